@@ -83,7 +83,7 @@ typedef struct {
 typedef struct {
     /* Run units begin <= u < end. Units are loop rows, or parts of them if ops.def cuts rows into units. */
     void (*run)(const pe_call *call, idx begin, idx end, const pe_work *work);
-    size_t (*scratch)(const idx *dim, const double *par); /* bytes that one thread needs */
+    size_t (*scratch)(const pe_call *call); /* bytes that one thread needs */
 } pe_kernel;
 
 /* Length of axis x of the signature. Capitals come first in ASCII, so D(X) reads the dim of a call and of a term. */

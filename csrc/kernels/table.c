@@ -11,21 +11,16 @@
 
 #define CALLABLE(name, signature, units, ns, layout) \
     KERNEL(name);                                    \
-    size_t FN(layout##_scratch)(const idx *dim, const double *par);
+    size_t FN(layout##_scratch)(const pe_call *call);
 #include "ops.def"
 
 /* The scratch sizes of the layouts `rows` (scratch_row in base/layout.h) and `none` */
-size_t FN(rows_scratch)(const idx *dim, const double *par)
+size_t FN(rows_scratch)(const pe_call *call)
 {
-    (void)par;
-    return SCRATCH_ROWS * (size_t)scratch_row_length(dim) * sizeof(real);
+    return SCRATCH_ROWS * (size_t)scratch_row_length(call->dim) * sizeof(real);
 }
 
-size_t FN(none_scratch)(const idx *dim, const double *par)
-{
-    (void)dim, (void)par;
-    return 0;
-}
+size_t FN(none_scratch)(MAYBE_UNUSED const pe_call *call) { return 0; }
 
 extern const pe_kernel FN(pe_kernels)[PE_COUNT];
 const pe_kernel FN(pe_kernels)[PE_COUNT] = {

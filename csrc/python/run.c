@@ -154,7 +154,7 @@ int pe_run_call(const char *function, const pe_signature *row, pe_call *call, in
     const int is_sixteen = row->has_terms && (storage == PE_BF16 || storage == PE_F16);
     call->products = is_sixteen ? pe_products_of(isa) : NULL;
     job.block = units_of_block(&job, count_sums(row, call));
-    job.scratch = job.kernel->scratch(call->dim, call->par);
+    job.scratch = job.kernel->scratch(call);
 
     job.flush = row->has_terms;
     watch w = {0};

@@ -26,12 +26,12 @@
 
 #define DECLARE(name, layout, bits)                                      \
     void name##_base_##bits(const pe_call *, idx, idx, const pe_work *); \
-    size_t layout##_scratch_base_##bits(const idx *dim, const double *par);
+    size_t layout##_scratch_base_##bits(const pe_call *);
 #define ENTRY(name, layout, bits) [PE_##name] = {name##_base_##bits, layout##_scratch_base_##bits},
 ROWS(DECLARE, 32)
 ROWS(DECLARE, 64)
-size_t none_scratch_base_32(const idx *dim, const double *par) { return (void)dim, (void)par, 0; }
-size_t none_scratch_base_64(const idx *dim, const double *par) { return (void)dim, (void)par, 0; }
+size_t none_scratch_base_32(const pe_call *of) { return (void)of, 0; }
+size_t none_scratch_base_64(const pe_call *of) { return (void)of, 0; }
 static const pe_kernel kernels[2][PE_COUNT] = {{ROWS(ENTRY, 32)}, {ROWS(ENTRY, 64)}};
 
 static const char *const signatures[PE_COUNT] = {
@@ -97,7 +97,7 @@ void EXPORT(pe_loop)(idx length)
 }
 
 void EXPORT(pe_parameter)(int k, double value) { call.par[k] = value; }
-idx EXPORT(pe_scratch)(int is_double) { return (idx)kernels[is_double][op].scratch(call.dim, call.par); }
+idx EXPORT(pe_scratch)(int is_double) { return (idx)kernels[is_double][op].scratch(&call); }
 
 /* Run all units; return their number, negative if lengths or parameters do not fit. */
 idx EXPORT(pe_run)(int is_double, char *scratch)

@@ -41,13 +41,13 @@ typedef struct {
     int polls;
 } flow;
 
-static flow carve_flow(pe_carver *carver, const idx *dim, const double *par)
+static flow carve_flow(pe_carver *carver, const pe_call *call)
 {
-    flow f = {.rule = &tableaus[(int)par[FLOATER_METHOD]],
-              .steps = D(s),
-              .dt = par[FLOATER_DT],
-              .h = par[FLOATER_DT] / (double)D(s)};
-    f.c = D(c), f.e = D(e), f.c_row = padded(f.c + 1), f.e_row = padded(f.e + 1);
+    flow f = {.rule = &tableaus[(int)call->par[FLOATER_METHOD]],
+              .steps = call->D(s),
+              .dt = call->par[FLOATER_DT],
+              .h = call->par[FLOATER_DT] / (double)call->D(s)};
+    f.c = call->D(c), f.e = call->D(e), f.c_row = padded(f.c + 1), f.e_row = padded(f.e + 1);
     f.w1 = carve_reals(carver, padded(f.e) * (f.c + 1));
     f.b1 = carve_reals(carver, padded(f.e));
     f.w2 = carve_reals(carver, padded(f.c) * (f.e + 1));
@@ -158,7 +158,7 @@ typedef struct {
 
 LAYOUT(floater)
 {
-    s->f = carve_flow(c, dim, par);
+    s->f = carve_flow(c, call);
     s->y = carve_reals(c, SCAN_COLUMNS * s->f.c_row);
     s->a = carve_reals(c, SCAN_COLUMNS * s->f.e_row);
     s->p = carve_doubles(c, SCAN_COLUMNS * s->f.c_row);
@@ -208,7 +208,7 @@ typedef struct {
 
 LAYOUT(floater_vjp)
 {
-    s->f = carve_flow(c, dim, par);
+    s->f = carve_flow(c, call);
     const flow *f = &s->f;
     const idx stages = min_(f->steps, STEPS) * f->rule->stages * SCAN_COLUMNS;
     s->w1_transposed = carve_reals(c, padded(f->c) * f->e);

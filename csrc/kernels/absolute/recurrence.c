@@ -37,9 +37,10 @@ static gate_rows carve_gates(pe_carver *c, const map *m, idx columns)
     return (gate_rows){carve_reals(c, all), carve_reals(c, gru), carve_reals(c, gru), carve_reals(c, gru)};
 }
 
-static map carve_map(pe_carver *carver, const idx *dim, const double *par, idx columns)
+static map carve_map(pe_carver *carver, const pe_call *call, idx columns)
 {
-    map m = {.c = D(c), .row = padded(D(c)), .gates = par[RECURRENT_GRU] != 0 ? 3 : 1, .e = D(e)};
+    map m = {
+        .c = call->D(c), .row = padded(call->D(c)), .gates = call->par[RECURRENT_GRU] != 0 ? 3 : 1, .e = call->D(e)};
     for (idx g = 0; g < m.gates; g++) {
         m.w[g] = carve_reals(carver, m.row * m.c);
         m.bias[g] = carve_reals(carver, m.row);
@@ -189,7 +190,7 @@ typedef struct {
 
 LAYOUT(recurrent)
 {
-    s->m = carve_map(c, dim, par, SCAN_COLUMNS);
+    s->m = carve_map(c, call, SCAN_COLUMNS);
     s->p = carve_reals(c, SCAN_COLUMNS * s->m.row);
     s->gates = carve_gates(c, &s->m, SCAN_COLUMNS);
 }
@@ -241,7 +242,7 @@ typedef struct {
 
 LAYOUT(recurrent_vjp)
 {
-    s->m = carve_map(c, dim, par, PAIRS);
+    s->m = carve_map(c, call, PAIRS);
     const idx row = s->m.row;
     for (idx k = 0; k < s->m.gates; k++) {
         s->transposed[k] = carve_reals(c, row * s->m.c);

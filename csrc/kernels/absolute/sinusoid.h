@@ -9,7 +9,7 @@
 
 #include "base/real.h"
 
-size_t FN(sinusoid_scratch)(const idx *dim, const double *par);
+size_t FN(sinusoid_scratch)(const pe_call *call);
 /* n rows [cos | sin] of f pairs each; `scratch` has sinusoid_scratch bytes, and positions are contiguous. */
 void FN(cos_sin_table)(void *scratch, const char *positions, pe_storage storage, idx n, const double *w, idx f,
                        real *table);

@@ -493,9 +493,9 @@ static int shared_bias_unit(attention_vjp_state *b, const pe_call *call, idx uni
     return 1;
 }
 
-static void sixteen_layout(sixteen_vjp *s, const idx *dim, const double *par, pe_carver *c)
+static void sixteen_layout(sixteen_vjp *s, const pe_call *call, const idx *dim, pe_carver *c)
 {
-    const idx parts = 2 * (par[A_VJP_WEIGHT_PARTS] != 0), d = max_(D(d), 0), e = max_(D(e), 0);
+    const idx parts = 2 * (call->par[A_VJP_WEIGHT_PARTS] != 0), d = max_(D(d), 0), e = max_(D(e), 0);
     const idx of_d = parts * words_of((int)d, 1), of_e = parts * words_of((int)e, 1);
     s->weights.words = carve_bytes(c, parts * words_of(BLOCK_N, PANEL_LANES) * (idx)sizeof *s->weights.words);
     s->weights.rows = carve_bytes(c, parts * BLOCK_N * BLOCK_M * (idx)sizeof *s->weights.rows);
@@ -532,7 +532,7 @@ LAYOUT(attention_vjp)
     s->at = carve_block_state(c);
     s->bias_grad = carve_bytes(c, sizeof *s->bias_grad);
     FN(content_layout)(&s->content, &s->content_vjp, dim, c);
-    sixteen_layout(&s->sixteen, dim, par, c);
+    sixteen_layout(&s->sixteen, call, dim, c);
 }
 
 KERNEL(attention_vjp)

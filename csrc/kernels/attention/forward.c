@@ -318,7 +318,7 @@ static int attend_blocks(forward_state *b, const pe_call *call, idx first, int c
 
 LAYOUT(forward)
 {
-    const idx weight_parts = (idx)par[A_WEIGHT_PARTS], sixteen = weight_parts != 0;
+    const idx weight_parts = (idx)call->par[A_WEIGHT_PARTS], sixteen = weight_parts != 0;
     s->d = (int)D(d);
     s->e = (int)D(e);
     s->most = sixteen ? (int)min_(MOST_TOGETHER, BLOCKS(D(n), BLOCK_M)) : 1;

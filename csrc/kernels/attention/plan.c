@@ -48,9 +48,9 @@ int FN(plan_sixteen_vjp)(const pe_call *call)
 }
 
 /* Both kernels use the same memory: decode.c is done with it when it calls attend_unit. */
-size_t FN(attention_scratch)(const idx *dim, const double *par)
+size_t FN(attention_scratch)(const pe_call *call)
 {
-    const size_t forward = FN(forward_scratch)(dim, par), decode = FN(decode_scratch)(dim, par);
+    const size_t forward = FN(forward_scratch)(call), decode = FN(decode_scratch)(call);
     return forward > decode ? forward : decode;
 }
 

@@ -29,7 +29,7 @@ KERNEL(decode);
 /* Compute a block of queries that decode.c could not, because its result is not finite. Returns 0 if the call was
  * stopped. */
 int FN(attend_unit)(const pe_call *call, idx unit, const pe_work *work);
-size_t FN(forward_scratch)(const idx *dim, const double *par);
-size_t FN(decode_scratch)(const idx *dim, const double *par);
+size_t FN(forward_scratch)(const pe_call *call);
+size_t FN(decode_scratch)(const pe_call *call);
 
 #endif

@@ -36,23 +36,24 @@ INLINE void *carve_bytes(pe_carver *c, idx bytes)
 INLINE real *carve_reals(pe_carver *c, idx n) { return carve_bytes(c, n * (idx)sizeof(real)); }
 INLINE double *carve_doubles(pe_carver *c, idx n) { return carve_bytes(c, n * (idx)sizeof(double)); }
 
-#define PE_CARVE(name) \
-    static void name##_carve(name##_state *s, pe_carver *c, MAYBE_UNUSED const idx *dim, MAYBE_UNUSED const double *par)
-#define LAYOUT(name)                                                            \
-    PE_CARVE(name);                                                             \
-    static name##_state name##_begin(const pe_call *call, const pe_work *work)  \
-    {                                                                           \
-        name##_state s;                                                         \
-        name##_carve(&s, &(pe_carver){work->scratch, 0}, call->dim, call->par); \
-        return s;                                                               \
-    }                                                                           \
-    size_t FN(name##_scratch)(const idx *dim, const double *par)                \
-    {                                                                           \
-        name##_state s;                                                         \
-        pe_carver c = {NULL, 0};                                                \
-        name##_carve(&s, &c, dim, par);                                         \
-        return c.used;                                                          \
-    }                                                                           \
+#define PE_CARVE(name)                                                                        \
+    static void name##_carve(name##_state *s, pe_carver *c, MAYBE_UNUSED const pe_call *call, \
+                             MAYBE_UNUSED const idx *dim)
+#define LAYOUT(name)                                                           \
+    PE_CARVE(name);                                                            \
+    static name##_state name##_begin(const pe_call *call, const pe_work *work) \
+    {                                                                          \
+        name##_state s;                                                        \
+        name##_carve(&s, &(pe_carver){work->scratch, 0}, call, call->dim);     \
+        return s;                                                              \
+    }                                                                          \
+    size_t FN(name##_scratch)(const pe_call *call)                             \
+    {                                                                          \
+        name##_state s;                                                        \
+        pe_carver c = {NULL, 0};                                               \
+        name##_carve(&s, &c, call, call->dim);                                 \
+        return c.used;                                                         \
+    }                                                                          \
     PE_CARVE(name)
 
 /* Row i < SCRATCH_ROWS of the scratch of a kernel whose layout is `rows`: d reals, for a copy of an operand */
@@ -65,6 +66,6 @@ INLINE real *scratch_row(const pe_call *call, const pe_work *work, int i)
 
 /* For a kernel whose scratch is one struct at work->scratch */
 #define SCRATCH_STRUCT(name, type) \
-    size_t FN(name##_scratch)(MAYBE_UNUSED const idx *dim, MAYBE_UNUSED const double *par) { return sizeof(type); }
+    size_t FN(name##_scratch)(MAYBE_UNUSED const pe_call *call) { return sizeof(type); }
 
 #endif

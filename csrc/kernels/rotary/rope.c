@@ -260,7 +260,7 @@ typedef struct {
 
 LAYOUT(rope_positions)
 {
-    s->tile = carve_bytes(c, (idx)FN(sinusoid_scratch)(dim, par));
+    s->tile = carve_bytes(c, (idx)FN(sinusoid_scratch)(call));
     s->table = carve_reals(c, D(n) * D(d));
     s->x = carve_reals(c, D(d));
     s->result = carve_reals(c, D(d));
