@@ -49,10 +49,12 @@ typedef struct {
 /* Units that multiply bfloat16 numbers, and their names as variants (dispatch.h). A call has one of them, or none. */
 enum { PE_AVX512BF16, PE_AMX, PE_AMX_EMULATED, PE_PRODUCTS };
 struct pe_product; /* of kernels/sixteen/products.h */
+struct pe_sixteen; /* of kernels/tile/sixteen.h */
 typedef struct {
     void (*begin)(void), (*end)(void); /* set and release what a thread needs before it multiplies; NULL: nothing */
     void (*multiply)(const struct pe_product *);
-    int most_parts; /* numbers split in more parts than this are multiplied faster as reals */
+    int most_parts;                     /* numbers split in more parts than this are multiplied faster as reals */
+    const struct pe_sixteen *attention; /* what attention calls */
 } pe_products;
 
 typedef struct pe_call pe_call;

@@ -3,11 +3,9 @@
  *     ops.def:  OP(rope, ..., rope)   ->   [PE_rope] = {rope_avx2_32, rope_scratch_avx2_32}
  *
  * A variant is one instruction set and one type of real (base/real.h). PE_rope is the number of a row, so a call finds
- * its kernel by one index, without comparing names. A second table has the implementations of 16-bit products
- * (sixteen/products.h).
+ * its kernel by one index, without comparing names.
  */
 #include "base/layout.h"
-#include "sixteen/products.h"
 
 #define CALLABLE(name, signature, units, ns, layout) \
     KERNEL(name);                                    \
@@ -27,16 +25,3 @@ const pe_kernel FN(pe_kernels)[PE_COUNT] = {
 #define CALLABLE(name, signature, units, ns, layout) [PE_##name] = {FN(name), FN(layout##_scratch)},
 #include "ops.def"
 };
-
-#if PE_REAL == 32
-extern const pe_products *const FN(pe_products_of)[PE_PRODUCTS];
-const pe_products *const FN(pe_products_of)[PE_PRODUCTS] = {
-#if PE_HAS_AVX512BF16
-    [PE_AVX512BF16] = &FN(products_avx512bf16),
-#endif
-#if PE_HAS_AMX
-    [PE_AMX] = &FN(products_amx),
-#endif
-    [PE_AMX_EMULATED] = &FN(products_emulated),
-};
-#endif

@@ -20,8 +20,8 @@
  * the products, nonfinite numbers are replaced by 0. Pairs that see them have p or dS = NaN, and so are the sums; below
  * a softcap that is saturated, dX is 0.
  *
- * Instructions for 16-bit numbers (products.h) compute all five products, if the block's queries and cotangents and all
- * keys and values of the kv head are finite, and the call has no operator of content.h. p and dX are split in parts.
+ * Instructions for 16-bit numbers (tile/sixteen.h) compute all five products, if the block's queries and cotangents and
+ * all keys and values of the kv head are finite, and the call has no operator of content.h. p and dX are split in parts.
  */
 #include "attention/bias_grad.h"
 #include "attention/dropout.h"
@@ -29,17 +29,7 @@
 #include "attention/scores.h"
 #include "base/elementary.h"
 #include "tile/outer.h"
-#include "tile/panel.h"
-
-/* Operands of 16-bit products, split in parts: keys and values of a tile, queries and cotangents of a block */
-typedef struct {
-    int active, g_parts;                      /* active: this block uses 16-bit products */
-    pe_sixteen scores;                        /* keys and values of the tile: rows; and the packed queries */
-    pe_parts columns;                         /* the keys, transposed */
-    uint32_t *g, *q_strips, *g_strips;        /* cotangents in pairs of channels; strips in pairs of queries */
-    uint16_t *k_parts, *v_parts, *transposed; /* memory of a tile */
-    pe_weight_products weights;
-} sixteen_vjp;
+#include "tile/sixteen.h"
 
 /* Queries and cotangents of a block are stored in two layouts: with one query per lane for the scores, and as strips
  * of rows (outer.h) for the products that add to keys and values. */
@@ -55,7 +45,7 @@ typedef struct {
     pe_bias_grad *bias_grad;
     pe_content content;
     pe_content_vjp content_vjp;
-    sixteen_vjp sixteen;
+    pe_split *split; /* for blocks of 16-bit products */
 } attention_vjp_state;
 
 /* ---- a block of queries ---- */
@@ -163,16 +153,12 @@ static void panel_vjp(attention_vjp_state *b, const pe_view *v, const char *valu
     pe_content *c = &b->content;
     FN(panel_scores)(c, v, b->multiplier, s, NULL, b->slope);
     const real *add = c->values ? FN(content_value_scores)(c, *v, g) : NULL;
-    if (v->sixteen) {
-        const sixteen_vjp *x = &b->sixteen;
-        FN(scores_of_parts)
-        (x->weights.unit, &v->sixteen->values, from, n, b->e, x->g + first * x->g_parts * words_of(b->e, 1), x->g_parts,
-         width, ds);
-    } else {
-        const pe_side side = {
-            .b = g, .width = width, .from = from, .to = v->bias->to, .add = add, .step = width, .c = ds};
+    const pe_side side = {.b = g, .width = width, .from = from, .to = v->bias->to, .add = add, .step = width, .c = ds};
+    const pe_sixteen *sixteen = sixteen_of(v->queries);
+    if (sixteen)
+        sixteen->scores(v->queries, p, GV, &side);
+    else
         FN(scores)(values, step, b->e, &side, 1);
-    }
     const real *kept = dropout_of(v->queries->call) > 0 ? draw_kept(b, v) : NULL;
     if (kept)
         multiply_weights(ds, kept, n * width);
@@ -240,32 +226,10 @@ static void look_at_keys(attention_vjp_state *b, const pe_call *call, const pe_r
 static void choose_products(attention_vjp_state *b, pe_query_block *queries)
 {
     const pe_array *a = queries->call->array;
-    b->sixteen.active = b->allows_sixteen
-                        && rows_are_finite(&a[A_Q], query_row(queries, A_Q, 0), queries->lanes, b->d, b->row)
-                        && rows_are_finite(&a[A_GRAD], query_row(queries, A_GRAD, 0), queries->lanes, b->e, b->row);
-    queries->chunk = b->sixteen.active ? CHUNK : 1;
-}
-
-static void split_block(attention_vjp_state *b, const pe_query_block *queries)
-{
-    sixteen_vjp *x = &b->sixteen;
-    const int parts = x->g_parts = parts_of(queries->call->array[A_GRAD].storage);
-    FN(split_queries)(&b->content, queries, b->multiplier, &x->scores);
-    for (const pe_panel *p = queries->panel; p < queries->panel + queries->panels; p++)
-        FN(split_lanes)
-    (b->g + p->first * b->e, b->e, p->width, parts, x->g + p->first * parts * words_of(b->e, 1));
-    FN(split_strips)(b->q_rows, queries->lanes, b->d, x->scores.q_parts, x->q_strips);
-    FN(split_strips)(b->g_rows, queries->lanes, b->e, parts, x->g_strips);
-}
-
-static void split_keys_and_values(attention_vjp_state *b, const pe_query_block *queries, const pe_key_tile *keys)
-{
-    sixteen_vjp *x = &b->sixteen;
-    const pe_rows k = rows_of_keys(queries, A_K, keys->first), v = rows_of_keys(queries, A_V, keys->first);
-    x->scores.keys = FN(split_rows)(k, keys->n, b->d, 0, x->k_parts, NULL, b->row);
-    x->scores.values = FN(split_rows)(v, keys->n, b->e, 0, x->v_parts, NULL, b->row);
-    if (queries->batch_row.data[A_DQ])
-        x->columns = FN(transpose_rows)(&x->scores.keys, keys->n, b->d, x->transposed);
+    const int active = b->allows_sixteen
+                       && rows_are_finite(&a[A_Q], query_row(queries, A_Q, 0), queries->lanes, b->d, b->row)
+                       && rows_are_finite(&a[A_GRAD], query_row(queries, A_GRAD, 0), queries->lanes, b->e, b->row);
+    queries->split = active ? b->split : NULL;
 }
 
 /* ---- a tile ---- */
@@ -284,42 +248,21 @@ static void zero_unseen(attention_vjp_state *b, const pe_query_block *queries, i
     }
 }
 
-static void add_dv(attention_vjp_state *b, const pe_view *v, int from, int to)
+/* dk += dX^T q, or dv += p^T g: add `weights` times the strips of a pair of operands to the gradients of the tile. */
+static void add_to_keys(const pe_query_block *queries, int pair, const real *weights, const real *strips, int width,
+                        int from, int to, real *sums, int step)
 {
-    real *dv = b->dv + v->keys->first * b->padded_e;
-    if (v->sixteen) {
-        FN(add_outer_of_parts)
-        (&b->sixteen.weights, v->queries, b->p, b->sixteen.g_strips, b->sixteen.g_parts, b->e, from, to, dv,
-         b->padded_e);
-    } else {
-        FN(add_outer_of_block)(v->queries, b->p, b->g_rows, b->e, from, to, dv, b->padded_e);
-    }
-}
-
-static void add_dk(attention_vjp_state *b, const pe_view *v, int from, int to)
-{
-    const real factor = b->content.factor, *ds = factor == 1 ? b->ds : ds_times(b, v->queries, factor, from, to);
-    real *dk = b->dk + v->keys->first * b->padded_d;
-    if (v->sixteen) {
-        FN(add_outer_of_parts)
-        (&b->sixteen.weights, v->queries, ds, b->sixteen.q_strips, v->sixteen->q_parts, b->d, from, to, dk,
-         b->padded_d);
-    } else {
-        FN(add_outer_of_block)(v->queries, ds, b->q_rows, b->d, from, to, dk, b->padded_d);
-    }
+    const pe_sixteen *sixteen = sixteen_of(queries);
+    if (sixteen)
+        sixteen->outer(queries, pair, weights, from, to, sums, step);
+    else
+        FN(add_outer_of_block)(queries, weights, strips, width, from, to, sums, step);
 }
 
 static void add_dq(attention_vjp_state *b, const pe_view *v, int (*seen)[2])
 {
     const pe_query_block *queries = v->queries;
-    for (int i = 0; v->sixteen && i < queries->panels; i++) {
-        const pe_panel *p = &queries->panel[i];
-        FN(add_values_of_parts)
-        (&b->sixteen.weights, &b->sixteen.columns, seen[i][0], seen[i][1] - seen[i][0], b->d, p->width,
-         b->ds + p->first * BLOCK_N + seen[i][0] * p->width, NULL, b->dq + p->first * b->d);
-    }
-    if (v->sixteen)
-        return;
+    const pe_sixteen *sixteen = sixteen_of(queries);
     pe_rows rows = plain_rows(v->k, v->k_step, PE_STORAGE);
     if (b->nonfinite_keys)
         rows = FN(finite_rows)(rows_of_keys(queries, A_K, v->keys->first), v->keys->n, b->d, b->k_copy);
@@ -331,8 +274,11 @@ static void add_dq(attention_vjp_state *b, const pe_view *v, int (*seen)[2])
                             .from = seen[i][0],
                             .to = seen[i][1],
                             .c = b->dq + p->first * b->d};
+        if (sixteen)
+            sixteen->values(queries, &side[i]);
     }
-    FN(values)(rows.data, rows.step, b->d, side, queries->panels);
+    if (!sixteen)
+        FN(values)(rows.data, rows.step, b->d, side, queries->panels);
 }
 
 /* Add the gradient of a scan's gates to ds, the gradient of q.k. The gradients of the operators' tables were computed
@@ -348,11 +294,12 @@ static void add_gates_to_ds(attention_vjp_state *b, const pe_query_block *querie
 static void tile_vjp(attention_vjp_state *b, const pe_query_block *queries, pe_key_tile *keys)
 {
     pe_content *c = &b->content;
-    pe_view v = {.queries = queries, .keys = keys, .sixteen = &b->sixteen.scores};
+    const pe_sixteen *sixteen = sixteen_of(queries);
+    pe_view v = {.queries = queries, .keys = keys};
     pe_rows values = {.data = NULL};
     int from = keys->n, to = 0, seen[PANELS][2];
-    if (b->sixteen.active) {
-        split_keys_and_values(b, queries, keys);
+    if (sixteen) {
+        (void)sixteen->split_tile(queries, keys, 0, queries->batch_row.data[A_DQ] != NULL);
     } else {
         v = FN(view_of_keys)(queries, keys, 2, b->k_copy);
         values = FN(tile_rows)(rows_of_keys(queries, A_V, keys->first), keys->n, b->e, 2, b->v_copy);
@@ -379,9 +326,11 @@ static void tile_vjp(attention_vjp_state *b, const pe_query_block *queries, pe_k
     if (c->scans)
         add_gates_to_ds(b, queries, seen);
     if (queries->batch_row.data[A_DV])
-        add_dv(b, &v, from, to);
-    if (queries->batch_row.data[A_DK])
-        add_dk(b, &v, from, to);
+        add_to_keys(queries, GV, b->p, b->g_rows, b->e, from, to, b->dv + keys->first * b->padded_e, b->padded_e);
+    if (queries->batch_row.data[A_DK]) {
+        const real *ds = c->factor == 1 ? b->ds : ds_times(b, queries, c->factor, from, to);
+        add_to_keys(queries, QK, ds, b->q_rows, b->d, from, to, b->dk + keys->first * b->padded_d, b->padded_d);
+    }
     if (queries->batch_row.data[A_DQ])
         add_dq(b, &v, seen);
 }
@@ -400,8 +349,11 @@ static int block_vjp(attention_vjp_state *b, const pe_query_block *queries, idx 
     zero_reals(b->dq, queries->width * b->d);
     FN(content_block_vjp)(&b->content_vjp, &b->content, b->q_rows, b->g_rows, b->dq, t);
     b->multiplier = FN(content_multiplier)(&b->content, queries);
-    if (b->sixteen.active)
-        split_block(b, queries);
+    const pe_sixteen *sixteen = sixteen_of(queries);
+    if (sixteen) {
+        sixteen->split_queries(queries, QK, 0, b->multiplier, b->q_rows);
+        sixteen->split_queries(queries, GV, 0, b->g, b->g_rows);
+    }
     b->content.ascending = 1;
     if (b->content.scans && !FN(count_gates)(&b->content, &b->at, b->k_copy))
         return 0;
@@ -493,22 +445,6 @@ static int shared_bias_unit(attention_vjp_state *b, const pe_call *call, idx uni
     return 1;
 }
 
-static void sixteen_layout(sixteen_vjp *s, const pe_call *call, const idx *dim, pe_carver *c)
-{
-    const idx parts = 2 * (call->par[A_VJP_WEIGHT_PARTS] != 0), d = max_(D(d), 0), e = max_(D(e), 0);
-    const idx of_d = parts * words_of((int)d, 1), of_e = parts * words_of((int)e, 1);
-    s->weights.words = carve_bytes(c, parts * words_of(BLOCK_N, PANEL_LANES) * (idx)sizeof *s->weights.words);
-    s->weights.rows = carve_bytes(c, parts * BLOCK_N * BLOCK_M * (idx)sizeof *s->weights.rows);
-    s->weights.sums = carve_reals(c, parts * max_(whole_chunks(d), BLOCK_N) * PANEL_LANES);
-    s->k_parts = carve_bytes(c, parts * parts_size(d) * (idx)sizeof *s->k_parts);
-    s->v_parts = carve_bytes(c, parts * parts_size(e) * (idx)sizeof *s->v_parts);
-    s->transposed = carve_bytes(c, parts * parts_size(d) * (idx)sizeof *s->transposed);
-    s->scores.q = carve_bytes(c, BLOCK_M * of_d * (idx)sizeof *s->scores.q);
-    s->g = carve_bytes(c, BLOCK_M * of_e * (idx)sizeof *s->g);
-    s->q_strips = carve_bytes(c, BLOCK_M * of_d * (idx)sizeof *s->q_strips);
-    s->g_strips = carve_bytes(c, BLOCK_M * of_e * (idx)sizeof *s->g_strips);
-}
-
 LAYOUT(attention_vjp)
 {
     s->d = (int)D(d);
@@ -532,7 +468,7 @@ LAYOUT(attention_vjp)
     s->at = carve_block_state(c);
     s->bias_grad = carve_bytes(c, sizeof *s->bias_grad);
     FN(content_layout)(&s->content, &s->content_vjp, dim, c);
-    sixteen_layout(&s->sixteen, call, dim, c);
+    s->split = call->products ? call->products->attention->carve(c, call, 1, 1) : NULL;
 }
 
 KERNEL(attention_vjp)
@@ -545,9 +481,6 @@ KERNEL(attention_vjp)
         zero_reals(b.dv, m * b.padded_e);
     }
     b.nonfinite_keys = b.allows_sixteen = 0;
-    b.sixteen.weights.unit = call->products;
-    b.sixteen.weights.parts = (int)call->par[A_VJP_WEIGHT_PARTS];
-    b.sixteen.scores.key = NULL;
     for (idx unit = begin; unit < end; unit++) {
         if (!(across ? shared_bias_unit : kv_head_unit)(&b, call, unit, work))
             return;

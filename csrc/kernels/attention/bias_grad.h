@@ -14,7 +14,7 @@
 #include "bias/position.h"
 #include "tile/tile.h"
 
-enum { A_GRAD = A_LSE + 1, A_GRAD_LSE, A_DQ, A_DK, A_DV, A_D_SINK, A_DIAGONALS, A_ROWS, A_COLUMNS, A_PAIRS, A_TERMS };
+enum { A_GRAD_LSE = A_GRAD + 1, A_DQ, A_DK, A_DV, A_D_SINK, A_DIAGONALS, A_ROWS, A_COLUMNS, A_PAIRS, A_TERMS };
 
 /* The reductions of one head and block of queries; NULL or 0 where the caller passes no output */
 typedef struct {

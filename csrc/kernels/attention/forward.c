@@ -21,7 +21,7 @@
 #include "attention/plan.h"
 #include "attention/scores.h"
 #include "base/elementary.h"
-#include "tile/panel.h"
+#include "tile/sixteen.h"
 #include "tile/product.h"
 
 /* A block of queries: e numbers of o for each lane; panel p begins at o + p->first * e */
@@ -30,13 +30,12 @@ typedef struct {
     real *o, m[BLOCK_M], l[BLOCK_M]; /* m, l: running max, running sum of exp(s - m) */
     const real *multiplier;          /* the packed queries plus the vectors of content operators */
     pe_content content;
-    pe_sixteen sixteen; /* 16-bit products: the packed queries, and the last tile that was split */
 } block_state;
 
 /* With 16-bit products and no operators of content.h, several blocks of queries of one head visit each tile of keys
  * together, because the tile is then split and transposed once for all of them. Otherwise there is one block. */
 typedef struct {
-    int d, e, sixteen, count, most;
+    int d, e, count, most;
     int prefetch;       /* one block reads keys and values from memory, where L3 is slow as in rotary/row_order.h */
     int mask_nonfinite; /* second run: NaN and infinite values reach only the lanes that see them */
     pe_key_tile *keys;
@@ -45,10 +44,9 @@ typedef struct {
     real *q, *s, *copy, *row; /* panel p begins at p->first * (numbers of a lane: d in q, BLOCK_N in s) */
     real alpha[BLOCK_M];      /* rescale of the last tile */
     uint64_t sees[BLOCK_N];   /* mask_nonfinite only: the lanes that see a key of the tile */
-    uint16_t *k_parts, *v_parts, *transposed; /* a tile of 16-bit keys and values */
-    real *k_scale, *v_scale;
-    pe_weight_products products;
-    pe_content content; /* its buffers serve all blocks */
+    pe_split *split;          /* of 16-bit products, else NULL */
+    int splits_values;        /* the values of the tile are split */
+    pe_content content;       /* its buffers serve all blocks */
 } forward_state;
 
 /* ---- online softmax ---- */
@@ -105,7 +103,8 @@ static void add_values(forward_state *b, block_state *block, pe_view v, const pe
 {
     const pe_query_block *queries = v.queries;
     const pe_rows stored = rows_of_keys(queries, A_V, v.keys->first);
-    const int n = v.keys->n, sixteen = b->sixteen && v.sixteen->values.parts > 0;
+    const pe_sixteen *sixteen = b->splits_values ? sixteen_of(queries) : NULL;
+    const int n = v.keys->n;
     pe_side side[PANELS];
     for (int i = 0; i < queries->panels; i++) {
         const pe_panel *p = &queries->panel[i];
@@ -128,8 +127,7 @@ static void add_values(forward_state *b, block_state *block, pe_view v, const pe
         v.panel = &queries->panel[i];
         v.bias = &bias[i];
         if (sixteen)
-            FN(add_values_of_parts)
-        (&b->products, &v.sixteen->values, w->from, w->to - w->from, b->e, w->width, w->b, w->alpha, w->c);
+            sixteen->values(queries, w);
         if (block->content.values)
             FN(content_values)(&block->content, v, w->b, w->c);
         if (b->mask_nonfinite)
@@ -145,10 +143,8 @@ static void attend_to_tile(forward_state *b, block_state *block)
     pe_key_tile *keys = b->keys;
     pe_view v = {.queries = queries, .keys = keys};
     pe_panel_bias bias[PANELS];
-    if (!b->sixteen || reads_real_keys(&block->content))
+    if (!sixteen_of(queries) || reads_real_keys(&block->content))
         v = FN(view_of_keys)(queries, keys, queries->panels, b->copy);
-    if (b->sixteen)
-        v.sixteen = &block->sixteen;
     if (b->mask_nonfinite)
         memset(b->sees, 0, sizeof b->sees);
     FN(content_tile)(&block->content, v);
@@ -214,32 +210,16 @@ static void clear_sums(const forward_state *b, block_state *block)
     }
 }
 
-/* Return whether all scales of the rows are finite. */
-static int has_finite_scales(const pe_rows *rows, int n)
+/* Split the keys and values of the tile for all blocks. */
+static void split_tile(forward_state *b, const pe_query_block *queries)
 {
-    for (int j = 0; rows->scale && j < n; j++) {
-        if (!is_finite(scale_of_row(rows, j)))
-            return 0;
-    }
-    return 1;
-}
-
-/* Split the keys and values of the tile. If a scale of the values is not finite, set values.parts to 0, so that values
- * are multiplied as reals: a mask may hide the value, whose weight 0 must not meet the scale. */
-static void split_tile(forward_state *b, const pe_query_block *queries, pe_sixteen *x)
-{
-    const int n = b->keys->n;
     const pe_rows keys = rows_of_keys(queries, A_K, b->keys->first),
                   values = rows_of_keys(queries, A_V, b->keys->first);
     if (b->prefetch) {
-        FN(prefetch_rows)(&keys, n, b->d);
-        FN(prefetch_rows)(&values, n, b->e);
+        FN(prefetch_rows)(&keys, b->keys->n, b->d);
+        FN(prefetch_rows)(&values, b->keys->n, b->e);
     }
-    x->keys = FN(split_rows)(keys, n, b->d, 0, b->k_parts, b->k_scale, b->row);
-    const pe_parts rows = FN(split_rows)(values, n, b->e, b->mask_nonfinite, b->v_parts, b->v_scale, b->row);
-    x->values = FN(transpose_rows)(&rows, n, b->e, b->transposed);
-    if (!has_finite_scales(&values, n))
-        x->values.parts = 0;
+    b->splits_values = sixteen_of(queries)->split_tile(queries, b->keys, b->mask_nonfinite, 1);
 }
 
 /* Visit all tiles of the part, in descending order if an operator scans from the last key. Returns 0 if the call was
@@ -251,7 +231,7 @@ static int attend(forward_state *b)
         clear_sums(b, &b->block[k]);
     for (idx i = first; i < last; i++) {
         const idx tile = b->block->content.scans ? first + last - 1 - i : i;
-        const pe_sixteen *split = NULL;
+        int is_split = 0;
         for (int k = 0; k < b->count; k++) {
             block_state *block = &b->block[k];
             if (!FN(key_tile)(b->keys, block->queries, tile * BLOCK_N)) {
@@ -262,13 +242,9 @@ static int attend(forward_state *b)
             /* The first tile does not poll, because a poll may read the clock. */
             if (i > first && stop_requested(block->queries->call))
                 return 0;
-            if (split) {
-                block->sixteen.keys = split->keys;
-                block->sixteen.values = split->values;
-            } else if (b->sixteen) {
-                split_tile(b, block->queries, &block->sixteen);
-                split = &block->sixteen;
-            }
+            if (sixteen_of(block->queries) && !is_split)
+                split_tile(b, block->queries);
+            is_split = 1;
             attend_to_tile(b, block);
         }
     }
@@ -278,13 +254,12 @@ static int attend(forward_state *b)
 static void begin_block(forward_state *b, block_state *block, const pe_call *call, idx unit)
 {
     FN(query_block)(block->queries, call, unit);
-    if (b->sixteen)
-        block->queries->chunk = CHUNK;
+    block->queries->split = b->split;
     FN(begin_block)(&block->content, block->queries, b->copy, b->q);
     block->multiplier = FN(content_multiplier)(&block->content, block->queries);
-    if (b->sixteen)
-        FN(split_queries)(&block->content, block->queries, block->multiplier, &block->sixteen);
-    block->sixteen.key = NULL;
+    const pe_sixteen *sixteen = sixteen_of(block->queries);
+    if (sixteen)
+        sixteen->split_queries(block->queries, QK, block->content.before_cap, block->multiplier, NULL);
 }
 
 /* Compute `count` blocks of a head. If the result of a block is not finite, compute it again with mask_nonfinite, so
@@ -307,7 +282,6 @@ static int attend_blocks(forward_state *b, const pe_call *call, idx first, int c
             continue;
         if (count > 1)
             begin_block(b, b->block, call, first + k); /* b->q has the queries of the last block */
-        b->block->sixteen.key = b->row;
         done = attend(b);
         if (done)
             (void)write_block(b, b->block);
@@ -318,10 +292,9 @@ static int attend_blocks(forward_state *b, const pe_call *call, idx first, int c
 
 LAYOUT(forward)
 {
-    const idx weight_parts = (idx)call->par[A_WEIGHT_PARTS], sixteen = weight_parts != 0;
     s->d = (int)D(d);
     s->e = (int)D(e);
-    s->most = sixteen ? (int)min_(MOST_TOGETHER, BLOCKS(D(n), BLOCK_M)) : 1;
+    s->most = call->products ? (int)min_(MOST_TOGETHER, BLOCKS(D(n), BLOCK_M)) : 1;
     s->q = carve_reals(c, BLOCK_M * D(d));
     real *const o = carve_reals(c, s->most * BLOCK_M * D(e));
     s->s = carve_reals(c, BLOCK_M * BLOCK_N);
@@ -331,30 +304,21 @@ LAYOUT(forward)
     s->keys = carve_bytes(c, sizeof *s->keys);
     s->block = carve_bytes(c, s->most * (idx)sizeof *s->block);
     pe_query_block *const queries = carve_bytes(c, s->most * (idx)sizeof *queries);
-    s->k_parts = carve_bytes(c, sixteen * parts_size(D(d)) * (idx)sizeof *s->k_parts);
-    s->v_parts = carve_bytes(c, sixteen * parts_size(D(e)) * (idx)sizeof *s->v_parts);
-    s->transposed = carve_bytes(c, sixteen * parts_size(D(e)) * (idx)sizeof *s->transposed);
-    s->k_scale = carve_reals(c, sixteen * BLOCK_N);
-    s->v_scale = carve_reals(c, sixteen * BLOCK_N);
-    s->products.words = carve_bytes(c, weight_parts * words_of(BLOCK_N, PANEL_LANES) * (idx)sizeof *s->products.words);
-    s->products.sums = carve_reals(c, sixteen * whole_chunks(D(e)) * PANEL_LANES);
-    const idx words = BLOCK_M * MOST_PARTS * words_of((int)D(d), 1);
-    uint32_t *const q_parts = carve_bytes(c, sixteen * s->most * words * (idx)sizeof *q_parts);
+    s->split = call->products ? call->products->attention->carve(c, call, s->most, 0) : NULL;
     for (int k = 0; c->memory && k < s->most; k++) {
         s->block[k].queries = queries + k;
         s->block[k].content = s->content;
         s->block[k].o = o + k * BLOCK_M * D(e);
-        s->block[k].sixteen.q = sixteen ? q_parts + k * words : NULL;
     }
 }
 
 static forward_state begin_call(const pe_call *call, const pe_plan *plan, const pe_work *work)
 {
     forward_state b = forward_begin(call, work);
-    b.sixteen = plan->sixteen;
+    if (!plan->sixteen)
+        b.split = NULL;
+    b.splits_values = 0;
     b.prefetch = b.most == 1 && work->slow_l3;
-    b.products.unit = call->products;
-    b.products.parts = (int)call->par[A_WEIGHT_PARTS];
     return b;
 }
 

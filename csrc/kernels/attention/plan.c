@@ -5,10 +5,16 @@
 #include "attention/plan.h"
 
 #include "attention/decode.h"
+#include "tile/sixteen.h"
 
-enum { LEAST_OF_TILES = 4 };     /* fewest queries that tiles of AMX multiply faster */
-enum { LONG_BYTES = 1 << 20 };   /* keys and values of a head that exceed many L2 caches */
-enum { A_VJP_GRAD = A_LSE + 1 }; /* of attention_vjp */
+enum { LEAST_OF_TILES = 4 };   /* fewest queries that tiles of AMX multiply faster */
+enum { LONG_BYTES = 1 << 20 }; /* keys and values of a head that exceed many L2 caches */
+
+/* Return whether attention, or its gradient, multiplies the operands as 16-bit numbers. */
+static int takes_sixteen(const pe_call *call, int is_gradient)
+{
+    return PE_REAL == 32 && call->products && call->products->attention->takes(call, is_gradient);
+}
 
 /* Tiles multiply a number in three parts, as AMX does. */
 static int multiplies_reals(const pe_call *call) { return call->products->most_parts == MOST_PARTS; }
@@ -29,7 +35,7 @@ static int decodes(const pe_call *call, int sixteen)
 
 pe_plan FN(plan_attention)(const pe_call *call)
 {
-    const int sixteen = has_sixteen(call, (int)call->par[A_WEIGHT_PARTS]), content = has_content_operators(call);
+    const int sixteen = takes_sixteen(call, 0), content = has_content_operators(call);
     pe_plan plan = {.decodes = decodes(call, sixteen), .blocks = 1};
     plan.sixteen = sixteen && (!content || multiplies_reals(call));
     /* A tile is split and transposed once for several blocks. Operators that read q and k have buffers for one block. */
@@ -40,12 +46,7 @@ pe_plan FN(plan_attention)(const pe_call *call)
 
 int FN(heads_together)(const pe_call *call) { return (int)min_(call->D(h) / call->D(g), MAX_PAIRS / call->D(n)); }
 
-int FN(plan_sixteen_vjp)(const pe_call *call)
-{
-    const pe_storage grad = call->array[A_VJP_GRAD].storage;
-    return has_sixteen(call, (int)call->par[A_VJP_WEIGHT_PARTS]) && !has_content_operators(call) && is_sixteen(grad)
-           && parts_of(grad) <= call->products->most_parts;
-}
+int FN(plan_sixteen_vjp)(const pe_call *call) { return takes_sixteen(call, 1) && !has_content_operators(call); }
 
 /* Both kernels use the same memory: decode.c is done with it when it calls attend_unit. */
 size_t FN(attention_scratch)(const pe_call *call)

@@ -13,7 +13,7 @@
 
 typedef struct {
     int decodes; /* decode.c computes the call */
-    int sixteen; /* products of 16-bit numbers (products.h) */
+    int sixteen; /* products of 16-bit numbers (tile/sixteen.h) */
     int blocks;  /* most blocks of queries that visit each tile of keys together */
 } pe_plan;
 

@@ -14,7 +14,7 @@
 #include <math.h>
 
 #include "relative/scan.h"
-#include "tile/panel.h"
+#include "tile/sixteen.h"
 #include "tile/product.h"
 
 /* From   x = softcap tanh(y / softcap):   d x / d y = 1 - (x / softcap)**2 */
@@ -31,66 +31,13 @@ void FN(begin_block)(pe_content *c, const pe_query_block *queries, real *copy, r
     const double scale = queries->call->par[A_SCALE];
     double packed = scale;
     FN(content_block)(c, queries, q, scale);
-    if (queries->chunk == CHUNK && !c->before_cap) {
+    if (sixteen_of(queries) && !c->before_cap) {
         int exponent;
         c->factor = (real)(2 * frexp(scale, &exponent));
         packed = ldexp(1, exponent - 1);
     }
     c->packed_scale = (real)packed;
     FN(pack_queries)(queries, A_Q, c->d, c->packed_scale, copy, q);
-}
-
-void FN(split_queries)(const pe_content *c, const pe_query_block *queries, const real *multiplier, pe_sixteen *x)
-{
-    x->q_parts = c->before_cap ? MOST_PARTS : parts_of(queries->call->array[A_Q].storage);
-    x->words_of_lane = x->q_parts * words_of(c->d, 1);
-    for (const pe_panel *p = queries->panel; p < queries->panel + queries->panels; p++)
-        FN(split_lanes)
-    (multiplier + p->first * c->d, c->d, p->width, x->q_parts, x->q + p->first * x->words_of_lane);
-}
-
-/* s[j][lane] *= factor[j] */
-static NOINLINE void multiply_keys(real *restrict s, const real *restrict factor, int n, int width)
-{
-    for (int j = 0; j < n; j++, s += width) {
-        SIMD
-        for (int l = 0; l < width; l++)
-            s[l] *= factor[j];
-    }
-}
-
-/* s[j][lane] = sum_k key[j][k] q[k][lane] where s is NaN */
-static NOINLINE void repair_scores(const pe_view *v, int d, const real *q, real *restrict s)
-{
-    const pe_rows rows = rows_of_keys(v->queries, A_K, v->keys->first);
-    const int width = v->panel->width;
-    for (int j = v->bias->from; j < v->bias->to; j++, s += width) {
-        real sum[PANEL_LANES] = {0}, total = 0;
-        for (int l = 0; l < width; l++)
-            total += s[l] - s[l];
-        if (is_finite(total))
-            continue;
-        const real *key = real_row_of(&rows, j, d, v->sixteen->key);
-        for (int k = 0; k < d; k++) {
-            SIMD
-            for (int l = 0; l < width; l++)
-                sum[l] = fma_(key[k], q[k * width + l], sum[l]);
-        }
-        for (int l = 0; l < width; l++)
-            s[l] = s[l] != s[l] ? sum[l] : s[l];
-    }
-}
-
-static void sixteen_scores(const pe_view *v, int d, const real *q, real *s)
-{
-    const pe_sixteen *x = v->sixteen;
-    const int from = v->bias->from, n = v->bias->to - from, width = v->panel->width;
-    FN(scores_of_parts)
-    (v->queries->call->products, &x->keys, from, n, d, x->q + v->panel->first * x->words_of_lane, x->q_parts, width, s);
-    if (x->keys.scale)
-        multiply_keys(s, x->keys.scale + from, n, width);
-    if (x->key)
-        repair_scores(v, d, q, s);
 }
 
 /* Without a cap, merge_bias adds the bias to the content, and their sum is added to the product. With a cap, the
@@ -106,7 +53,8 @@ void FN(panel_scores)(pe_content *c, const pe_view *v, const real *multiplier, r
         bias.add = content;
         bias.step = width;
     }
-    const int in_steps = softcap > 0 || v->sixteen; /* the bias follows the product */
+    const pe_sixteen *sixteen = sixteen_of(v->queries);
+    const int in_steps = softcap > 0 || sixteen; /* the bias follows the product */
     const real *q = multiplier + v->panel->first * c->d;
     const pe_side side = {.b = q,
                           .width = width,
@@ -118,15 +66,15 @@ void FN(panel_scores)(pe_content *c, const pe_view *v, const real *multiplier, r
                           .step = softcap > 0 ? width : bias.step,
                           .max = in_steps ? NULL : m,
                           .c = s};
-    if (v->sixteen)
-        sixteen_scores(v, c->d, q, s);
+    if (sixteen)
+        sixteen->scores(v->queries, v->panel, QK, &side);
     else
         FN(scores)(v->k, v->k_step, c->d, &side, 1);
     if (!in_steps)
         return;
-    real factor = v->sixteen ? c->factor : 1;
+    real factor = sixteen ? c->factor : 1;
     if (softcap > 0) {
-        const pe_panel_bias before = {.add = v->sixteen ? content : NULL, .step = width};
+        const pe_panel_bias before = {.add = sixteen ? content : NULL, .step = width};
         if (before.add || factor != 1)
             FN(add_bias)(s, n, width, factor, &before, NULL);
         factor = 1;
@@ -139,7 +87,8 @@ void FN(panel_scores)(pe_content *c, const pe_view *v, const real *multiplier, r
 
 void FN(block_scores)(pe_content *c, pe_view v, const pe_panel_bias *bias, const real *multiplier, real *s, real *m)
 {
-    const int only_products = !c->before_cap && !c->after_cap && !v.sixteen && !(v.queries->call->par[A_SOFTCAP] > 0);
+    const int only_products =
+        !c->before_cap && !c->after_cap && !sixteen_of(v.queries) && !(v.queries->call->par[A_SOFTCAP] > 0);
     pe_side side[PANELS];
     for (int p = 0; p < v.queries->panels; p++) {
         const pe_panel *panel = &v.queries->panel[p];

@@ -20,11 +20,6 @@ void FN(block_scores)(pe_content *c, pe_view v, const pe_panel_bias *bias, const
  * of two, which is exact, and c->factor of the scores is the rest of the scale. */
 void FN(begin_block)(pe_content *c, const pe_query_block *queries, real *copy, real *q);
 
-/* For products of 16-bit operands: split the vectors that multiply the keys, into x->q, which has BLOCK_M *
- * MOST_PARTS * words_of(d, 1) words. Queries to which an operator adds vectors, or which it reads times scale, are
- * no longer 16-bit numbers and take three parts. */
-void FN(split_queries)(const pe_content *c, const pe_query_block *queries, const real *multiplier, pe_sixteen *x);
-
 /* Return a tile of keys as rows of reals; `panels` panels read it. */
 pe_view FN(view_of_keys)(const pe_query_block *queries, const pe_key_tile *keys, int panels, real *copy);
 /* Sum all gates of operators that scan the keys, before the first tile of a gradient. Returns 0 if the call was

@@ -13,7 +13,7 @@
 #ifndef PE_CONTENT_H
 #define PE_CONTENT_H
 
-#include "sixteen/products.h"
+#include "tile/panel.h"
 
 /* Channels per product, if the length of an operator's vectors is not that of the queries */
 enum { CONTENT_PIECE = 64 };
@@ -26,7 +26,6 @@ typedef struct {
     const pe_key_tile *keys;
     const char *k; /* rows of the keys as real, k_step bytes apart */
     idx k_step;
-    const pe_sixteen *sixteen; /* NULL: the products of the panel multiply reals */
     const pe_panel *panel;
     const pe_panel_bias *bias; /* the keys that the panel sees, and which pairs are masked */
 } pe_view;

@@ -10,7 +10,7 @@
  */
 #include "sixteen/products.h"
 
-#if PE_HAS_AMX
+#if PE_HAS_UNITS
 #define TILES __attribute__((target("amx-tile,amx-bf16")))
 #define LOAD(tile, at, step) \
     __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #tile : : "r"(at), "r"((idx)(step)) : "memory")
@@ -76,5 +76,5 @@ TILES static void multiply(const pe_product *w)
     }
 }
 
-const pe_products FN(products_amx) = {begin, end, multiply, MOST_PARTS};
+const pe_products FN(products_amx) = {begin, end, multiply, MOST_PARTS, &FN(sixteen)};
 #endif

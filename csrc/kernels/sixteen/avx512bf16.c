@@ -11,7 +11,7 @@
  */
 #include "sixteen/products.h"
 
-#if PE_HAS_AVX512BF16
+#if PE_HAS_UNITS
 /* c += a[0] b[0] + a[1] b[1] for each lane */
 #define ADD_PAIRS(c, a, b) __asm__("vdpbf16ps %1%{1to16%}, %2, %0" : "+v"(c) : "m"(*(const uint32_t(*)[1])(a)), "v"(b))
 
@@ -53,5 +53,5 @@ static __attribute__((target("avx512bf16"))) void multiply(const pe_product *w)
     }
 }
 
-const pe_products FN(products_avx512bf16) = {NULL, NULL, multiply, 1};
+const pe_products FN(products_avx512bf16) = {NULL, NULL, multiply, 1, &FN(sixteen)};
 #endif

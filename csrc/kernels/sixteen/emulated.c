@@ -64,5 +64,5 @@ static void multiply_any(const pe_product *w)
         multiply(w, PANEL_LANES);
 }
 
-const pe_products FN(products_emulated) = {begin, end, multiply_any, MOST_PARTS};
+const pe_products FN(products_emulated) = {begin, end, multiply_any, MOST_PARTS, &FN(sixteen)};
 #endif

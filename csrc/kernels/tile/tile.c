@@ -12,6 +12,7 @@
 #include "tile/tile.h"
 
 #include "base/transpose.h"
+#include "tile/sixteen.h"
 
 static void range_of(const double *x, int n, double *low, double *high)
 {
@@ -130,7 +131,7 @@ void FN(query_block)(pe_query_block *queries, const pe_call *call, idx unit)
     queries->kv_head = queries->head / (heads / call->D(g));
     queries->first = block % blocks * BLOCK_M;
     queries->lanes = (int)min_(BLOCK_M, call->D(n) - queries->first);
-    queries->chunk = 1;
+    queries->split = NULL;
     locate_terms(queries);
     read_positions(&queries->position, &call->array[A_Q_POSITIONS], queries->batch_row.data[A_Q_POSITIONS],
                    queries->first, queries->lanes, (double)queries->first + call->par[A_SHIFT]);
@@ -403,7 +404,7 @@ pe_panel_bias FN(panel_bias)(pe_key_tile *keys, const pe_query_block *queries, c
     const int count_up = keys->distances_count_up, relative = window_cuts || queries->has_relative;
     const int by_pair = queries->has_pairs || keys->keep == SOME_PAIRS || keys->segments == SOME_PAIRS;
     pe_panel_bias b = {0, keys->n, p->width, NULL};
-    trim(&b, keys, p, queries->chunk, low, high);
+    trim(&b, keys, p, sixteen_of(queries) ? CHUNK : 1, low, high);
     if (b.from == b.to || !(relative || by_pair))
         return b;
     if (relative && count_up && !keys->has_window)

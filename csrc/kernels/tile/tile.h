@@ -23,7 +23,7 @@ enum { PANELS = BLOCK_M / PANEL_LANES }; /* of a block, at most */
 
 /* The first operands of the rows attention, attention_vjp, logits and logits_vjp of ops.def */
 enum { A_Q, A_K, A_V, A_K_SCALE, A_V_SCALE, A_KEEP, A_Q_POSITIONS, A_K_POSITIONS, A_Q_SEGMENTS, A_K_SEGMENTS, A_SINK };
-enum { A_BIAS = A_SINK + 1, A_OUT, A_LSE };
+enum { A_BIAS = A_SINK + 1, A_OUT, A_LSE, A_GRAD };
 
 /* A panel is one vector of lanes or two. Its first `lanes` lanes hold queries. */
 typedef struct {
@@ -42,7 +42,7 @@ typedef struct {
     pe_row batch_row;
     idx head, kv_head, first;
     int lanes, panels, width;    /* width: lanes of all panels */
-    int chunk;                   /* a panel's range of keys is rounded outward to multiples of it; mostly 1 */
+    struct pe_split *split;      /* sixteen.h: a panel's range of keys is then rounded outward to chunks; mostly NULL */
     int has_relative, has_pairs; /* nonzero if there is an operator on distances or diagonals; on pairs */
     int has_own_positions;       /* nonzero if an operator has other positions than the call */
     pe_positions position;

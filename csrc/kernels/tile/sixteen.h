@@ -1,0 +1,53 @@
+/* sixteen.h -- attention of 16-bit operands, as its drivers see it.
+ *
+ *     float, double    product.h and outer.h, which multiply reals
+ *     16-bit numbers   the room `sixteen`, in instructions that multiply bfloat16 numbers
+ *
+ * A call reaches the room by its pointer `products`, which is NULL in an ordinary call. Of the kernels, none names the
+ * room. Only dispatch.c does, for its variants; without them, all operands are multiplied as reals.
+ */
+#ifndef PE_SIXTEEN_H
+#define PE_SIXTEEN_H
+
+#include "tile/panel.h"
+#include "tile/product.h"
+
+/* An instruction of AMX sums CHUNK products before it adds them to a sum. So the chunks of keys are the same for every
+ * query: they begin at the first key of a tile, and a masked key has weight 0. */
+enum { CHUNK = 32 };
+/* A number is the sum of at most so many bfloat16 numbers. */
+enum { MOST_PARTS = 3 };
+/* The pairs of operands that are multiplied: queries with keys, and in the gradient cotangents with values */
+enum { QK, GV };
+
+/* The operands of a call, split in parts: of the blocks of queries that go together, and of their tile of keys. A
+ * block whose products are of 16-bit numbers has it in queries->split. */
+typedef struct pe_split pe_split;
+
+typedef struct pe_sixteen {
+    /* Return whether attention, or its gradient, multiplies the operands of the call as 16-bit numbers. */
+    int (*takes)(const pe_call *call, int is_gradient);
+    /* Carve memory for up to `blocks` blocks of a head, one after the other. */
+    pe_split *(*carve)(pe_carver *c, const pe_call *call, int blocks, int is_gradient);
+    /* Split a block: its lanes, and its strips (outer.h) unless they are NULL. If `exact`, the vectors are no longer
+     * 16-bit numbers, because an operator added to them or reads them times scale, and take three parts. */
+    void (*split_queries)(const pe_query_block *queries, int pair, int exact, const real *lanes, const real *strips);
+    /* Split the keys and values of a tile. With `finite`, nonfinite values are 0, and scores that are NaN are computed
+     * again as reals. With `transposes`, split for `values`, too. Returns 0 if `values` must multiply reals: a mask may
+     * hide a value whose scale is not finite, and its weight 0 must not meet the scale. */
+    int (*split_tile)(const pe_query_block *queries, const pe_key_tile *keys, int finite, int transposes);
+    /* side->c[j][lane] = the products of a pair, for a panel. side->b has the lanes as reals. */
+    void (*scores)(const pe_query_block *queries, const pe_panel *p, int pair, const pe_side *side);
+    /* FN(values) of one side, whose matrix is that of the values, in the gradient that of the keys */
+    void (*values)(const pe_query_block *queries, const pe_side *side);
+    /* FN(add_outer_of_block) with the strips of a pair; `from` is a multiple of CHUNK. */
+    void (*outer)(const pe_query_block *queries, int pair, const real *w, int from, int to, real *o, idx o_step);
+} pe_sixteen;
+
+/* The functions for a block; NULL if its products are of reals, as those of doubles are */
+INLINE const pe_sixteen *sixteen_of(const pe_query_block *queries)
+{
+    return PE_REAL == 32 && queries->split ? queries->call->products->attention : NULL;
+}
+
+#endif
