@@ -67,7 +67,7 @@ static pe_rows whole_rows(const decode_state *b, pe_rows rows, int n, int width)
 static NOINLINE void multiply_by_scales(decode_state *b, const pe_rows *rows, int n)
 {
     real *restrict scale = b->scale;
-    if (!rows->scale)
+    if (PE_REAL == 64 || !rows->scale)
         return;
     for (int j = 0; j < n; j++)
         scale[j] = scale_of_row(rows, j);

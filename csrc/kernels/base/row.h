@@ -66,6 +66,9 @@ INLINE idx storage_size(pe_storage storage)
                                                     : 2;
 }
 
+/* Return whether numbers are stored as real. No call in double has operands of another type that takes its place. */
+INLINE int is_real(pe_storage storage) { return PE_REAL == 64 || storage == PE_STORAGE; }
+
 /* out[i] = codes[i] * scale, for int8 codes */
 static NOINLINE void widen_codes(const char *codes, idx n, real scale, real *restrict out)
 {
@@ -77,7 +80,7 @@ static NOINLINE void widen_codes(const char *codes, idx n, real scale, real *res
 /* Return the row itself if it is stored as real. Else widen it into scratch. */
 INLINE const real *row_read(const char *data, pe_storage storage, idx n, real *scratch)
 {
-    if (PE_REAL == 64 || storage == PE_STORAGE)
+    if (is_real(storage))
         return (const real *)(const void *)data;
     if (storage == PE_I8)
         widen_codes(data, n, 1, scratch);
@@ -108,7 +111,7 @@ INLINE void add_reals(real *restrict to, const real *restrict x, idx n)
  * then calls row_write, which narrows a row from scratch into data, and does nothing if the storage is real. */
 INLINE real *row_target(char *data, pe_storage storage, real *scratch)
 {
-    return PE_REAL == 64 || storage == PE_STORAGE ? as_reals(data) : scratch;
+    return is_real(storage) ? as_reals(data) : scratch;
 }
 
 INLINE void row_write(const real *row, char *data, pe_storage storage, idx n)
@@ -122,7 +125,7 @@ INLINE void row_write(const real *row, char *data, pe_storage storage, idx n)
 /* Copy or narrow a row that was computed at another address than data. */
 INLINE void row_store(const real *row, char *data, pe_storage storage, idx n)
 {
-    if (PE_REAL == 64 || storage == PE_STORAGE)
+    if (is_real(storage))
         memcpy(data, row, (size_t)n * sizeof *row);
     else
         row_write(row, data, storage, n);

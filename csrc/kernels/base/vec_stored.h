@@ -69,7 +69,7 @@ INLINE vec vec_load_f16(const char *p) { return _mm256_cvtph_ps(_mm_loadu_si128(
 #endif
 
 /* Return whether a load widens in a few instructions. float16 without F16C takes twenty: callers copy the rows. */
-INLINE int widens_in_registers(pe_storage storage) { return storage != PE_F16 || PE_F16C; }
+INLINE int widens_in_registers(pe_storage storage) { return PE_REAL == 64 || storage != PE_F16 || PE_F16C; }
 
 /* Callers pass a constant storage, so no branch remains. */
 INLINE vec vec_load_stored(const char *p, pe_storage storage)

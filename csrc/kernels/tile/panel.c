@@ -79,7 +79,7 @@ static pe_rows copied_rows(const real *copy, idx copy_width)
 pe_rows FN(tile_rows)(pe_rows stored, int n, int width, int panels, real *copy)
 {
     const idx copy_width = width + ROW_PAD;
-    if (stored.storage == PE_STORAGE && !(stored.step % 4096 == 0 && panels > 1))
+    if (is_real(stored.storage) && !(stored.step % 4096 == 0 && panels > 1))
         return stored;
     for (int j = 0; j < n; j++) {
         real *to = copy + j * copy_width;
@@ -116,7 +116,7 @@ int FN(unpack_queries)(const pe_query_block *queries, idx head, int operand, int
                        const real *divisor, real *copy)
 {
     const pe_array *a = &queries->call->array[operand];
-    const int in_place = a->storage == PE_STORAGE;
+    const int in_place = is_real(a->storage);
     const idx step = in_place ? a->core[1] : n * (idx)sizeof(real);
     int finite = 1;
     for (const pe_panel *p = queries->panel; p < queries->panel + queries->panels; p++) {

@@ -41,7 +41,7 @@ INLINE pe_rows plain_rows(const char *data, idx step, pe_storage storage)
 
 INLINE real scale_of_row(const pe_rows *r, idx j)
 {
-    return r->scale ? (real)scalar_read(r->scale + j * r->scale_step, r->scale_storage) : 1;
+    return PE_REAL == 32 && r->scale ? (real)scalar_read(r->scale + j * r->scale_step, r->scale_storage) : 1;
 }
 
 /* The rows of the kv head from `key` on; operand is A_K or A_V. */
@@ -50,7 +50,7 @@ INLINE pe_rows rows_of_keys(const pe_query_block *queries, int operand, idx key)
     const pe_array *a = &queries->call->array[operand];
     const int scales = operand == A_K ? A_K_SCALE : A_V_SCALE;
     pe_rows r = plain_rows(key_row(queries, operand, key), a->core[1], a->storage);
-    if (a->storage == PE_I8 && queries->batch_row.data[scales]) {
+    if (PE_REAL == 32 && a->storage == PE_I8 && queries->batch_row.data[scales]) {
         r.scale = key_row(queries, scales, key);
         r.scale_step = queries->call->array[scales].core[1];
         r.scale_storage = queries->call->array[scales].storage;
@@ -62,7 +62,7 @@ INLINE pe_rows rows_of_keys(const pe_query_block *queries, int operand, idx key)
 INLINE const real *real_row_of(const pe_rows *r, idx j, int width, real *buffer)
 {
     const char *row = r->data + j * r->step;
-    if (r->storage != PE_I8)
+    if (PE_REAL == 64 || r->storage != PE_I8)
         return row_read(row, r->storage, width, buffer);
     widen_codes(row, width, scale_of_row(r, j), buffer);
     return buffer;
