@@ -263,13 +263,13 @@ static void add_stage_weights(const floater_vjp_state *s, idx steps, const pe_wo
 {
     const flow *f = &s->f;
     const pe_call *call = f->call;
-    const idx pairs = steps * f->rule->stages * s->cols, c_row = f->c_row, e_row = f->e_row;
-    const outer_products dw1 = {s->dz, s->y, e_row, c_row, pairs, block_sums(call, DW1, work), f->e, f->c + 1};
-    const outer_products dw2 = {s->dk, s->a, c_row, e_row, pairs, block_sums(call, DW2, work), f->c, f->e + 1};
+    const idx terms = steps * f->rule->stages * s->cols, c_row = f->c_row, e_row = f->e_row;
+    const outer_products dw1 = {s->dz, s->y, e_row, c_row, terms, block_sums(call, DW1, work), f->e, f->c + 1};
+    const outer_products dw2 = {s->dk, s->a, c_row, e_row, terms, block_sums(call, DW2, work), f->c, f->e + 1};
     add_outer_products(&dw1);
-    add_vectors(s->dz, e_row, pairs, f->e, block_sums(call, DB1, work));
+    add_vectors(s->dz, e_row, terms, f->e, block_sums(call, DB1, work));
     add_outer_products(&dw2);
-    add_vectors(s->dk, c_row, pairs, f->c, block_sums(call, DB2, work));
+    add_vectors(s->dk, c_row, terms, f->c, block_sums(call, DB2, work));
 }
 
 /* Propagate lambda from position first + run back to position first, for the streams from b on. More than STEPS steps

@@ -20,22 +20,22 @@ static void mix_rows(const real *restrict low, const real *restrict high, double
 KERNEL(interpolate_table)
 {
     enum { TABLE, OUT };
-    const idx n = call->D(n), d = call->D(d), last = call->D(r) - 1, parts = max_(n - 1, 1);
+    const idx n = call->D(n), d = call->D(d), last = call->D(r) - 1, steps = max_(n - 1, 1);
     const pe_array *table = &call->array[TABLE], *out = &call->array[OUT];
     real *wide_low = scratch_row(call, work, 0), *wide_high = scratch_row(call, work, 1);
     for (idx u = begin; u < end; u++) {
         const pe_row row = row_at(call, u / n);
-        const idx place = u % n * last, w = place / parts;
+        const idx place = u % n * last, w = place / steps;
         const char *from = row.data[TABLE] + w * table->core[0];
         char *to = row.data[OUT] + u % n * out->core[0];
-        if (place % parts == 0) {
+        if (place % steps == 0) {
             memcpy(to, from, (size_t)(d * storage_size(out->storage)));
             continue;
         }
         const real *low = row_read(from, table->storage, d, wide_low);
         const real *high = row_read(from + table->core[0], table->storage, d, wide_high);
         real *target = row_target(to, out->storage, scratch_row(call, work, 2));
-        mix_rows(low, high, (double)(place % parts) / (double)parts, d, target);
+        mix_rows(low, high, (double)(place % steps) / (double)steps, d, target);
         row_write(target, to, out->storage, d);
     }
 }

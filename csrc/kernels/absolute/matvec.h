@@ -153,30 +153,30 @@ static void multiply_columns(const matvec *m, idx cols)
     }
 }
 
-/* ---- gradient of W: the sum over pairs q of l[q] x[q]^T ---- */
+/* ---- gradient of W: the sum over terms q, l[q] x[q]^T ---- */
 
 typedef struct {
     const real *l, *x;
-    idx l_step, x_step, pairs;
+    idx l_step, x_step, terms;
     double *into;
     idx rows, columns; /* of `into`, which is dense */
 } outer_products;
 
 enum { OUTER_VECS = VEC_BYTES == 64 ? 4 : 2 };
 
-/* Sum at most a few hundred pairs in `real`, then add the sum to `into` in double, so that the error does not grow
+/* Sum at most a few hundred terms in `real`, then add the sum to `into` in double, so that the error does not grow
  * with the number of positions. */
 INLINE void outer_block(int rows, const outer_products *o, idx row, idx column)
 {
     vec acc[MATVEC_COLUMNS * OUTER_VECS];
     real sum[OUTER_VECS * LANES];
     const real *l = o->l + row, *x = o->x + column;
-    const idx pairs = o->pairs, l_step = o->l_step, x_step = o->x_step;
+    const idx terms = o->terms, l_step = o->l_step, x_step = o->x_step;
     const int width = (int)min_(OUTER_VECS * LANES, o->columns - column);
     UNROLL
     for (int i = 0; i < rows * OUTER_VECS; i++)
         acc[i] = vec_set(0);
-    for (idx q = 0; q < pairs; q++, l += l_step, x += x_step) {
+    for (idx q = 0; q < terms; q++, l += l_step, x += x_step) {
         vec a[OUTER_VECS];
         UNROLL
         for (int v = 0; v < OUTER_VECS; v++)
@@ -219,9 +219,9 @@ static void add_outer_products(const outer_products *o)
 }
 
 /* into += sum over q of l[q] */
-static NOINLINE void add_vectors(const real *restrict l, idx l_step, idx pairs, idx n, double *restrict into)
+static NOINLINE void add_vectors(const real *restrict l, idx l_step, idx terms, idx n, double *restrict into)
 {
-    for (idx q = 0; q < pairs; q++) {
+    for (idx q = 0; q < terms; q++) {
         SIMD
         for (idx i = 0; i < n; i++)
             into[i] += (double)l[q * l_step + i];

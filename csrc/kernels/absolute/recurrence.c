@@ -81,14 +81,14 @@ static void read_map(map *m, const pe_call *call, const pe_array *operands)
     }
 }
 
-/* The states of `count` pairs (position, column): pair q is entry (b + q % cols, k + q / cols) of a. */
+/* `count` states: state q is entry (b + q % cols, k + q / cols) of a. */
 static void read_padded_states(const map *m, const pe_array *a, idx b, idx cols, idx k, idx count, real *p)
 {
     for (idx q = 0; q < count; q++)
         read_padded(entry_at(a, a->data, b + q % cols, k + q / cols), a->storage, m->c, p + q * m->row);
 }
 
-/* Read the inputs of `count` pairs (position, column), from position k on, and set drive to V x + bias. */
+/* Read the inputs of `count` states, from position k on, and set drive to V x + bias. */
 static void read_inputs(const map *m, const pe_array *inputs, idx b, idx cols, idx k, idx count)
 {
     for (idx q = 0; q < count; q++) {
@@ -225,9 +225,9 @@ KERNEL(recurrent)
 /* ---- gradient ---- */
 
 enum { GRAD, PATH, WEIGHT, BIAS, INPUTS, INPUT_WEIGHT, DP0, DWEIGHT, DBIAS, DINPUTS, DINPUT_WEIGHT };
-enum { PAIRS = 192 }; /* most pairs of position and column in a run */
+enum { STATES = 192 }; /* most states in a run */
 
-/* A run of positions. Pair q = position * cols + column has a state p, gates, and the cotangents d of the gates' sums.
+/* A run of positions. State q = position * cols + column has a vector p, gates, and the cotangents d of the gates' sums.
  * The cotangent of V x_k in a gate is also d. Only in gate n of the GRU it is dx, the cotangent of the argument of
  * tanh. */
 typedef struct {
@@ -236,24 +236,24 @@ typedef struct {
     real *p, *d[3], *dx;
     gate_rows gates;
     real *lambda, *term;       /* of each column: lambda: cotangent of the state; term: buffer */
-    real *dinput, *input_term; /* of some pairs: dinput: cotangent of the input; input_term: buffer */
+    real *dinput, *input_term; /* of some states: dinput: cotangent of the input; input_term: buffer */
     idx cols;
 } recurrent_vjp_state;
 
 LAYOUT(recurrent_vjp)
 {
-    s->m = carve_map(c, call, PAIRS);
+    s->m = carve_map(c, call, STATES);
     const idx row = s->m.row;
     for (idx k = 0; k < s->m.gates; k++) {
         s->transposed[k] = carve_reals(c, row * s->m.c);
-        s->d[k] = carve_reals(c, PAIRS * row);
+        s->d[k] = carve_reals(c, STATES * row);
     }
-    s->p = carve_reals(c, PAIRS * row);
-    s->gates = carve_gates(c, &s->m, PAIRS);
+    s->p = carve_reals(c, STATES * row);
+    s->gates = carve_gates(c, &s->m, STATES);
     s->lambda = carve_reals(c, SCAN_COLUMNS * row);
     s->term = carve_reals(c, SCAN_COLUMNS * row);
     if (s->m.e >= 0) {
-        s->dx = carve_reals(c, s->m.gates == 3 ? PAIRS * row : 0);
+        s->dx = carve_reals(c, s->m.gates == 3 ? STATES * row : 0);
         s->dinput = carve_reals(c, SCAN_COLUMNS * s->m.x_row);
         s->input_term = carve_reals(c, SCAN_COLUMNS * s->m.x_row);
         for (idx k = 0; k < s->m.gates; k++)
@@ -262,12 +262,12 @@ LAYOUT(recurrent_vjp)
 }
 
 /* From   p' = tanh(y), y = W p + b:   dy = lambda (1 - p'^2),   lambda = W^T dy */
-static void tanh_backward(const recurrent_vjp_state *s, idx pair)
+static void tanh_backward(const recurrent_vjp_state *s, idx state)
 {
     const map *m = &s->m;
     const idx n = s->cols * m->row;
-    const real *f = s->gates.r + pair * m->row, *lambda = s->lambda;
-    real *restrict dy = s->d[0] + pair * m->row;
+    const real *f = s->gates.r + state * m->row, *lambda = s->lambda;
+    real *restrict dy = s->d[0] + state * m->row;
     SIMD
     for (idx i = 0; i < n; i++)
         dy[i] = lambda[i] * fma_(-f[i], f[i], R(1.0));
@@ -277,10 +277,10 @@ static void tanh_backward(const recurrent_vjp_state *s, idx pair)
 /* From   p' = (1 - z) m + z p,  m = tanh(x), x = a_n + r y (not an input x_k), y = U_n p + b_n,  r, z = s(...):
  *     dx = lambda (1 - z) (1 - m^2),   dy = dx r,   dr = dx y r (1 - r),   dz = lambda (p - m) z (1 - z)
  *     lambda = lambda z + U_r^T dr + U_z^T dz + U_n^T dy.   da_n += dx */
-static void gru_backward(const recurrent_vjp_state *s, idx pair, double *restrict da_n)
+static void gru_backward(const recurrent_vjp_state *s, idx state, double *restrict da_n)
 {
     const map *m = &s->m;
-    const idx from = pair * m->row, n = s->cols * m->row;
+    const idx from = state * m->row, n = s->cols * m->row;
     const real *r = s->gates.r + from, *z = s->gates.z + from, *y = s->gates.y + from, *c = s->gates.m + from;
     const real *p = s->p + from;
     real *restrict dr = s->d[0] + from, *restrict dz = s->d[1] + from, *restrict dy = s->d[2] + from;
@@ -306,15 +306,15 @@ static void gru_backward(const recurrent_vjp_state *s, idx pair, double *restric
 
 /* dW += sum of dy p^T for each gate. Add the sum of dy to the gate's biases, a and b; gru_backward has
  * added to a_n. */
-static void add_gate_weights(const recurrent_vjp_state *s, idx pairs, double *dweight, double *dbias)
+static void add_gate_weights(const recurrent_vjp_state *s, idx states, double *dweight, double *dbias)
 {
     const map *m = &s->m;
     const idx c = m->c;
     for (idx k = 0; k < m->gates; k++) {
-        add_outer_products(&(outer_products){s->d[k], s->p, m->row, m->row, pairs, dweight + k * c * c, c, c});
-        add_vectors(s->d[k], m->row, pairs, c, m->gates == 1 ? dbias : dbias + (3 + k) * c);
+        add_outer_products(&(outer_products){s->d[k], s->p, m->row, m->row, states, dweight + k * c * c, c, c});
+        add_vectors(s->d[k], m->row, states, c, m->gates == 1 ? dbias : dbias + (3 + k) * c);
         if (m->gates == 3 && k < 2)
-            add_vectors(s->d[k], m->row, pairs, c, dbias + k * c);
+            add_vectors(s->d[k], m->row, states, c, dbias + k * c);
     }
 }
 
@@ -352,12 +352,12 @@ static int recurrent_run_vjp(recurrent_vjp_state *s, const pe_call *call, idx b,
                              const pe_work *work)
 {
     const pe_array *grad = &call->array[GRAD], *path = &call->array[PATH];
-    const idx skip = (idx)call->par[RECURRENT_SKIP], cols = s->cols, pairs = run * cols, c = s->m.c, row = s->m.row;
+    const idx skip = (idx)call->par[RECURRENT_SKIP], cols = s->cols, states = run * cols, c = s->m.c, row = s->m.row;
     double *dweight = block_sums(call, DWEIGHT, work), *dbias = block_sums(call, DBIAS, work);
-    read_padded_states(&s->m, path, b, cols, first, pairs, s->p);
+    read_padded_states(&s->m, path, b, cols, first, states, s->p);
     if (s->m.e >= 0)
-        read_inputs(&s->m, &call->array[INPUTS], b, cols, first, pairs);
-    compute_gates(&s->m, s->p, pairs, &s->gates);
+        read_inputs(&s->m, &call->array[INPUTS], b, cols, first, states);
+    compute_gates(&s->m, s->p, states, &s->gates);
     for (idx k = run - 1; k >= 0; k--) {
         if (s->m.gates == 1)
             tanh_backward(s, k * cols);
@@ -373,7 +373,7 @@ static int recurrent_run_vjp(recurrent_vjp_state *s, const pe_call *call, idx b,
         if (stopped_in_map(&s->m))
             return 0;
     }
-    add_gate_weights(s, pairs, dweight, dbias);
+    add_gate_weights(s, states, dweight, dbias);
     if (s->m.e >= 0)
         add_inputs(s, call, b, first, run, block_sums(call, DINPUT_WEIGHT, work));
     return 1;
@@ -398,7 +398,7 @@ KERNEL(recurrent_vjp)
         if (n > 0)
             read_padded_states(&s.m, grad, b, s.cols, n - 1, s.cols, s.lambda);
         for (idx left = D(m) - 1; left > 0;) {
-            const idx run = min_(PAIRS / s.cols, left);
+            const idx run = min_(STATES / s.cols, left);
             left -= run;
             if (!recurrent_run_vjp(&s, call, b, left, run, work))
                 return;

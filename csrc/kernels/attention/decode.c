@@ -1,16 +1,16 @@
 /* decode.c -- attention for few queries, often one, which is limited by memory bandwidth.
  *
  *     for each key j (once for all heads that share it):
- *         for each pair p of a head and a query:
+ *         for each query p of a head, a row of q:
  *             s[p][j] = dot(q[p], k[j]);
  *     softmax of s[p] over the keys of the tile, as in forward.c; then the same loop over the values:
  *             o[p] += s[p][j] * v[j];
  *
  * In forward.c each SIMD lane holds one query, and most lanes would be idle here. Here each lane holds one channel, and
  * keys and values are read in place. LANES keys give LANES vectors of products, and a tree of additions reduces these
- * to one vector of scores. A call computes the heads that share their keys, up to MAX_PAIRS pairs of a head and a
- * query: the keys come from memory for the first pair and from the cache for the others. The sums of a pair, and their
- * bits, do not depend on the other pairs.
+ * to one vector of scores. A call computes the heads that share their keys, up to MAX_Q_ROWS rows of q: the
+ * keys come from memory for the first row and from the cache for the others. The sums of a row, and their bits, do not
+ * depend on the other rows.
  *
  * Rows of float16, bfloat16 and int8 codes are widened in registers, in the loop that multiplies, if a row is a whole
  * number of vectors and the tile has LANES rows or more; else the tile is copied as real. Both give the same bits.
@@ -28,19 +28,19 @@
 #include "base/vec_stored.h"
 #include "tile/panel.h"
 
-enum { STRIP = 4 };                             /* vectors of value columns that are summed together */
-enum { VALUE_KEYS = 32 };                       /* keys whose values are summed while they are in the L1 cache */
-enum { VALUE_PAIRS = VEC_BYTES == 64 ? 4 : 2 }; /* VALUE_PAIRS x STRIP sums: 16 of 32 registers, or 8 of 16 */
-enum { SCORE_PAIRS = LANES >= 16 ? 4 : LANES >= 8 ? 2 : 1 }; /* pairs x (LANES / pairs) keys: LANES sums */
-enum { KEYS_TOGETHER = LANES >= 8 ? 2 : LANES };             /* keys that a single pair reads together */
-enum { PREFETCH_BYTES = 16384, CACHE_LINE = 64 };            /* prefetch distance */
+enum { STRIP = 4 };                              /* vectors of value columns that are summed together */
+enum { VALUE_KEYS = 32 };                        /* keys whose values are summed while they are in the L1 cache */
+enum { VALUE_Q_ROWS = VEC_BYTES == 64 ? 4 : 2 }; /* VALUE_Q_ROWS x STRIP sums: 16 of 32 registers, or 8 of 16 */
+enum { SCORE_Q_ROWS = LANES >= 16 ? 4 : LANES >= 8 ? 2 : 1 }; /* rows of q x (LANES / rows) keys: LANES sums */
+enum { KEYS_TOGETHER = LANES >= 8 ? 2 : LANES };              /* keys that a single row of q reads together */
+enum { PREFETCH_BYTES = 16384, CACHE_LINE = 64 };             /* prefetch distance */
 
 typedef struct {
     int d, e, padded_d, padded_e; /* widths of heads, and filled up to whole vectors */
     idx first_head;               /* the first of the heads that are decoded together */
-    int heads, pairs;             /* pair = head * queries + query */
+    int heads, q_rows;            /* row of q = head * queries + query */
     real *q, *o, *s, *copy, *row, *scale;
-    real m[MAX_PAIRS], alpha[MAX_PAIRS], one[MAX_PAIRS], l[MAX_PAIRS * LANES]; /* l: a partial sum for each lane */
+    real m[MAX_Q_ROWS], alpha[MAX_Q_ROWS], one[MAX_Q_ROWS], l[MAX_Q_ROWS * LANES]; /* l: a partial sum for each lane */
     pe_block_state at;
 } decode_state;
 
@@ -63,7 +63,7 @@ static pe_rows whole_rows(const decode_state *b, pe_rows rows, int n, int width)
     return rows;
 }
 
-/* Multiply the scores or weights of all pairs by the scales of the rows. */
+/* Multiply the scores or weights of all rows of q by the scales of the keys or values. */
 static NOINLINE void multiply_by_scales(decode_state *b, const pe_rows *rows, int n)
 {
     real *restrict scale = b->scale;
@@ -71,7 +71,7 @@ static NOINLINE void multiply_by_scales(decode_state *b, const pe_rows *rows, in
         return;
     for (int j = 0; j < n; j++)
         scale[j] = scale_of_row(rows, j);
-    for (int p = 0; p < b->pairs; p++) {
+    for (int p = 0; p < b->q_rows; p++) {
         real *restrict s = b->s + p * BLOCK_N;
         for (int j = 0; j < n; j++)
             s[j] *= scale[j];
@@ -114,13 +114,13 @@ void FN(prefetch_rows)(const pe_rows *rows, int n, int width)
 
 /* ---- products ---- */
 
-/* s = q . k for `pairs` pairs and LANES / pairs keys, with a vector of sums for each pair and key. A single pair reads
- * KEYS_TOGETHER keys at a time, nearly in memory order. Several pairs read all keys together, so that each vector of a
+/* s = q . k for `q_rows` rows of q and LANES / q_rows keys, with a vector of sums for each row and key. A single row
+ * reads KEYS_TOGETHER keys at a time, nearly in memory order. Several rows read all keys together, so that each vector of a
  * query is loaded once. */
-INLINE void scores_of_block(int pairs, const char *k, idx step, pe_storage storage, int pass, int passes, const real *q,
-                            int d, real *s)
+INLINE void scores_of_block(int q_rows, const char *k, idx step, pe_storage storage, int pass, int passes,
+                            const real *q, int d, real *s)
 {
-    const int keys = LANES / pairs, together = pairs > 1 ? keys : KEYS_TOGETHER, bytes = (int)storage_size(storage);
+    const int keys = LANES / q_rows, together = q_rows > 1 ? keys : KEYS_TOGETHER, bytes = (int)storage_size(storage);
     prefetcher ahead = prefetch_ahead(k, step, d * bytes, pass, passes);
     real sum[LANES];
     vec acc[LANES];
@@ -133,54 +133,54 @@ INLINE void scores_of_block(int pairs, const char *k, idx step, pe_storage stora
             prefetch_row(&ahead);
         int c = 0;
         do { /* d > 0: a loop that may not run makes gcc store the sums before and after it */
-            vec x[SCORE_PAIRS];
+            vec x[SCORE_Q_ROWS];
             UNROLL
-            for (int p = 0; p < pairs; p++)
+            for (int p = 0; p < q_rows; p++)
                 x[p] = vec_load(q + p * d + c);
             UNROLL
             for (int r = 0; r < together; r++) {
                 const vec y = vec_load_stored(k + r * step + c * bytes, storage);
                 UNROLL
-                for (int p = 0; p < pairs; p++)
+                for (int p = 0; p < q_rows; p++)
                     acc[p * keys + first + r] = vec_fma(y, x[p], acc[p * keys + first + r]);
             }
         } while ((c += LANES) < d);
     }
     vec_store(sum, vec_sums(acc));
     UNROLL
-    for (int p = 0; p < pairs; p++)
+    for (int p = 0; p < q_rows; p++)
         memcpy(s + p * BLOCK_N, sum + p * keys, (size_t)keys * sizeof *s);
 }
 
-/* A key is loaded, and widened, once for SCORE_PAIRS pairs. */
+/* A key is loaded, and widened, once for SCORE_Q_ROWS rows of q. */
 INLINE void scores_of_stored(const decode_state *b, const char *k, idx step, pe_storage storage, int n)
 {
-    enum { KEYS = LANES / SCORE_PAIRS };
-    const int d = b->padded_d, passes = b->pairs / SCORE_PAIRS + b->pairs % SCORE_PAIRS;
+    enum { KEYS = LANES / SCORE_Q_ROWS };
+    const int d = b->padded_d, passes = b->q_rows / SCORE_Q_ROWS + b->q_rows % SCORE_Q_ROWS;
     for (int j = 0; j < n; j += LANES) {
         const int first = (int)max_(0, min_(j, n - LANES)); /* the last block repeats keys of the one before */
         const char *rows = k + first * step;
         real *s = b->s + first;
-        const int together = b->pairs / SCORE_PAIRS * SCORE_PAIRS;
+        const int together = b->q_rows / SCORE_Q_ROWS * SCORE_Q_ROWS;
         for (int r = 0; r < LANES; r += KEYS) {
-            for (int p = 0; p < together; p += SCORE_PAIRS)
-                scores_of_block(SCORE_PAIRS, rows + r * step, step, storage, p / SCORE_PAIRS, passes, b->q + p * d, d,
+            for (int p = 0; p < together; p += SCORE_Q_ROWS)
+                scores_of_block(SCORE_Q_ROWS, rows + r * step, step, storage, p / SCORE_Q_ROWS, passes, b->q + p * d, d,
                                 s + p * BLOCK_N + r);
         }
-        for (int p = together; p < b->pairs; p++)
-            scores_of_block(1, rows, step, storage, together / SCORE_PAIRS + p - together, passes, b->q + p * d, d,
+        for (int p = together; p < b->q_rows; p++)
+            scores_of_block(1, rows, step, storage, together / SCORE_Q_ROWS + p - together, passes, b->q + p * d, d,
                             s + p * BLOCK_N);
     }
 }
 
-/* o = o alpha + sum_j p_j v_j for `pairs` pairs and `cols` vectors of channels, two constants where this is inlined */
-INLINE void values_of_block(int pairs, int cols, const char *v, idx step, pe_storage storage, int n, const real *p,
+/* o = o alpha + sum_j p_j v_j for `q_rows` rows of q and `cols` vectors of channels, two constants where this is inlined */
+INLINE void values_of_block(int q_rows, int cols, const char *v, idx step, pe_storage storage, int n, const real *p,
                             const real *alpha, real *o, int o_step, const prefetcher *rows)
 {
     prefetcher ahead = *rows;
     vec acc[4 * STRIP];
     UNROLL
-    for (int i = 0; i < pairs * cols; i++)
+    for (int i = 0; i < q_rows * cols; i++)
         acc[i] = vec_set(0);
     for (int j = 0; j < n; j++, v += step) {
         prefetch_row(&ahead);
@@ -189,7 +189,7 @@ INLINE void values_of_block(int pairs, int cols, const char *v, idx step, pe_sto
         for (int c = 0; c < cols; c++)
             x[c] = vec_load_stored(v + c * LANES * (int)storage_size(storage), storage);
         UNROLL
-        for (int r = 0; r < pairs; r++) {
+        for (int r = 0; r < q_rows; r++) {
             const vec y = vec_set(p[r * BLOCK_N + j]);
             UNROLL
             for (int c = 0; c < cols; c++)
@@ -197,7 +197,7 @@ INLINE void values_of_block(int pairs, int cols, const char *v, idx step, pe_sto
         }
     }
     UNROLL
-    for (int r = 0; r < pairs; r++) {
+    for (int r = 0; r < q_rows; r++) {
         UNROLL
         for (int c = 0; c < cols; c++) {
             real *to = o + r * o_step + c * LANES;
@@ -207,7 +207,7 @@ INLINE void values_of_block(int pairs, int cols, const char *v, idx step, pe_sto
 }
 
 /* Add the weighted values of keys from <= j < from + n, cols vectors of channels from channel `first` on, to o of all
- * pairs. Only the first keys of a tile rescale o by alpha. */
+ * rows of q. Only the first keys of a tile rescale o by alpha. */
 INLINE void values_of_columns(int cols, const decode_state *b, const char *v, idx step, pe_storage storage, int first,
                               int from, int n, prefetcher *ahead)
 {
@@ -216,11 +216,11 @@ INLINE void values_of_columns(int cols, const decode_state *b, const char *v, id
     real *o = b->o + first;
     int p = 0;
     v += first * storage_size(storage);
-    for (; b->pairs - p >= VALUE_PAIRS; p += VALUE_PAIRS) {
-        values_of_block(VALUE_PAIRS, cols, v, step, storage, n, weight + p * BLOCK_N, alpha + p, o + p * e, e, ahead);
+    for (; b->q_rows - p >= VALUE_Q_ROWS; p += VALUE_Q_ROWS) {
+        values_of_block(VALUE_Q_ROWS, cols, v, step, storage, n, weight + p * BLOCK_N, alpha + p, o + p * e, e, ahead);
         ahead->wait++; /* the next pass prefetches other rows */
     }
-    for (; p < b->pairs; p++) {
+    for (; p < b->q_rows; p++) {
         values_of_block(1, cols, v, step, storage, n, weight + p * BLOCK_N, alpha + p, o + p * e, e, ahead);
         ahead->wait++;
     }
@@ -229,7 +229,7 @@ INLINE void values_of_columns(int cols, const decode_state *b, const char *v, id
 INLINE void values_of_stored(const decode_state *b, const char *v, idx step, pe_storage storage, int keys)
 {
     const int strips = b->padded_e / (STRIP * LANES), rest = (b->padded_e - strips * STRIP * LANES) / LANES;
-    const int passes = (strips + rest) * (b->pairs / VALUE_PAIRS + b->pairs % VALUE_PAIRS);
+    const int passes = (strips + rest) * (b->q_rows / VALUE_Q_ROWS + b->q_rows % VALUE_Q_ROWS);
     for (int from = 0; from < keys; from += VALUE_KEYS, v += VALUE_KEYS * step) {
         const int n = (int)min_(VALUE_KEYS, keys - from);
         prefetcher ahead = prefetch_ahead(v, step, b->padded_e * storage_size(storage), 0, passes);
@@ -287,7 +287,7 @@ static void add_lane_bias(real *s, int n, const pe_panel_bias *bias, int lane)
     }
 }
 
-/* One step of online softmax for a pair, with one key per SIMD lane */
+/* One step of online softmax for a row of q, with one key per SIMD lane */
 static void decode_softmax_step(decode_state *b, int p, int n)
 {
     const int whole = (n + LANES - 1) / LANES * LANES;
@@ -362,8 +362,8 @@ static void decode_tile(decode_state *b, pe_query_block *queries, idx first_key)
 static void read_queries(const pe_query_block *queries, decode_state *b)
 {
     const real scale = (real)queries->call->par[A_SCALE];
-    zero_reals(b->q, b->pairs * b->padded_d);
-    for (int p = 0; p < b->pairs; p++) {
+    zero_reals(b->q, b->q_rows * b->padded_d);
+    for (int p = 0; p < b->q_rows; p++) {
         const char *from = query_row_of_head(queries, b->first_head + p / queries->lanes, A_Q, p % queries->lanes);
         const real *row = row_read(from, queries->call->array[A_Q].storage, b->d, b->row);
         for (int k = 0; k < b->d; k++)
@@ -391,7 +391,7 @@ static int write_head(const pe_query_block *queries, const pe_key_part *part, co
     const int outs = part->parts > 1 ? A_PART_OUT : A_OUT, lses = part->parts > 1 ? A_PART_LSE : A_LSE;
     const pe_array *out = &queries->call->array[outs], *of_lse = &queries->call->array[lses];
     const idx h = output_head(part, b->first_head + head);
-    real sum[MAX_PAIRS];
+    real sum[MAX_Q_ROWS];
     for (int l = 0; l < queries->lanes; l++) {
         const int p = head * queries->lanes + l;
         sum[l] = 0;
@@ -417,9 +417,9 @@ LAYOUT(decode)
     s->e = (int)D(e);
     s->padded_d = (int)BLOCKS(D(d), LANES) * LANES;
     s->padded_e = (int)BLOCKS(D(e), LANES) * LANES;
-    s->q = carve_reals(c, MAX_PAIRS * (idx)s->padded_d);
-    s->o = carve_reals(c, MAX_PAIRS * (idx)s->padded_e);
-    s->s = carve_reals(c, MAX_PAIRS * BLOCK_N);
+    s->q = carve_reals(c, MAX_Q_ROWS * (idx)s->padded_d);
+    s->o = carve_reals(c, MAX_Q_ROWS * (idx)s->padded_e);
+    s->s = carve_reals(c, MAX_Q_ROWS * BLOCK_N);
     s->copy = carve_reals(c, (max_(D(d), D(e)) + ROW_PAD) * BLOCK_N);
     s->row = carve_reals(c, max_(D(d), D(e)));
     s->scale = carve_reals(c, BLOCK_N);
@@ -433,9 +433,9 @@ static int64_t decode_heads(decode_state *b, pe_query_block *queries, const pe_k
     const pe_call *call = queries->call;
     int64_t nonfinite = 0;
     read_queries(queries, b);
-    zero_reals(b->o, b->pairs * b->padded_e);
+    zero_reals(b->o, b->q_rows * b->padded_e);
     memset(b->l, 0, sizeof b->l);
-    for (int p = 0; p < b->pairs; p++) {
+    for (int p = 0; p < b->q_rows; p++) {
         b->m[p] = sink_of_part(queries, part, b->first_head + p / queries->lanes, p % queries->lanes);
         b->l[p * LANES] = (real)(b->m[p] != MASKED);
         b->one[p] = 1;
@@ -465,7 +465,7 @@ KERNEL(decode)
         FN(query_block)(b.at.queries, call, unit / parts);
         b.first_head = b.at.queries->head;
         b.heads = (int)min_(together, share - head);
-        b.pairs = b.heads * b.at.queries->lanes;
+        b.q_rows = b.heads * b.at.queries->lanes;
         const int64_t nonfinite = decode_heads(&b, b.at.queries, &part);
         if (nonfinite < 0)
             return;

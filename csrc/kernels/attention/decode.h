@@ -13,7 +13,7 @@
 #include "tile/panel.h"
 
 enum { A_PART_OUT = A_LSE + 1, A_PART_LSE };
-enum { MAX_PAIRS = 32 }; /* of a head and a query that decode.c computes together; a panel has at most 32 lanes */
+enum { MAX_Q_ROWS = 32 }; /* queries of heads that decode.c computes together; a panel has at most 32 lanes */
 
 /* The tiles of keys that a work item of attention visits. If the keys are cut into parts, part `index` of `parts`
  * writes separate results, and the first part includes the sink. */

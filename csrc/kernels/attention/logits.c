@@ -22,13 +22,13 @@ typedef struct {
     pe_content content;
 } logits_state;
 
-static void write_panel(const pe_view *v, const real *s)
+static void write_panel(const pe_view *view, const real *s)
 {
-    const pe_query_block *queries = v->queries;
+    const pe_query_block *queries = view->queries;
     const pe_array *a = &queries->call->array[L_OUT];
-    const int n = v->keys->n, width = v->panel->width;
-    char *out = query_row(queries, L_OUT, v->panel->first) + v->keys->first * storage_size(a->storage);
-    for (int l = 0; l < v->panel->lanes; l++, out += a->core[1]) {
+    const int n = view->keys->n, width = view->panel->width;
+    char *out = query_row(queries, L_OUT, view->panel->first) + view->keys->first * storage_size(a->storage);
+    for (int l = 0; l < view->panel->lanes; l++, out += a->core[1]) {
         real buffer[BLOCK_N], *row = row_target(out, a->storage, buffer);
         for (int j = 0; j < n; j++)
             row[j] = s[j * width + l];
@@ -36,19 +36,19 @@ static void write_panel(const pe_view *v, const real *s)
     }
 }
 
-static void write_tile(logits_state *b, pe_view v)
+static void write_tile(logits_state *b, pe_view view)
 {
-    FN(content_tile)(&b->content, v);
-    for (int i = 0; i < v.queries->panels; i++) {
-        const int width = v.queries->panel[i].width, n = v.keys->n;
+    FN(content_tile)(&b->content, view);
+    for (int i = 0; i < view.queries->panels; i++) {
+        const int width = view.queries->panel[i].width, n = view.keys->n;
         const pe_panel_bias all = {0, n, width, NULL};
-        v.panel = &v.queries->panel[i];
-        v.bias = &all;
-        const real *added = FN(content_panel)(&b->content, v), *q = b->multiplier + v.panel->first * b->d;
+        view.panel = &view.queries->panel[i];
+        view.bias = &all;
+        const real *added = FN(content_panel)(&b->content, view), *q = b->multiplier + view.panel->first * b->d;
         const pe_side side = {.b = q, .width = width, .to = n, .add = added, .step = width, .c = b->s};
         if (b->multiplier != b->zero)
-            FN(scores)(v.k, v.k_step, b->d, &side, 1);
-        write_panel(&v, b->multiplier != b->zero ? b->s : added);
+            FN(scores)(view.k, view.k_step, b->d, &side, 1);
+        write_panel(&view, b->multiplier != b->zero ? b->s : added);
     }
 }
 

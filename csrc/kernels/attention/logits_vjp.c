@@ -25,15 +25,15 @@ typedef struct {
 } logits_vjp_state;
 
 /* Read grad of a tile, with one query per lane and 0 in lanes without a query. In nonfinite lanes, numbers become NaN. */
-static void read_tile(const pe_view *v, uint64_t nonfinite, real *dx)
+static void read_tile(const pe_view *view, uint64_t nonfinite, real *dx)
 {
-    const pe_query_block *queries = v->queries;
+    const pe_query_block *queries = view->queries;
     const pe_array *a = &queries->call->array[L_GRAD];
     for (const pe_panel *p = queries->panel; p < queries->panel + queries->panels; p++) {
         for (int l = 0; l < p->width; l++) {
-            const char *row = query_row(queries, L_GRAD, p->first + l) + v->keys->first * a->core[2];
+            const char *row = query_row(queries, L_GRAD, p->first + l) + view->keys->first * a->core[2];
             real *to = dx + p->first * BLOCK_N + l;
-            for (int j = 0; j < v->keys->n; j++) {
+            for (int j = 0; j < view->keys->n; j++) {
                 const real grad = l < p->lanes ? (real)scalar_read(row + j * a->core[2], a->storage) : 0;
                 to[j * p->width] = grad != 0 && nonfinite >> (p->first + l) & 1 ? (real)NAN : grad;
             }
@@ -42,43 +42,43 @@ static void read_tile(const pe_view *v, uint64_t nonfinite, real *dx)
 }
 
 /* From   gate = sigmoid(scale q_i.k_t):   add scale d_gates k to dq and scale d_gates q to dk. */
-static void add_gate_products(logits_vjp_state *b, const pe_view *v)
+static void add_gate_products(logits_vjp_state *b, const pe_view *view)
 {
-    const pe_query_block *queries = v->queries;
-    const pe_matrix keys = {v->k, v->k_step};
-    const int n = v->keys->n;
+    const pe_query_block *queries = view->queries;
+    const pe_matrix keys = {view->k, view->k_step};
+    const int n = view->keys->n;
     for (const pe_panel *p = queries->panel; p < queries->panel + queries->panels; p++) {
         real *d_gates = b->vjp.d_gates + p->first * BLOCK_N;
         for (int x = 0; x < n * p->width; x++)
             d_gates[x] *= b->content.gate_scale;
         FN(add_rows)(&keys, 0, n, b->d, p->width, d_gates, b->dq + p->first * b->d);
     }
-    real *dk = b->dk + v->keys->first * b->padded_d;
+    real *dk = b->dk + view->keys->first * b->padded_d;
     FN(add_outer_of_block)(queries, b->vjp.d_gates, b->q_rows, b->d, 0, n, dk, b->padded_d);
 }
 
-static void logits_tile_vjp(logits_vjp_state *b, pe_view v)
+static void logits_tile_vjp(logits_vjp_state *b, pe_view view)
 {
-    const int n = v.keys->n;
+    const int n = view.keys->n;
     pe_content *c = &b->content;
     int seen[PANELS][2];
     c->index_map = NULL; /* `index` still holds the window of the previous tile: fill it again */
-    read_tile(&v, b->nonfinite_q, b->dx);
-    for (int i = 0; i < v.queries->panels; i++) {
-        const pe_panel_bias all = {0, n, v.queries->panel[i].width, NULL};
-        v.panel = &v.queries->panel[i];
-        v.bias = &all;
+    read_tile(&view, b->nonfinite_q, b->dx);
+    for (int i = 0; i < view.queries->panels; i++) {
+        const pe_panel_bias all = {0, n, view.queries->panel[i].width, NULL};
+        view.panel = &view.queries->panel[i];
+        view.bias = &all;
         seen[i][0] = 0;
         seen[i][1] = n;
         if (!c->scans)
             continue;
-        FN(scan_panel)(c, &v);
-        FN(content_scan_vjp)(&b->vjp, v, b->dx + v.panel->first * BLOCK_N);
+        FN(scan_panel)(c, &view);
+        FN(content_scan_vjp)(&b->vjp, view, b->dx + view.panel->first * BLOCK_N);
     }
-    FN(content_panels_vjp)(&b->vjp, v, seen, b->dx);
-    FN(content_keys_vjp)(&b->vjp, v, 0, n, b->dx, b->dk + v.keys->first * b->padded_d, b->padded_d);
+    FN(content_panels_vjp)(&b->vjp, view, seen, b->dx);
+    FN(content_keys_vjp)(&b->vjp, view, 0, n, b->dx, b->dk + view.keys->first * b->padded_d, b->padded_d);
     if (c->scans)
-        add_gate_products(b, &v);
+        add_gate_products(b, &view);
 }
 
 /* Add the gradients of one block of queries. Returns 0 if the call was stopped. */

@@ -44,7 +44,7 @@ pe_plan FN(plan_attention)(const pe_call *call)
     return plan;
 }
 
-int FN(heads_together)(const pe_call *call) { return (int)min_(call->D(h) / call->D(g), MAX_PAIRS / call->D(n)); }
+int FN(heads_together)(const pe_call *call) { return (int)min_(call->D(h) / call->D(g), MAX_Q_ROWS / call->D(n)); }
 
 int FN(plan_sixteen_vjp)(const pe_call *call) { return takes_sixteen(call, 1) && !has_content_operators(call); }
 

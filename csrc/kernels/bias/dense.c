@@ -15,7 +15,7 @@ enum { ARRAY };
 static void read_rows(const pe_array *a, const char *data, const pe_pair_block *b, real *to)
 {
     const int has_dense_rows = a->core[2] == storage_size(a->storage);
-    for (int l = 0; l < b->queries; l++, data += a->core[1], to += PAIR_KEYS) {
+    for (int l = 0; l < b->lanes; l++, data += a->core[1], to += PAIR_KEYS) {
         if (has_dense_rows && (a->storage == PE_BF16 || a->storage == PE_F16)) {
             row_read(data, a->storage, b->keys, to);
         } else {
@@ -38,7 +38,7 @@ PAIR_VALUES(dense)
         data = (const char *)rows;
         step = PAIR_KEYS * (idx)sizeof *rows;
     }
-    pack_transposed(data, step, b->queries, b->keys, 1, b->lanes, out);
+    pack_transposed(data, step, b->lanes, b->keys, 1, b->width, out);
 }
 
 const pe_position_op FN(dense_op) = {.pairs = dense};

@@ -25,7 +25,7 @@ static void prepare_queries(const pe_array *array, const pe_pair_block *b, fire_
 {
     f->slope = fabs_(*element(&array[C], 0, 0));
     f->edge = fabs_(*element(&array[THRESHOLD], 0, 0));
-    for (int l = 0; l < b->lanes; l++) {
+    for (int l = 0; l < b->width; l++) {
         f->reach[l] = b->q_positions[l] > f->edge ? b->q_positions[l] : f->edge;
         f->divisor[l] = log1p_pos(f->slope * f->reach[l]) + fire_eps;
     }
@@ -36,24 +36,24 @@ static void normalized_distance(const pe_pair_block *b, const fire_queries *f, i
 {
     const double k = b->k_positions[j];
     SIMD
-    for (int l = 0; l < b->lanes; l++)
+    for (int l = 0; l < b->width; l++)
         z[l] = log1p_pos(f->slope * fabs_(k - b->q_positions[l])) / f->divisor[l];
 }
 
 PAIR_VALUES(fire)
 {
-    const idx width = D(W);
+    const idx units = D(W);
     const double b2 = *element(&array[B2], h, 0);
     fire_queries f;
     double z[PAIR_LANES];
     prepare_queries(array, b, &f);
     for (int j = 0; j < b->keys; j++) {
         normalized_distance(b, &f, j, z);
-        for (int first = 0; first < b->lanes; first += LANES) {
+        for (int first = 0; first < b->width; first += LANES) {
             double sum[LANES];
             for (int l = 0; l < LANES; l++)
                 sum[l] = b2;
-            for (idx w = 0; w < width; w++) {
+            for (idx w = 0; w < units; w++) {
                 const double w1 = *element(&array[W1], w, 0), b1 = *element(&array[B1], w, 0);
                 const double w2 = *element(&array[W2], h, w);
                 SIMD
@@ -63,7 +63,7 @@ PAIR_VALUES(fire)
                 }
             }
             for (int l = 0; l < LANES; l++)
-                out[j * b->lanes + first + l] = (real)sum[l];
+                out[j * b->width + first + l] = (real)sum[l];
         }
     }
 }
@@ -77,31 +77,31 @@ PAIR_VALUES(fire)
  * At |threshold| = i, max has no derivative. d |threshold| is then d r / 2, the mean of both one-sided derivatives. */
 PAIR_VJP(fire_vjp)
 {
-    enum { CHUNK = 32 }; /* keys per pass, so that z and d_z stay in the first-level cache */
-    const int lanes = b->lanes;
+    enum { KEYS = 32 }; /* keys per pass, so that z and d_z stay in the first-level cache */
+    const int width = b->width;
     const double c = *element(&array[C], 0, 0), threshold = *element(&array[THRESHOLD], 0, 0);
     double total[PAIR_LANES] = {0}, d_slope[PAIR_LANES] = {0}, d_reach[PAIR_LANES] = {0}; /* by lane */
     double inverse[PAIR_LANES], share[PAIR_LANES], d_edge = 0;
     fire_queries f;
     prepare_queries(array, b, &f);
-    for (int l = 0; l < lanes; l++) {
+    for (int l = 0; l < width; l++) {
         inverse[l] = 1 / f.divisor[l];
         share[l] = f.reach[l] / (1 + f.slope * f.reach[l]);
     }
-    for (int first = 0; first < b->keys; first += CHUNK, grad += CHUNK * lanes) {
-        const int keys = (int)min_(CHUNK, b->keys - first), numbers = keys * lanes;
-        double z[CHUNK * PAIR_LANES], d_z[CHUNK * PAIR_LANES];
+    for (int first = 0; first < b->keys; first += KEYS, grad += KEYS * width) {
+        const int keys = (int)min_(KEYS, b->keys - first), numbers = keys * width;
+        double z[KEYS * PAIR_LANES], d_z[KEYS * PAIR_LANES];
         for (int j = 0; j < keys; j++)
-            normalized_distance(b, &f, first + j, z + j * lanes);
+            normalized_distance(b, &f, first + j, z + j * width);
         for (int i = 0; i < numbers; i++)
             d_z[i] = 0;
         for (idx w = 0; w < D(W); w++) {
             const double w1 = *element(&array[W1], w, 0), b1 = *element(&array[B1], w, 0);
             const double w2 = *element(&array[W2], h, w);
             double d_w1[PAIR_LANES] = {0}, d_b1[PAIR_LANES] = {0}, d_w2[PAIR_LANES] = {0}; /* by lane */
-            for (int i = 0; i < numbers; i += lanes) {
+            for (int i = 0; i < numbers; i += width) {
                 SIMD
-                for (int l = 0; l < lanes; l++) {
+                for (int l = 0; l < width; l++) {
                     const double hidden = fma64(w1, z[i + l], b1), g = grad[i + l], active = hidden > 0 ? g : 0;
                     d_w2[l] += active * hidden;
                     d_b1[l] += active;
@@ -109,7 +109,7 @@ PAIR_VJP(fire_vjp)
                     d_z[i + l] += active * (w2 * w1);
                 }
             }
-            for (int l = 1; l < lanes; l++) {
+            for (int l = 1; l < width; l++) {
                 d_w1[0] += d_w1[l];
                 d_b1[0] += d_b1[l];
                 d_w2[0] += d_w2[l];
@@ -120,8 +120,8 @@ PAIR_VJP(fire_vjp)
         }
         for (int j = 0; j < keys; j++) {
             SIMD
-            for (int l = 0; l < lanes; l++) {
-                const int i = j * lanes + l;
+            for (int l = 0; l < width; l++) {
+                const int i = j * width + l;
                 const double rel = fabs_(b->k_positions[first + j] - b->q_positions[l]), d = d_z[i] * inverse[l];
                 total[l] += grad[i];
                 d_slope[l] += d * (rel / (1 + f.slope * rel) - z[i] * share[l]);
@@ -129,7 +129,7 @@ PAIR_VJP(fire_vjp)
             }
         }
     }
-    for (int l = 0; l < lanes; l++) {
+    for (int l = 0; l < width; l++) {
         const double half = f.edge > b->q_positions[l] ? 1 : f.edge < b->q_positions[l] ? 0 : 0.5;
         *element(&into[B2], h, 0) += total[l];
         *element(&into[C], 0, 0) += c < 0 ? -d_slope[l] : c > 0 ? d_slope[l] : 0;

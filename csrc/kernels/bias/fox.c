@@ -15,12 +15,12 @@ PAIR_VALUES(fox)
 {
     const idx t = D(T);
     double of_query[PAIR_LANES];
-    for (int l = 0; l < b->lanes; l++)
+    for (int l = 0; l < b->width; l++)
         of_query[l] = *element(&array[SUMS], h, within((idx)b->q_positions[l], t));
-    for (int j = 0; j < b->keys; j++, out += b->lanes) {
+    for (int j = 0; j < b->keys; j++, out += b->width) {
         const double of_key = *element(&array[SUMS], h, within((idx)b->k_positions[j], t));
         SIMD
-        for (int l = 0; l < b->lanes; l++)
+        for (int l = 0; l < b->width; l++)
             out[l] = (real)(of_query[l] - of_key);
     }
 }
@@ -30,15 +30,15 @@ PAIR_VJP(fox_vjp)
 {
     const idx t = D(T);
     double of_query[PAIR_LANES] = {0};
-    for (int j = 0; j < b->keys; j++, grad += b->lanes) {
+    for (int j = 0; j < b->keys; j++, grad += b->width) {
         double of_key = 0;
-        for (int l = 0; l < b->lanes; l++) {
+        for (int l = 0; l < b->width; l++) {
             of_query[l] += grad[l];
             of_key += grad[l];
         }
         *element(&into[SUMS], h, within((idx)b->k_positions[j], t)) -= of_key;
     }
-    for (int l = 0; l < b->lanes; l++)
+    for (int l = 0; l < b->width; l++)
         *element(&into[SUMS], h, within((idx)b->q_positions[l], t)) += of_query[l];
 }
 

@@ -29,7 +29,7 @@ INLINE void grid_codes(const pe_array *grid, const pe_pair_block *b, idx first, 
         const idx p = (idx)b->k_positions[j] - first;
         k[j] = (size_t)(p / width) * pitch + (size_t)(p % width);
     }
-    for (int l = 0; l < b->lanes; l++) {
+    for (int l = 0; l < b->width; l++) {
         const idx p = (idx)b->q_positions[l] - first;
         q[l] = (size_t)(p / width) * pitch + (size_t)(p % width) + center;
     }

@@ -26,12 +26,12 @@ enum { ROW = 512 }; /* distances per call of the operator */
 /* arrays..., rel(l) -> out(h,l). A unit is UNIT_DISTANCES numbers of one head of one row of the batch. */
 static void distance_values(const pe_call *call, idx begin, idx end, const pe_position_op *op)
 {
-    const idx heads = call->D(h), l = call->D(l), parts = BLOCKS(l, UNIT_DISTANCES);
+    const idx heads = call->D(h), l = call->D(l), blocks = BLOCKS(l, UNIT_DISTANCES);
     const int rel = call->narrays - 2, out = call->narrays - 1;
     const idx size = storage_size(call->array[out].storage);
     for (idx u = begin; u < end; u++) {
-        const pe_row row = row_at(call, u / (heads * parts));
-        const idx h = u / parts % heads, first = u % parts * UNIT_DISTANCES, last = min_(l, first + UNIT_DISTANCES);
+        const pe_row row = row_at(call, u / (heads * blocks));
+        const idx h = u / blocks % heads, first = u % blocks * UNIT_DISTANCES, last = min_(l, first + UNIT_DISTANCES);
         char *to = row.data[out] + h * call->array[out].core[0];
         for (idx j = first; j < last; j += ROW) {
             const int n = (int)min_(ROW, last - j);
@@ -88,10 +88,10 @@ static void read_block_positions(const operator_block *w, int operand, idx first
 static void set_queries(operator_block *w, idx i, idx last)
 {
     pe_pair_block *b = &w->block;
-    b->lanes = last - i <= LANES ? LANES : PAIR_LANES;
-    b->queries = (int)min_(b->lanes, last - i);
+    b->width = last - i <= LANES ? LANES : PAIR_LANES;
+    b->lanes = (int)min_(b->width, last - i);
     b->first_q = i;
-    read_block_positions(w, w->q_positions, i, b->queries, b->lanes, w->q);
+    read_block_positions(w, w->q_positions, i, b->lanes, b->width, w->q);
 }
 
 static void set_keys(operator_block *w, idx j)
@@ -121,7 +121,7 @@ static void compute_units(operator_block *w, idx begin, idx end, int first_array
             w->array[k] = call->array[first_array + k];
             w->array[k].data = w->row.data[first_array + k];
         }
-        for (idx i = first; i < last; i += w->block.queries) {
+        for (idx i = first; i < last; i += w->block.lanes) {
             set_queries(w, i, last);
             for (idx j = 0; j < call->D(m); j += w->block.keys) {
                 set_keys(w, j);
@@ -140,10 +140,10 @@ static void compute_values(operator_block *w)
     real value[TILE_KEYS * PAIR_LANES], buffer[TILE_KEYS];
     char *to = entry_at(out, w->row.data[operand], w->head, b->first_q) + b->first_k * storage_size(out->storage);
     w->op->pairs(w->array, w->call->dim, w->head, b, value);
-    for (int l = 0; l < b->queries; l++, to += out->core[1]) {
+    for (int l = 0; l < b->lanes; l++, to += out->core[1]) {
         real *row = row_target(to, out->storage, buffer);
         for (int j = 0; j < b->keys; j++)
-            row[j] = value[j * b->lanes + l];
+            row[j] = value[j * b->width + l];
         row_write(row, to, out->storage, b->keys);
     }
 }
@@ -153,10 +153,10 @@ static void compute_gradients(operator_block *w)
 {
     const pe_pair_block *b = &w->block;
     double grad[TILE_KEYS * PAIR_LANES] = {0};
-    for (int l = 0; l < b->queries; l++) {
+    for (int l = 0; l < b->lanes; l++) {
         const double *row = as_doubles(entry_at(&w->call->array[0], w->row.data[0], w->head, b->first_q + l));
         for (int j = 0; j < b->keys; j++)
-            grad[j * b->lanes + l] = row[b->first_k + j];
+            grad[j * b->width + l] = row[b->first_k + j];
     }
     w->op->pairs_vjp(w->array, w->call->dim, w->head, b, grad, w->into);
 }

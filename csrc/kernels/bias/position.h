@@ -14,14 +14,15 @@
 #include "base/row.h"
 #include "base/vec.h"
 
-/* A block of keys and queries has at most PAIR_KEYS keys and PAIR_LANES lanes. */
+/* A block of keys and queries has at most PAIR_KEYS keys and is at most PAIR_LANES lanes wide. */
 enum { PAIR_KEYS = 128, PAIR_LANES = 2 * LANES };
 
-/* Each lane holds one query. Number j * lanes + l of a block belongs to key j and lane l. `lanes` is a multiple of
- * LANES. Lanes from `queries` on repeat the position of the last query: a function may read the position of every lane,
- * but row first_q + l only for l < queries. Callers ignore the results of the other lanes, and their grad is 0. */
+/* Each lane holds one query. Number j * width + l of a block belongs to key j and lane l. `width` is a multiple of
+ * LANES. Only the first `lanes` lanes hold queries, as in a panel (tile.h); the others repeat the position of the last
+ * query: a function may read the position of every lane, but row first_q + l only for l < lanes. Callers ignore the
+ * results of the other lanes, and their grad is 0. */
 typedef struct {
-    int keys, lanes, queries;
+    int keys, lanes, width;
     const double *k_positions, *q_positions; /* of the keys and of the lanes */
     idx first_k, first_q;                    /* indices of key 0 and of lane 0 among all keys and queries */
 } pe_pair_block;
@@ -33,9 +34,9 @@ typedef struct {
     void (*distance_vjp)(const pe_array *array, const idx *dim, idx h, const double *rel, int n, const double *grad,
                          const pe_array *into);
     int diagonal; /* nonzero: the only array (h,n+m-1) holds the bias of each diagonal */
-    /* out[j * lanes + l] = b_h(query l, key j) */
+    /* out[j * width + l] = b_h(query l, key j) */
     void (*pairs)(const pe_array *array, const idx *dim, idx h, const pe_pair_block *block, real *out);
-    /* into[k] += sum_jl grad[j * lanes + l] d b_h(query l, key j) / d array[k] */
+    /* into[k] += sum_jl grad[j * width + l] d b_h(query l, key j) / d array[k] */
     void (*pairs_vjp)(const pe_array *array, const idx *dim, idx h, const pe_pair_block *block, const double *grad,
                       const pe_array *into);
     /* Nonzero: attention computes the gradient from sums of dS over rows and columns. pairs_vjp is then called only for

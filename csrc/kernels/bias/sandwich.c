@@ -5,21 +5,21 @@
  *             out[j] += cos((frequencies[t] + lo[t]) * rel[j]) / divisor[h];
  *
  * arrays: frequencies(F) and lo(F), in radians per position as double-double, and divisor(h). The code exchanges the two
- * loops for CHUNK distances at a time, so the inner loop is over distances and vectorises. Sandwich has no learned
+ * loops for DISTANCES distances at a time, so the inner loop is over distances and vectorises. Sandwich has no learned
  * parameters, so there is no gradient.
  */
 #include "base/sincos.h"
 #include "bias/position.h"
 
 enum { FREQUENCIES, LO, DIVISOR };
-enum { CHUNK = 64 }; /* distances at a time */
+enum { DISTANCES = 64 }; /* distances at a time */
 
 DISTANCE_VALUES(sandwich)
 {
     const double divisor = *element(&array[DIVISOR], h, 0);
-    for (int first = 0; first < n; first += CHUNK) {
-        const int count = (int)min_(CHUNK, n - first);
-        double sum[CHUNK] = {0};
+    for (int first = 0; first < n; first += DISTANCES) {
+        const int count = (int)min_(DISTANCES, n - first);
+        double sum[DISTANCES] = {0};
         for (idx t = 0; t < D(F); t++) {
             double t_hi, t_lo;
             turns(*element(&array[FREQUENCIES], t, 0), *element(&array[LO], t, 0), &t_hi, &t_lo);

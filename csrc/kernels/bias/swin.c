@@ -28,8 +28,8 @@ INLINE void values(const pe_array *array, idx rows, idx h, const pe_pair_block *
 {
     size_t k[PAIR_KEYS], q[PAIR_LANES];
     grid_codes(&array[GRID], b, has_class, k, q);
-    for (int j = 0; j < b->keys; j++, out += b->lanes) {
-        for (int l = 0; l < b->lanes; l++)
+    for (int j = 0; j < b->keys; j++, out += b->width) {
+        for (int l = 0; l < b->width; l++)
             out[l] = (real)*element(&array[TABLE], row_of_pair(b, has_class, rows, j, l, k, q), h);
     }
 }
@@ -40,8 +40,8 @@ INLINE void vjp(const pe_array *array, idx rows, idx h, const pe_pair_block *b, 
 {
     size_t k[PAIR_KEYS], q[PAIR_LANES];
     grid_codes(&array[GRID], b, has_class, k, q);
-    for (int j = 0; j < b->keys; j++, grad += b->lanes) {
-        for (int l = 0; l < b->lanes; l++)
+    for (int j = 0; j < b->keys; j++, grad += b->width) {
+        for (int l = 0; l < b->width; l++)
             *element(&into[TABLE], row_of_pair(b, has_class, rows, j, l, k, q), h) += grad[l];
     }
 }

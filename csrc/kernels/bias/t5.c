@@ -10,7 +10,7 @@
 #include "bias/position.h"
 
 enum { TABLE, LOOKUP, EDGES };
-enum { CHUNK = 64 }; /* distances per call of buckets_of */
+enum { DISTANCES = 64 }; /* distances per call of buckets_of */
 
 static int64_t integer_at(const pe_array *a, idx i)
 {
@@ -38,7 +38,7 @@ static int64_t far_bucket(const pe_array *array, const idx *dim, double rel)
     return within((idx)near, D(B)) + low;
 }
 
-/* Buckets of n <= CHUNK distances, clamped to the rows of the table in case `lookup` or `edges` are wrong. */
+/* Buckets of n <= DISTANCES distances, clamped to the rows of the table in case `lookup` or `edges` are wrong. */
 static void buckets_of(const pe_array *array, const idx *dim, const double *restrict rel, int n,
                        int64_t *restrict bucket)
 {
@@ -63,9 +63,9 @@ DISTANCE_VALUES(t5)
 {
     const double *restrict column = element(&array[TABLE], 0, h);
     const idx step = array[TABLE].core[0] / (idx)sizeof(double);
-    int64_t bucket[CHUNK];
-    for (int first = 0; first < n; first += CHUNK) {
-        const int count = (int)min_(CHUNK, n - first);
+    int64_t bucket[DISTANCES];
+    for (int first = 0; first < n; first += DISTANCES) {
+        const int count = (int)min_(DISTANCES, n - first);
         buckets_of(array, dim, rel + first, count, bucket);
         if (step == 1) { /* a constant step: the compiler gathers */
             SIMD
@@ -81,9 +81,9 @@ DISTANCE_VALUES(t5)
 /* d table[bucket(rel), h] += grad */
 DISTANCE_VJP(t5_vjp)
 {
-    int64_t bucket[CHUNK];
-    for (int first = 0; first < n; first += CHUNK) {
-        const int count = (int)min_(CHUNK, n - first);
+    int64_t bucket[DISTANCES];
+    for (int first = 0; first < n; first += DISTANCES) {
+        const int count = (int)min_(DISTANCES, n - first);
         buckets_of(array, dim, rel + first, count, bucket);
         for (int j = 0; j < count; j++)
             *element(&into[TABLE], bucket[j], h) += grad[first + j];

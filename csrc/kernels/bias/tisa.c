@@ -4,22 +4,22 @@
  *         for (int r = 0; r < R; r++)
  *             out[j] += a[h][r] * exp(-fabs(b[h][r]) * (rel[j] - c[h][r]) * (rel[j] - c[h][r]));
  *
- * The code exchanges the two loops for CHUNK distances at a time, so the inner loop is over distances and vectorises.
+ * The code exchanges the two loops for DISTANCES distances at a time, so the inner loop is over distances and vectorises.
  */
 #include "base/elementary.h"
 #include "bias/position.h"
 
 enum { A, B, C };
-enum { CHUNK = 64 }; /* distances at a time */
+enum { DISTANCES = 64 }; /* distances at a time */
 
 /* exp(-x) for x >= 0, as a power of 1 / e. The error is 2 + x ulp, but exp(-x) falls faster than the error grows. */
 INLINE double exp_minus(double x) { return power_pos(0.367879441171442334, x); }
 
 DISTANCE_VALUES(tisa)
 {
-    for (int first = 0; first < n; first += CHUNK) {
-        const int count = (int)min_(CHUNK, n - first);
-        double sum[CHUNK] = {0};
+    for (int first = 0; first < n; first += DISTANCES) {
+        const int count = (int)min_(DISTANCES, n - first);
+        double sum[DISTANCES] = {0};
         for (idx r = 0; r < D(R); r++) {
             const double a = *element(&array[A], h, r), b = fabs_(*element(&array[B], h, r));
             const double c = *element(&array[C], h, r);

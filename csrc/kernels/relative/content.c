@@ -21,29 +21,29 @@ const pe_content_op *const FN(content_op)[PE_COUNT] = {
 #include "ops.def"
 };
 
-/* The pe_content_op of operator v->term. If the term is a position operator, all members are NULL. */
-static const pe_content_op *op_of(const pe_view *v)
+/* The pe_content_op of operator view->term. If the term is a position operator, all members are NULL. */
+static const pe_content_op *op_of(const pe_view *view)
 {
     static const pe_content_op none = {.query_table = NULL};
-    const pe_content_op *op = FN(content_op)[v->queries->call->term[v->term].op];
+    const pe_content_op *op = FN(content_op)[view->queries->call->term[view->term].op];
     return op ? op : &none;
 }
 
 /* `lookup`, or NULL if the caller passed no table */
-static const pe_lookup *given(const pe_view *v, const pe_lookup *lookup)
+static const pe_lookup *given(const pe_view *view, const pe_lookup *lookup)
 {
-    return lookup && operand_of(v, lookup->table)->data ? lookup : NULL;
+    return lookup && operand_of(view, lookup->table)->data ? lookup : NULL;
 }
 
-static size_t bytes_of_panel(const pe_view *v)
+static size_t bytes_of_panel(const pe_view *view)
 {
-    return (size_t)((v->bias->to - v->bias->from) * v->panel->width) * sizeof(real);
+    return (size_t)((view->bias->to - view->bias->from) * view->panel->width) * sizeof(real);
 }
 
 /* The address of the first visible key of the panel in a buffer for all lanes of the block */
-static real *in_block(real *x, const pe_view *v)
+static real *in_block(real *x, const pe_view *view)
 {
-    return x + v->panel->first * BLOCK_N + v->bias->from * v->panel->width;
+    return x + view->panel->first * BLOCK_N + view->bias->from * view->panel->width;
 }
 
 static void gradient_layout(pe_content_vjp *b, const idx *dim, pe_carver *carver)
@@ -67,7 +67,7 @@ void FN(content_layout)(pe_content *c, pe_content_vjp *b, const idx *dim, pe_car
     c->window = carve_reals(carver, TILE_RELS * PANEL_LANES);
     c->added = carve_reals(carver, BLOCK_M * BLOCK_N);
     c->kept = carve_reals(carver, BLOCK_M * PANEL_LANES);
-    c->weight = carve_reals(carver, 2 * BLOCK_N * PANEL_LANES);
+    c->scratch = carve_reals(carver, 2 * BLOCK_N * PANEL_LANES);
     c->gates = carve_reals(carver, BLOCK_N * PANEL_LANES);
     c->index = carve_bytes(carver, (BLOCK_M * BLOCK_N + TILE_RELS) * (idx)sizeof *c->index);
     if (b)
@@ -78,7 +78,7 @@ void FN(content_layout)(pe_content *c, pe_content_vjp *b, const idx *dim, pe_car
 
 void FN(content_block)(pe_content *c, const pe_query_block *queries, const real *q, double scale)
 {
-    pe_view v = {.queries = queries};
+    pe_view view = {.queries = queries};
     c->d = (int)queries->call->D(d);
     c->e = (int)queries->call->D(e);
     c->scale = c->packed_scale = (real)scale;
@@ -88,11 +88,11 @@ void FN(content_block)(pe_content *c, const pe_query_block *queries, const real 
     c->sum_term = -1;
     c->index_map = NULL;
     memset(c->kept_rows, 0, sizeof c->kept_rows);
-    for (v.term = 0; v.term < v.queries->call->nterms; v.term++) {
-        const pe_content_op *op = op_of(&v);
+    for (view.term = 0; view.term < view.queries->call->nterms; view.term++) {
+        const pe_content_op *op = op_of(&view);
         c->before_cap |= op->query_table || op->key_table || op->scan;
         c->after_cap |= op->after != NULL;
-        c->values |= given(&v, op->values) != NULL;
+        c->values |= given(&view, op->values) != NULL;
         c->scans |= op->scan != NULL;
     }
     if (c->scans)
@@ -102,77 +102,77 @@ void FN(content_block)(pe_content *c, const pe_query_block *queries, const real 
 const real *FN(content_multiplier)(pe_content *c, const pe_query_block *queries)
 {
     const real *multiplier = c->q;
-    pe_view v = {.queries = queries};
-    for (v.term = 0; v.term < v.queries->call->nterms; v.term++) {
-        const pe_lookup *table = given(&v, op_of(&v)->key_table);
+    pe_view view = {.queries = queries};
+    for (view.term = 0; view.term < view.queries->call->nterms; view.term++) {
+        const pe_lookup *table = given(&view, op_of(&view)->key_table);
         if (!table || table->map)
             continue;
         if (multiplier == c->q)
             memcpy(c->multiplier, c->q, (size_t)(queries->width * c->d) * sizeof(real));
         multiplier = c->multiplier;
-        FN(add_to_queries)(c, &v, table->table, c->multiplier);
+        FN(add_to_queries)(c, &view, table->table, c->multiplier);
     }
     return multiplier;
 }
 
-void FN(content_tile)(pe_content *c, pe_view v)
+void FN(content_tile)(pe_content *c, pe_view view)
 {
     c->index_map = NULL;
     if (!c->before_cap)
         return;
     zero_reals(c->added, BLOCK_M * BLOCK_N);
-    for (v.term = 0; v.term < v.queries->call->nterms; v.term++) {
-        const pe_lookup *table = given(&v, op_of(&v)->key_table);
+    for (view.term = 0; view.term < view.queries->call->nterms; view.term++) {
+        const pe_lookup *table = given(&view, op_of(&view)->key_table);
         if (table && table->map)
-            FN(key_table_scores)(c, &v, table);
+            FN(key_table_scores)(c, &view, table);
     }
 }
 
-real *FN(content_panel)(pe_content *c, pe_view v)
+real *FN(content_panel)(pe_content *c, pe_view view)
 {
-    real *add = in_block(c->added, &v);
-    for (v.term = 0; v.term < v.queries->call->nterms; v.term++) {
-        const pe_lookup *table = given(&v, op_of(&v)->query_table);
+    real *add = in_block(c->added, &view);
+    for (view.term = 0; view.term < view.queries->call->nterms; view.term++) {
+        const pe_lookup *table = given(&view, op_of(&view)->query_table);
         if (table)
-            FN(query_table_scores)(c, &v, table, add);
+            FN(query_table_scores)(c, &view, table, add);
     }
     if (!c->scans)
         return add;
-    FN(scan_panel)(c, &v);
-    for (v.term = 0; v.term < v.queries->call->nterms; v.term++) {
-        if (op_of(&v)->scan)
-            op_of(&v)->scan->add(c, &v, add);
+    FN(scan_panel)(c, &view);
+    for (view.term = 0; view.term < view.queries->call->nterms; view.term++) {
+        if (op_of(&view)->scan)
+            op_of(&view)->scan->add(c, &view, add);
     }
-    FN(scan_panel_end)(c, &v);
+    FN(scan_panel_end)(c, &view);
     return add;
 }
 
 /* An operator writes to one of two buffers. merge_bias then adds the sum so far, which is in the bias or in the other
  * buffer. */
-pe_panel_bias FN(content_after)(pe_content *c, pe_view v)
+pe_panel_bias FN(content_after)(pe_content *c, pe_view view)
 {
-    pe_panel_bias sum = *v.bias;
-    real *out = c->weight, *other = c->weight + BLOCK_N * PANEL_LANES;
-    for (v.term = 0; v.term < v.queries->call->nterms; v.term++) {
+    pe_panel_bias sum = *view.bias;
+    real *out = c->scratch, *other = c->scratch + BLOCK_N * PANEL_LANES;
+    for (view.term = 0; view.term < view.queries->call->nterms; view.term++) {
         real *written = out;
-        if (!op_of(&v)->after)
+        if (!op_of(&view)->after)
             continue;
-        op_of(&v)->after(c, &v, written);
-        merge_bias(written, &sum, v.panel->width);
+        op_of(&view)->after(c, &view, written);
+        merge_bias(written, &sum, view.panel->width);
         sum.add = written;
-        sum.step = v.panel->width;
+        sum.step = view.panel->width;
         out = other;
         other = written;
     }
     return sum;
 }
 
-void FN(content_values)(pe_content *c, pe_view v, const real *weights, real *o)
+void FN(content_values)(pe_content *c, pe_view view, const real *weights, real *o)
 {
-    for (v.term = 0; v.term < v.queries->call->nterms; v.term++) {
-        const pe_lookup *table = given(&v, op_of(&v)->values);
+    for (view.term = 0; view.term < view.queries->call->nterms; view.term++) {
+        const pe_lookup *table = given(&view, op_of(&view)->values);
         if (table)
-            FN(value_table_output)(c, &v, table, weights, o);
+            FN(value_table_output)(c, &view, table, weights, o);
     }
 }
 
@@ -190,62 +190,62 @@ void FN(content_block_vjp)(pe_content_vjp *b, pe_content *c, const real *q_rows,
     memset(b->d_passed, 0, sizeof b->d_passed);
 }
 
-const real *FN(content_value_scores)(pe_content *c, pe_view v, const real *g)
+const real *FN(content_value_scores)(pe_content *c, pe_view view, const real *g)
 {
-    real *add = c->weight;
-    memset(add, 0, bytes_of_panel(&v));
-    for (v.term = 0; v.term < v.queries->call->nterms; v.term++) {
-        const pe_lookup *table = given(&v, op_of(&v)->values);
+    real *add = c->scratch;
+    memset(add, 0, bytes_of_panel(&view));
+    for (view.term = 0; view.term < view.queries->call->nterms; view.term++) {
+        const pe_lookup *table = given(&view, op_of(&view)->values);
         if (table)
-            FN(value_table_scores)(c, &v, table, g, add);
+            FN(value_table_scores)(c, &view, table, g, add);
     }
     return add;
 }
 
-void FN(content_values_vjp)(pe_content_vjp *b, pe_view v, const real *weights)
+void FN(content_values_vjp)(pe_content_vjp *b, pe_view view, const real *weights)
 {
-    for (v.term = 0; v.term < v.queries->call->nterms; v.term++) {
-        const pe_lookup *table = given(&v, op_of(&v)->values);
+    for (view.term = 0; view.term < view.queries->call->nterms; view.term++) {
+        const pe_lookup *table = given(&view, op_of(&view)->values);
         if (table)
-            FN(value_table_vjp)(b, &v, table, weights);
+            FN(value_table_vjp)(b, &view, table, weights);
     }
 }
 
-void FN(content_after_vjp)(pe_content_vjp *b, pe_view v, const real *ds)
+void FN(content_after_vjp)(pe_content_vjp *b, pe_view view, const real *ds)
 {
-    real *copy = b->content->weight;
-    for (v.term = 0; v.term < v.queries->call->nterms; v.term++) {
-        if (!op_of(&v)->after_vjp)
+    real *copy = b->content->scratch;
+    for (view.term = 0; view.term < view.queries->call->nterms; view.term++) {
+        if (!op_of(&view)->after_vjp)
             continue;
-        memcpy(copy, ds, bytes_of_panel(&v));
-        op_of(&v)->after_vjp(b, &v, copy);
+        memcpy(copy, ds, bytes_of_panel(&view));
+        op_of(&view)->after_vjp(b, &view, copy);
     }
 }
 
-void FN(content_scan_vjp)(pe_content_vjp *b, pe_view v, const real *dx)
+void FN(content_scan_vjp)(pe_content_vjp *b, pe_view view, const real *dx)
 {
-    memset(in_block(b->d_gates, &v), 0, bytes_of_panel(&v));
-    for (v.term = 0; v.term < v.queries->call->nterms; v.term++) {
-        if (op_of(&v)->scan)
-            op_of(&v)->scan->vjp(b, &v, dx);
+    memset(in_block(b->d_gates, &view), 0, bytes_of_panel(&view));
+    for (view.term = 0; view.term < view.queries->call->nterms; view.term++) {
+        if (op_of(&view)->scan)
+            op_of(&view)->scan->vjp(b, &view, dx);
     }
-    FN(scan_gates_vjp)(b, &v, dx);
+    FN(scan_gates_vjp)(b, &view, dx);
 }
 
-void FN(content_panels_vjp)(pe_content_vjp *b, pe_view v, int (*seen)[2], const real *dx)
+void FN(content_panels_vjp)(pe_content_vjp *b, pe_view view, int (*seen)[2], const real *dx)
 {
-    for (v.term = 0; v.term < v.queries->call->nterms; v.term++) {
-        const pe_lookup *table = given(&v, op_of(&v)->query_table);
+    for (view.term = 0; view.term < view.queries->call->nterms; view.term++) {
+        const pe_lookup *table = given(&view, op_of(&view)->query_table);
         if (table)
-            FN(query_table_vjp)(b, &v, table, seen, dx);
+            FN(query_table_vjp)(b, &view, table, seen, dx);
     }
 }
 
-void FN(content_keys_vjp)(pe_content_vjp *b, pe_view v, int from, int to, const real *dx, real *dk, int dk_step)
+void FN(content_keys_vjp)(pe_content_vjp *b, pe_view view, int from, int to, const real *dx, real *dk, int dk_step)
 {
-    for (v.term = 0; v.term < v.queries->call->nterms; v.term++) {
-        const pe_lookup *table = given(&v, op_of(&v)->key_table);
+    for (view.term = 0; view.term < view.queries->call->nterms; view.term++) {
+        const pe_lookup *table = given(&view, op_of(&view)->key_table);
         if (table)
-            (table->map ? FN(key_table_vjp) : FN(key_row_vjp))(b, &v, table, from, to, dx, dk, dk_step);
+            (table->map ? FN(key_table_vjp) : FN(key_row_vjp))(b, &view, table, from, to, dx, dk, dk_step);
     }
 }

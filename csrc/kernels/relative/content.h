@@ -70,7 +70,7 @@ typedef struct {
     const pe_positions *index_positions; /* the positions of keys of that window */
     real *pack;                          /* a panel of vectors, one per lane */
     real *products, *window;             /* lookup.c */
-    real *weight;                        /* two buffers, each for a panel and a tile */
+    real *scratch;                       /* two buffers, each for a panel and a tile; not kept */
 } pe_content;
 
 /* The gradient of the operators for a block of queries */
@@ -91,9 +91,9 @@ typedef struct {
 /* The stage `scan`: scores that depend on sums of gates along the keys */
 typedef struct {
     /* Once per panel, before the cap: compute from c->gates and c->passed, and add to the scores. */
-    void (*add)(pe_content *c, const pe_view *v, real *add);
+    void (*add)(pe_content *c, const pe_view *view, real *add);
     /* The gradients of the operator's arrays and of q; d s_ij / d (the sum at j) is added to b->d_gates. */
-    void (*vjp)(pe_content_vjp *b, const pe_view *v, const real *dx);
+    void (*vjp)(pe_content_vjp *b, const pe_view *view, const real *dx);
 } pe_scan;
 
 /* The stages of an operator. A member that is NULL adds nothing, nor does a lookup if the caller passed no table. */
@@ -103,9 +103,9 @@ typedef struct {
     const pe_lookup *values;      /* stage `values`: table[row_ij] is added to v_j for query i */
     const pe_scan *scan;          /* stage `scan` */
     /* Once per panel, after the cap: write the numbers to add. */
-    void (*after)(pe_content *c, const pe_view *v, real *out);
+    void (*after)(pe_content *c, const pe_view *view, real *out);
     /* The gradient of `after`. dS is 0 for masked pairs. The operator may overwrite ds. */
-    void (*after_vjp)(pe_content_vjp *b, const pe_view *v, real *ds);
+    void (*after_vjp)(pe_content_vjp *b, const pe_view *view, real *ds);
 } pe_content_op;
 
 extern const pe_content_op *const FN(content_op)[PE_COUNT]; /* NULL for other rows of ops.def */
@@ -118,7 +118,7 @@ INLINE int has_content_operators(const pe_call *call)
     return 0;
 }
 
-/* ---- called by drivers: loops over the operators of a call (content.c); v.term is set there ---- */
+/* ---- called by drivers: loops over the operators of a call (content.c); view.term is set there ---- */
 
 /* Carve the buffers of a block, and the buffers of its gradient if b is not NULL. */
 void FN(content_layout)(pe_content *c, pe_content_vjp *b, const idx *dim, pe_carver *carver);
@@ -127,22 +127,22 @@ void FN(content_block)(pe_content *c, const pe_query_block *queries, const real 
 /* The vectors for the product with the keys: the packed queries, or a copy plus the key tables with a single row */
 const real *FN(content_multiplier)(pe_content *c, const pe_query_block *queries);
 /* Begin a tile: mark the window in c->index as stale, and add the products of keys and key tables to c->added. */
-void FN(content_tile)(pe_content *c, pe_view v);
+void FN(content_tile)(pe_content *c, pe_view view);
 /* Return the numbers to add to the scores of a panel before the cap. */
-real *FN(content_panel)(pe_content *c, pe_view v);
+real *FN(content_panel)(pe_content *c, pe_view view);
 /* Return the bias plus the numbers of `after`. */
-pe_panel_bias FN(content_after)(pe_content *c, pe_view v);
-void FN(content_values)(pe_content *c, pe_view v, const real *weights, real *o);
+pe_panel_bias FN(content_after)(pe_content *c, pe_view view);
+void FN(content_values)(pe_content *c, pe_view view, const real *weights, real *o);
 
 void FN(content_block_vjp)(pe_content_vjp *b, pe_content *c, const real *q_rows, const real *g_rows, real *dq,
                            idx table_row);
 /* Return g_i . table[row_ij], the part of `values` in g.v, valid until the next call. */
-const real *FN(content_value_scores)(pe_content *c, pe_view v, const real *g);
-void FN(content_values_vjp)(pe_content_vjp *b, pe_view v, const real *weights);
-void FN(content_after_vjp)(pe_content_vjp *b, pe_view v, const real *ds);
-void FN(content_scan_vjp)(pe_content_vjp *b, pe_view v, const real *dx);
-void FN(content_panels_vjp)(pe_content_vjp *b, pe_view v, int (*seen)[2], const real *dx);
-void FN(content_keys_vjp)(pe_content_vjp *b, pe_view v, int from, int to, const real *dx, real *dk, int dk_step);
+const real *FN(content_value_scores)(pe_content *c, pe_view view, const real *g);
+void FN(content_values_vjp)(pe_content_vjp *b, pe_view view, const real *weights);
+void FN(content_after_vjp)(pe_content_vjp *b, pe_view view, const real *ds);
+void FN(content_scan_vjp)(pe_content_vjp *b, pe_view view, const real *dx);
+void FN(content_panels_vjp)(pe_content_vjp *b, pe_view view, int (*seen)[2], const real *dx);
+void FN(content_keys_vjp)(pe_content_vjp *b, pe_view view, int from, int to, const real *dx, real *dk, int dk_step);
 void FN(content_end_vjp)(pe_content_vjp *b, const pe_query_block *queries);
 
 /* add += bias, but -inf wherever bias is -inf */

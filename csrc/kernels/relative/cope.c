@@ -15,19 +15,19 @@
 
 enum { TABLE, D_TABLE };
 
-/* Buffers of c->weight: 1 - f and f of each pair of the panel */
-static real *fractions(const pe_content *c) { return c->weight; }
-static real *complements(const pe_content *c) { return c->weight + BLOCK_N * PANEL_LANES; }
+/* Buffers of c->scratch: 1 - f and f of each pair of the panel */
+static real *fractions(const pe_content *c) { return c->scratch; }
+static real *complements(const pe_content *c) { return c->scratch + BLOCK_N * PANEL_LANES; }
 
-/* Store w of each pair in c->index, f and 1 - f in c->weight. The sum is in double, because it may be thousands while a
+/* Store w of each pair in c->index, f and 1 - f in c->scratch. The sum is in double, because it may be thousands while a
  * gate is below 1. If the sum is NaN, w = f = 0. */
-static void set_positions(pe_content *c, const pe_view *v, int last)
+static void set_positions(pe_content *c, const pe_view *view, int last)
 {
-    const int width = v->panel->width, n = v->bias->to - v->bias->from;
+    const int width = view->panel->width, n = view->bias->to - view->bias->from;
     real *f = fractions(c), *complement = complements(c);
     double sum[PANEL_LANES];
     c->index_map = NULL; /* c->index is overwritten */
-    memcpy(sum, c->passed + v->panel->first, (size_t)width * sizeof *sum);
+    memcpy(sum, c->passed + view->panel->first, (size_t)width * sizeof *sum);
     for (int j = n - 1; j >= 0; j--) {
         for (int l = 0; l < width; l++) {
             sum[l] += (double)c->gates[j * width + l];
@@ -47,16 +47,16 @@ static void next_rows(pe_content *c, int size, int last)
         c->index[i] += c->index[i] < last;
 }
 
-static int last_row(const pe_view *v) { return (int)v->queries->call->term[v->term].D(P) - 1; }
+static int last_row(const pe_view *view) { return (int)view->queries->call->term[view->term].D(P) - 1; }
 
-static void scan(pe_content *c, const pe_view *v, real *add)
+static void scan(pe_content *c, const pe_view *view, real *add)
 {
-    const pe_panel *p = v->panel;
-    const int last = last_row(v), n = v->bias->to - v->bias->from;
-    const pe_matrix table = matrix_of(v, TABLE);
+    const pe_panel *p = view->panel;
+    const int last = last_row(view), n = view->bias->to - view->bias->from;
+    const pe_matrix table = matrix_of(view, TABLE);
     const pe_row_map r = {c->index, p->width};
     const real *q = c->q + p->first * c->d;
-    set_positions(c, v, last);
+    set_positions(c, view, last);
     FN(add_lookup)(c, &table, &r, 0, n, c->d, q, p, complements(c), add);
     next_rows(c, n * p->width, last);
     FN(add_lookup)(c, &table, &r, 0, n, c->d, q, p, fractions(c), add);
@@ -66,15 +66,15 @@ static void scan(pe_content *c, const pe_view *v, real *add)
 
 /* d e[w] += (1 - f) dx scale q_i,   d e[w + 1] += f dx scale q_i,   d q_i += dx ((1 - f) e[w] + f e[w + 1]).
  * TILE_RELS rows per pass. */
-static void table_vjp(pe_content_vjp *b, const pe_view *v, const real *dx)
+static void table_vjp(pe_content_vjp *b, const pe_view *view, const real *dx)
 {
-    const pe_panel *p = v->panel;
+    const pe_panel *p = view->panel;
     pe_content *c = b->content;
-    const int width = p->width, n = v->bias->to - v->bias->from, last = last_row(v);
-    const pe_matrix table = matrix_of(v, TABLE);
+    const int width = p->width, n = view->bias->to - view->bias->from, last = last_row(view);
+    const pe_matrix table = matrix_of(view, TABLE);
     const pe_row_map r = {c->index, width};
-    const idx step = gradient_step(v, D_TABLE);
-    real *d_table = gradient_of(b, v, D_TABLE);
+    const idx step = gradient_step(view, D_TABLE);
+    real *d_table = gradient_of(b, view, D_TABLE);
     int low, high;
     FN(row_range)(&r, 0, n, width, &low, &high);
     high = (int)min_(high + 1, last);
@@ -88,23 +88,23 @@ static void table_vjp(pe_content_vjp *b, const pe_view *v, const real *dx)
             real *to = d_table + low * step;
             FN(add_outer_of_lanes)(p->first, p->lanes, width, c->products, b->q_rows, BLOCK_M, c->d, rows, to, step);
         }
-        set_positions(c, v, last); /* set c->index to w again, for the next pass */
+        set_positions(c, view, last); /* set c->index to w again, for the next pass */
     }
 }
 
 /* d s / d position = scale q_i . (e[w + 1] - e[w]). b->d_gates accumulates it over the operators. */
-static void scan_vjp(pe_content_vjp *b, const pe_view *v, const real *dx)
+static void scan_vjp(pe_content_vjp *b, const pe_view *view, const real *dx)
 {
-    const pe_panel *p = v->panel;
+    const pe_panel *p = view->panel;
     pe_content *c = b->content;
-    const int n = v->bias->to - v->bias->from, size = n * p->width, last = last_row(v);
-    const pe_matrix table = matrix_of(v, TABLE);
+    const int n = view->bias->to - view->bias->from, size = n * p->width, last = last_row(view);
+    const pe_matrix table = matrix_of(view, TABLE);
     const pe_row_map r = {c->index, p->width};
     const real *q = c->q + p->first * c->d;
-    real *d_position = b->d_gates + p->first * BLOCK_N + v->bias->from * p->width;
+    real *d_position = b->d_gates + p->first * BLOCK_N + view->bias->from * p->width;
     real *sign = fractions(c), *slope = complements(c);
-    set_positions(c, v, last);
-    table_vjp(b, v, dx);
+    set_positions(c, view, last);
+    table_vjp(b, view, dx);
     memset(slope, 0, (size_t)size * sizeof *slope);
     for (int i = 0; i < size; i++)
         sign[i] = -1;

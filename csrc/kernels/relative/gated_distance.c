@@ -13,49 +13,50 @@ enum { GATES, TABLE, MAP, D_GATES, D_TABLE };
 
 /* The lookup identifies the products that it keeps for the next tile by the table's address. Python copies the table of
  * each operator, so two operators do not share an address. */
-static void after(pe_content *c, const pe_view *v, real *out)
+static void after(pe_content *c, const pe_view *view, real *out)
 {
-    const pe_panel *p = v->panel;
-    const pe_row_map r = FN(rel_to_row)(c, v, MAP, p->first, p->width);
-    zero_reals(out, (v->bias->to - v->bias->from) * p->width);
-    for (idx first = 0; first < channels_of(v); first += CONTENT_PIECE) {
-        const int count = piece_channels(v, first);
-        const pe_matrix gates = piece_of(v, GATES, first_query(v), first), table = piece_of(v, TABLE, 0, first);
+    const pe_panel *p = view->panel;
+    const pe_row_map r = FN(rel_to_row)(c, view, MAP, p->first, p->width);
+    zero_reals(out, (view->bias->to - view->bias->from) * p->width);
+    for (idx first = 0; first < channels_of(view); first += CONTENT_PIECE) {
+        const int count = piece_channels(view, first);
+        const pe_matrix gates = piece_of(view, GATES, first_query(view), first),
+                        table = piece_of(view, TABLE, 0, first);
         pack_transposed(gates.data, gates.step, p->lanes, count, 1, p->width, c->pack);
-        FN(add_lookup)(c, &table, &r, v->bias->from, v->bias->to, count, c->pack, p, NULL, out);
+        FN(add_lookup)(c, &table, &r, view->bias->from, view->bias->to, count, c->pack, p, NULL, out);
     }
 }
 
 /* d gates_i += sum_r w_ri table[r],   d table[r] += sum_i w_ri gates_i,   for the gates from `first` on. w_ri is
  * the sum of dS_ij over the keys j with row_ij = r, for n rows from `low` on, one query per lane. */
-static void rows_vjp(pe_content_vjp *b, const pe_view *v, idx first, int low, int n, const real *w)
+static void rows_vjp(pe_content_vjp *b, const pe_view *view, idx first, int low, int n, const real *w)
 {
-    const int width = v->panel->width, lanes = v->panel->lanes;
-    const int count = piece_channels(v, first);
-    const pe_matrix table = piece_of(v, TABLE, 0, first);
-    const idx step = gradient_step(v, D_TABLE);
-    real *d_table = gradient_of(b, v, D_TABLE);
+    const int width = view->panel->width, lanes = view->panel->lanes;
+    const int count = piece_channels(view, first);
+    const pe_matrix table = piece_of(view, TABLE, 0, first);
+    const idx step = gradient_step(view, D_TABLE);
+    real *d_table = gradient_of(b, view, D_TABLE);
     zero_reals(b->d_piece, count * width);
     FN(add_rows)(&table, low, n, count, width, w, b->d_piece);
-    piece_vjp(b, v, GATES, D_GATES, first, 1);
+    piece_vjp(b, view, GATES, D_GATES, first, 1);
     FN(add_outer_of_lanes)
     (0, lanes, width, w, b->strips, PANEL_LANES, count, n, d_table + low * step + first, step);
 }
 
-static void after_vjp(pe_content_vjp *b, const pe_view *v, real *ds)
+static void after_vjp(pe_content_vjp *b, const pe_view *view, real *ds)
 {
-    const int from = v->bias->from, to = v->bias->to, width = v->panel->width;
+    const int from = view->bias->from, to = view->bias->to, width = view->panel->width;
     pe_content *c = b->content;
     int low, high;
-    if (!operand_of(v, D_GATES)->data || !operand_of(v, D_TABLE)->data)
+    if (!operand_of(view, D_GATES)->data || !operand_of(view, D_TABLE)->data)
         return;
-    const pe_row_map r = FN(rel_to_row)(c, v, MAP, v->panel->first, width);
+    const pe_row_map r = FN(rel_to_row)(c, view, MAP, view->panel->first, width);
     FN(row_range)(&r, from, to, width, &low, &high);
     for (; low <= high; low += TILE_RELS) {
         const int n = (int)min_(TILE_RELS, high - low + 1);
         FN(sum_by_row)(c, &r, from, to, low, n, width, ds, NULL, 1, c->products);
-        for (idx first = 0; first < channels_of(v); first += CONTENT_PIECE)
-            rows_vjp(b, v, first, low, n, c->products);
+        for (idx first = 0; first < channels_of(view); first += CONTENT_PIECE)
+            rows_vjp(b, view, first, low, n, c->products);
     }
 }
 

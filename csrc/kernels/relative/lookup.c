@@ -1,4 +1,4 @@
-/* lookup.c -- see lookup.h. For the keys from <= j < to of a panel, and x the vectors on its lanes:
+/* lookup.c -- see lookup.h. For the keys from <= j < to of a panel, and x the vectors on its width:
  *
  *     for (int j = from; j < to; j++)
  *         for (int l = 0; l < width; l++)
@@ -6,7 +6,7 @@
  *
  * Many pairs share a row. So one matrix product multiplies each row of a tile with all x, and each pair gathers its
  * number from the product. If positions count up by one, lane l reads the products l rows further than lane 0. Then
- * blends shift the lanes, one blend per bit of l, and replace the gather; and the products that the next tile needs are
+ * blends shift the width, one blend per bit of l, and replace the gather; and the products that the next tile needs are
  * kept.
  */
 #include "relative/lookup.h"
@@ -22,15 +22,15 @@ INLINE int row_of(const int64_t *map, int reach, int64_t rows, double rel)
 
 /* If positions count up, the rows are a window: number t is the row of all pairs with lane - key = t - (k->n - 1).
  * All panels of a block, and all operators with the same map and positions, read the same window. */
-pe_row_map FN(rel_to_row)(pe_content *c, const pe_view *v, int operand, int first, int lanes)
+pe_row_map FN(rel_to_row)(pe_content *c, const pe_view *view, int operand, int first, int width)
 {
-    const pe_query_block *queries = v->queries;
-    const pe_key_tile *k = v->keys;
-    const idx *dim = queries->call->term[v->term].dim;
-    const int64_t *map = (const int64_t *)(void *)operand_of(v, operand)->data;
+    const pe_query_block *queries = view->queries;
+    const pe_key_tile *k = view->keys;
+    const idx *dim = queries->call->term[view->term].dim;
+    const int64_t *map = (const int64_t *)(void *)operand_of(view, operand)->data;
     const int reach = (int)(D(B) / 2);
     const int64_t rows = D(R);
-    const pe_positions *at_q = query_positions(queries, v->term), *at_k = key_positions(k, queries, v->term);
+    const pe_positions *at_q = query_positions(queries, view->term), *at_k = key_positions(k, queries, view->term);
     if (at_q->count_up && at_k->count_up) {
         const int n = k->n + queries->width - 1;
         const double last = at_k->at[k->n - 1] - at_q->at[0];
@@ -44,15 +44,15 @@ pe_row_map FN(rel_to_row)(pe_content *c, const pe_view *v, int operand, int firs
     }
     c->index_map = NULL;
     for (int j = 0; j < k->n; j++) {
-        for (int l = 0; l < lanes; l++)
-            c->index[j * lanes + l] = row_of(map, reach, rows, at_k->at[j] - at_q->at[first + l]);
+        for (int l = 0; l < width; l++)
+            c->index[j * width + l] = row_of(map, reach, rows, at_k->at[j] - at_q->at[first + l]);
     }
-    return (pe_row_map){c->index, lanes};
+    return (pe_row_map){c->index, width};
 }
 
-void FN(row_range)(const pe_row_map *r, int from, int to, int lanes, int *low, int *high)
+void FN(row_range)(const pe_row_map *r, int from, int to, int width, int *low, int *high)
 {
-    const int window = r->step == -1, count = window ? to - from + lanes - 1 : lanes;
+    const int window = r->step == -1, count = window ? to - from + width - 1 : width;
     int least = r->row[from * r->step], most = least;
     for (int j = window ? to - 1 : from; j < to; j++) {
         for (int l = 0; l < count; l++) {
@@ -114,7 +114,7 @@ static void rolling_products(pe_content *c, const pe_matrix *table, int low, int
 /* ---- from rows to pairs, and back ---- */
 
 /* Replace lane l of y[i] by lane l of y[i + l], or of y[i + LANES - 1 - l] if back. Each step shifts by one bit of l:
- * lanes with l & bit are taken from y[i + bit], other lanes from y[i], or the other way round if back. So it takes one
+ * width with l & bit are taken from y[i + bit], other width from y[i], or the other way round if back. So it takes one
  * blend per bit and no gather. */
 INLINE void move_lanes(vec *y, int back)
 {

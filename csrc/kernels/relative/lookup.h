@@ -28,34 +28,40 @@ typedef struct {
     int step;
 } pe_row_map;
 
-INLINE const pe_array *operand_of(const pe_view *v, int operand) { return &v->queries->term[v->term][operand]; }
-
-/* The rows of this head; the first axis of the operand is heads */
-INLINE pe_matrix matrix_of(const pe_view *v, int operand)
+INLINE const pe_array *operand_of(const pe_view *view, int operand)
 {
-    const pe_array *a = operand_of(v, operand);
-    return (pe_matrix){a->data + v->queries->head * a->core[0], a->core[1]};
+    return &view->queries->term[view->term][operand];
 }
 
-INLINE const real *vector_of(const pe_view *v, int operand)
+/* The rows of this head; the first axis of the operand is heads */
+INLINE pe_matrix matrix_of(const pe_view *view, int operand)
 {
-    return (const real *)(const void *)matrix_of(v, operand).data;
+    const pe_array *a = operand_of(view, operand);
+    return (pe_matrix){a->data + view->queries->head * a->core[0], a->core[1]};
+}
+
+INLINE const real *vector_of(const pe_view *view, int operand)
+{
+    return (const real *)(const void *)matrix_of(view, operand).data;
 }
 
 /* The part of a gradient for this head and chunk, an index of its first axis t; NULL if the caller does not need it */
-INLINE void *gradient_of(const pe_content_vjp *b, const pe_view *v, int operand)
+INLINE void *gradient_of(const pe_content_vjp *b, const pe_view *view, int operand)
 {
-    const pe_array *a = operand_of(v, operand);
+    const pe_array *a = operand_of(view, operand);
     return a->data ? a->data + b->table_row * a->core[0] : NULL;
 }
 
 /* The distance in numbers between two rows of the gradient of a table */
-INLINE idx gradient_step(const pe_view *v, int operand) { return operand_of(v, operand)->core[1] / (idx)sizeof(real); }
+INLINE idx gradient_step(const pe_view *view, int operand)
+{
+    return operand_of(view, operand)->core[1] / (idx)sizeof(real);
+}
 
 /* The table rows of all keys of the tile and the lanes first <= l < first + lanes */
-pe_row_map FN(rel_to_row)(pe_content *c, const pe_view *v, int map, int first, int lanes);
+pe_row_map FN(rel_to_row)(pe_content *c, const pe_view *view, int map, int first, int width);
 /* Set low and high to the least and the largest row of the keys from <= j < to. */
-void FN(row_range)(const pe_row_map *r, int from, int to, int lanes, int *low, int *high);
+void FN(row_range)(const pe_row_map *r, int from, int to, int width, int *low, int *high);
 
 /* out[row][lane] = sum_d m[first + row][d] pack[d][lane], row < n */
 void FN(multiply_rows)(const pe_matrix *m, int first, int n, int d, const real *pack, int width, real *out);
@@ -77,22 +83,23 @@ void FN(copy_to_window)(const int32_t *row, int count, int low, int n, int width
 
 /* query_table (lookup_queries.c): add to the scores of a panel; gradient of all panels. FN(content_end_vjp) is there
  * too. */
-void FN(query_table_scores)(pe_content *c, const pe_view *v, const pe_lookup *lookup, real *add);
-void FN(query_table_vjp)(pe_content_vjp *b, const pe_view *v, const pe_lookup *lookup, int (*seen)[2], const real *dx);
+void FN(query_table_scores)(pe_content *c, const pe_view *view, const pe_lookup *lookup, real *add);
+void FN(query_table_vjp)(pe_content_vjp *b, const pe_view *view, const pe_lookup *lookup, int (*seen)[2],
+                         const real *dx);
 /* packed += scale x, where the operand x is a vector for each head */
-void FN(add_to_queries)(const pe_content *c, const pe_view *v, int operand, real *packed);
+void FN(add_to_queries)(const pe_content *c, const pe_view *view, int operand, real *packed);
 
 /* key_table (lookup_keys.c): add to c->added; the gradient for the keys from <= j < to, whose rows are dk */
-void FN(key_table_scores)(pe_content *c, const pe_view *v, const pe_lookup *lookup);
-void FN(key_table_vjp)(pe_content_vjp *b, const pe_view *v, const pe_lookup *lookup, int from, int to, const real *dx,
-                       real *dk, int dk_step);
+void FN(key_table_scores)(pe_content *c, const pe_view *view, const pe_lookup *lookup);
+void FN(key_table_vjp)(pe_content_vjp *b, const pe_view *view, const pe_lookup *lookup, int from, int to,
+                       const real *dx, real *dk, int dk_step);
 /* The gradient of a key_table with a single row. FN(content_multiplier) adds this row to the queries. */
-void FN(key_row_vjp)(pe_content_vjp *b, const pe_view *v, const pe_lookup *lookup, int from, int to, const real *dx,
+void FN(key_row_vjp)(pe_content_vjp *b, const pe_view *view, const pe_lookup *lookup, int from, int to, const real *dx,
                      real *dk, int dk_step);
 
 /* values (lookup_values.c): add to the output; add to g.v; the gradient of the table from the weights of a panel */
-void FN(value_table_output)(pe_content *c, const pe_view *v, const pe_lookup *lookup, const real *weights, real *o);
-void FN(value_table_scores)(pe_content *c, const pe_view *v, const pe_lookup *lookup, const real *g, real *add);
-void FN(value_table_vjp)(pe_content_vjp *b, const pe_view *v, const pe_lookup *lookup, const real *weights);
+void FN(value_table_output)(pe_content *c, const pe_view *view, const pe_lookup *lookup, const real *weights, real *o);
+void FN(value_table_scores)(pe_content *c, const pe_view *view, const pe_lookup *lookup, const real *g, real *add);
+void FN(value_table_vjp)(pe_content_vjp *b, const pe_view *view, const pe_lookup *lookup, const real *weights);
 
 #endif

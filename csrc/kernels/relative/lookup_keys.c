@@ -33,7 +33,7 @@ static void gather_keys(const pe_content *c, const pe_query_block *queries, cons
 static void add_key_window(const pe_content *c, const pe_query_block *queries, int first, int n)
 {
     const int count = n + queries->width - 1;
-    real *transposed = c->weight;
+    real *transposed = c->scratch;
     unpack_transposed(c->window, PANEL_LANES, n, count, c->scale, NULL, (char *)transposed,
                       count * (idx)sizeof *transposed);
     for (const pe_panel *p = queries->panel; p < queries->panel + queries->panels; p++) {
@@ -44,17 +44,17 @@ static void add_key_window(const pe_content *c, const pe_query_block *queries, i
     }
 }
 
-void FN(key_table_scores)(pe_content *c, const pe_view *v, const pe_lookup *lookup)
+void FN(key_table_scores)(pe_content *c, const pe_view *view, const pe_lookup *lookup)
 {
-    const pe_query_block *queries = v->queries;
-    const pe_matrix table = matrix_of(v, lookup->table);
-    const pe_row_map r = FN(rel_to_row)(c, v, lookup->map, 0, queries->width);
+    const pe_query_block *queries = view->queries;
+    const pe_matrix table = matrix_of(view, lookup->table);
+    const pe_row_map r = FN(rel_to_row)(c, view, lookup->map, 0, queries->width);
     const int window = r.step == -1;
-    for (int first = 0; first < v->keys->n; first += PANEL_LANES) {
-        const int n = (int)min_(PANEL_LANES, v->keys->n - first);
+    for (int first = 0; first < view->keys->n; first += PANEL_LANES) {
+        const int n = (int)min_(PANEL_LANES, view->keys->n - first);
         const int32_t *row = r.row - (first + n - 1); /* first row of the window */
         int low, high;
-        pack_transposed(v->k + first * v->k_step, v->k_step, n, c->d, 1, PANEL_LANES, c->pack);
+        pack_transposed(view->k + first * view->k_step, view->k_step, n, c->d, 1, PANEL_LANES, c->pack);
         FN(row_range)(&r, first, first + n, queries->width, &low, &high);
         for (; low <= high; low += TILE_RELS) {
             const int rows = (int)min_(TILE_RELS, high - low + 1);
@@ -92,7 +92,7 @@ static void sum_window_by_row(const pe_content *c, const pe_query_block *queries
 {
     const int count = n + queries->width - 1;
     const int32_t *row = r->row - (first + n - 1);
-    real *transposed = c->weight;
+    real *transposed = c->scratch;
     zero_reals(transposed, n * count);
     for (const pe_panel *p = queries->panel; p < queries->panel + queries->panels; p++) {
         for (int j = 0; j < n; j++)
@@ -107,22 +107,22 @@ static void sum_window_by_row(const pe_content *c, const pe_query_block *queries
 }
 
 /* d k_j += scale sum_i dx_ij table[row_ij],   d table[row_ij] += scale dx_ij k_j */
-void FN(key_table_vjp)(pe_content_vjp *b, const pe_view *v, const pe_lookup *lookup, int from, int to, const real *dx,
-                       real *dk, int dk_step)
+void FN(key_table_vjp)(pe_content_vjp *b, const pe_view *view, const pe_lookup *lookup, int from, int to,
+                       const real *dx, real *dk, int dk_step)
 {
-    const pe_query_block *queries = v->queries;
+    const pe_query_block *queries = view->queries;
     pe_content *c = b->content;
-    const pe_matrix table = matrix_of(v, lookup->table);
-    const pe_row_map r = FN(rel_to_row)(c, v, lookup->map, 0, queries->width);
-    const idx d_step = gradient_step(v, lookup->d_table);
-    real *d_table = gradient_of(b, v, lookup->d_table);
+    const pe_matrix table = matrix_of(view, lookup->table);
+    const pe_row_map r = FN(rel_to_row)(c, view, lookup->map, 0, queries->width);
+    const idx d_step = gradient_step(view, lookup->d_table);
+    real *d_table = gradient_of(b, view, lookup->d_table);
     for (int first = from; first < to; first += PANEL_LANES) {
         const int n = (int)min_(PANEL_LANES, to - first);
         int low, high, nonfinite[PANEL_LANES];
         FN(row_range)(&r, first, first + n, queries->width, &low, &high);
         for (int j = 0; j < n; j++)
             nonfinite[j] =
-                FN(strip_row)(real_row(v->k, v->k_step, first + j), c->d, c->scale, b->strips, PANEL_LANES, j);
+                FN(strip_row)(real_row(view->k, view->k_step, first + j), c->d, c->scale, b->strips, PANEL_LANES, j);
         for (; low <= high; low += TILE_RELS) {
             const int rows = (int)min_(TILE_RELS, high - low + 1);
             real *w = c->products;
@@ -169,16 +169,16 @@ static void sum_lanes(const real *w, int n, int width, real *sum)
 }
 
 /* d k_j += scale vector sum_i dx_ij,   d vector += scale k_j sum_i dx_ij,   where vector is the row of the table */
-void FN(key_row_vjp)(pe_content_vjp *b, const pe_view *v, const pe_lookup *lookup, int from, int to, const real *dx,
+void FN(key_row_vjp)(pe_content_vjp *b, const pe_view *view, const pe_lookup *lookup, int from, int to, const real *dx,
                      real *dk, int dk_step)
 {
-    const real *vector = vector_of(v, lookup->table);
-    double *d_u = gradient_of(b, v, lookup->d_table);
+    const real *vector = vector_of(view, lookup->table);
+    double *d_u = gradient_of(b, view, lookup->d_table);
     real sum[BLOCK_N] = {0};
-    for (const pe_panel *p = v->queries->panel; p < v->queries->panel + v->queries->panels; p++)
+    for (const pe_panel *p = view->queries->panel; p < view->queries->panel + view->queries->panels; p++)
         sum_lanes(dx + p->first * BLOCK_N + from * p->width, to - from, p->width, sum);
     for (int j = from; j < to; j++) {
-        const real *key = real_row(v->k, v->k_step, j), all = b->content->scale * sum[j - from];
+        const real *key = real_row(view->k, view->k_step, j), all = b->content->scale * sum[j - from];
         if (all == 0)
             continue;
         for (int k = 0; k < b->content->d; k++) {

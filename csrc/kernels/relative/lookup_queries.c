@@ -11,10 +11,10 @@
 
 #include <limits.h>
 
-void FN(add_to_queries)(const pe_content *c, const pe_view *v, int operand, real *packed)
+void FN(add_to_queries)(const pe_content *c, const pe_view *view, int operand, real *packed)
 {
-    const real *x = vector_of(v, operand);
-    for (const pe_panel *p = v->queries->panel; p < v->queries->panel + v->queries->panels; p++) {
+    const real *x = vector_of(view, operand);
+    for (const pe_panel *p = view->queries->panel; p < view->queries->panel + view->queries->panels; p++) {
         real *pack = packed + p->first * c->d;
         for (int k = 0; k < c->d; k++) {
             for (int l = 0; l < p->width; l++)
@@ -24,24 +24,24 @@ void FN(add_to_queries)(const pe_content *c, const pe_view *v, int operand, real
 }
 
 /* The packed queries of the block, plus the vector if there is one */
-static const real *packed_queries(pe_content *c, const pe_view *v, const pe_lookup *lookup)
+static const real *packed_queries(pe_content *c, const pe_view *view, const pe_lookup *lookup)
 {
     if (!lookup->vector)
         return c->q;
-    if (c->sum_term != v->term) {
-        memcpy(c->sum, c->q, (size_t)(v->queries->width * c->d) * sizeof(real));
-        FN(add_to_queries)(c, v, lookup->vector, c->sum);
-        c->sum_term = v->term;
+    if (c->sum_term != view->term) {
+        memcpy(c->sum, c->q, (size_t)(view->queries->width * c->d) * sizeof(real));
+        FN(add_to_queries)(c, view, lookup->vector, c->sum);
+        c->sum_term = view->term;
     }
     return c->sum;
 }
 
-void FN(query_table_scores)(pe_content *c, const pe_view *v, const pe_lookup *lookup, real *add)
+void FN(query_table_scores)(pe_content *c, const pe_view *view, const pe_lookup *lookup, real *add)
 {
-    const pe_matrix table = matrix_of(v, lookup->table);
-    const pe_row_map r = FN(rel_to_row)(c, v, lookup->map, v->panel->first, v->panel->width);
-    const real *pack = packed_queries(c, v, lookup) + v->panel->first * c->d;
-    FN(add_lookup)(c, &table, &r, v->bias->from, v->bias->to, c->d, pack, v->panel, NULL, add);
+    const pe_matrix table = matrix_of(view, lookup->table);
+    const pe_row_map r = FN(rel_to_row)(c, view, lookup->map, view->panel->first, view->panel->width);
+    const real *pack = packed_queries(c, view, lookup) + view->panel->first * c->d;
+    FN(add_lookup)(c, &table, &r, view->bias->from, view->bias->to, c->d, pack, view->panel, NULL, add);
 }
 
 /* ---- gradient ---- */
@@ -51,10 +51,10 @@ void FN(query_table_scores)(pe_content *c, const pe_view *v, const pe_lookup *lo
 void FN(content_end_vjp)(pe_content_vjp *b, const pe_query_block *queries)
 {
     const int d = b->content->d;
-    const pe_view v = {.term = b->sum_term, .queries = queries};
+    const pe_view view = {.term = b->sum_term, .queries = queries};
     if (b->sum_term < 0)
         return;
-    double *d_vector = gradient_of(b, &v, FN(content_op)[queries->call->term[v.term].op]->query_table->d_vector);
+    double *d_vector = gradient_of(b, &view, FN(content_op)[queries->call->term[view.term].op]->query_table->d_vector);
     for (const pe_panel *p = queries->panel; p < queries->panel + queries->panels; p++) {
         for (int k = 0; k < d; k++) {
             const idx at = p->first * d + k * p->width;
@@ -71,15 +71,15 @@ void FN(content_end_vjp)(pe_content_vjp *b, const pe_query_block *queries)
 }
 
 /* Set sum_rows to the strips of q + vector and d_sum to 0, unless they belong to this operator already. */
-static void begin_sum(pe_content_vjp *b, const pe_view *v, const pe_lookup *lookup)
+static void begin_sum(pe_content_vjp *b, const pe_view *view, const pe_lookup *lookup)
 {
-    const pe_query_block *queries = v->queries;
+    const pe_query_block *queries = view->queries;
     pe_content *c = b->content;
-    const real *vector = vector_of(v, lookup->vector);
-    if (b->sum_term == v->term)
+    const real *vector = vector_of(view, lookup->vector);
+    if (b->sum_term == view->term)
         return;
     FN(content_end_vjp)(b, queries);
-    b->sum_term = v->term;
+    b->sum_term = view->term;
     zero_reals(b->d_sum, queries->width * c->d);
     for (int first = 0; first < c->d; first += PANEL_LANES) {
         const int width = strip_width(c->d, first), count = (int)min_(width, c->d - first);
@@ -128,21 +128,22 @@ static pe_span panel_by_row(pe_content_vjp *b, const pe_panel *p, const pe_row_m
     return span;
 }
 
-void FN(query_table_vjp)(pe_content_vjp *b, const pe_view *v, const pe_lookup *lookup, int (*seen)[2], const real *dx)
+void FN(query_table_vjp)(pe_content_vjp *b, const pe_view *view, const pe_lookup *lookup, int (*seen)[2],
+                         const real *dx)
 {
     const int has_vector = lookup->vector != 0;
     if (has_vector)
-        begin_sum(b, v, lookup);
-    const lookup_gradient to = {matrix_of(v, lookup->table), has_vector ? b->sum_rows : b->q_rows,
-                                has_vector ? b->d_sum : b->dq, gradient_of(b, v, lookup->d_table),
-                                gradient_step(v, lookup->d_table)};
+        begin_sum(b, view, lookup);
+    const lookup_gradient to = {matrix_of(view, lookup->table), has_vector ? b->sum_rows : b->q_rows,
+                                has_vector ? b->d_sum : b->dq, gradient_of(b, view, lookup->d_table),
+                                gradient_step(view, lookup->d_table)};
     pe_span span[PANELS];
     int spans = 0, low = INT_MAX, high = INT_MIN;
-    for (int i = 0; i < v->queries->panels; i++) {
-        const pe_panel *p = &v->queries->panel[i];
+    for (int i = 0; i < view->queries->panels; i++) {
+        const pe_panel *p = &view->queries->panel[i];
         if (seen[i][0] >= seen[i][1])
             continue;
-        const pe_row_map r = FN(rel_to_row)(b->content, v, lookup->map, p->first, p->width);
+        const pe_row_map r = FN(rel_to_row)(b->content, view, lookup->map, p->first, p->width);
         span[spans] = panel_by_row(b, p, &r, seen[i], dx + p->first * BLOCK_N + seen[i][0] * p->width, &to);
         low = (int)min_(low, span[spans].from);
         high = (int)max_(high, span[spans].to);

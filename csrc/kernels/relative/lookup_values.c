@@ -11,13 +11,13 @@
 
 /* Sum the weights by row, TILE_RELS rows per pass. If b is NULL, add the products of the sums and the rows to o. Else
  * add the products of the sums and the cotangents of b to d_table, whose rows are `step` numbers apart. */
-static void sum_weights(pe_content *c, const pe_view *v, const pe_lookup *lookup, const real *weights, real *o,
+static void sum_weights(pe_content *c, const pe_view *view, const pe_lookup *lookup, const real *weights, real *o,
                         const pe_content_vjp *b, real *d_table, idx step)
 {
-    const int from = v->bias->from, to = v->bias->to;
-    const pe_panel *p = v->panel;
-    const pe_matrix table = matrix_of(v, lookup->table);
-    const pe_row_map r = FN(rel_to_row)(c, v, lookup->map, p->first, p->width);
+    const int from = view->bias->from, to = view->bias->to;
+    const pe_panel *p = view->panel;
+    const pe_matrix table = matrix_of(view, lookup->table);
+    const pe_row_map r = FN(rel_to_row)(c, view, lookup->map, p->first, p->width);
     int low, high;
     FN(row_range)(&r, from, to, p->width, &low, &high);
     for (; low <= high; low += TILE_RELS) {
@@ -30,23 +30,23 @@ static void sum_weights(pe_content *c, const pe_view *v, const pe_lookup *lookup
     }
 }
 
-void FN(value_table_output)(pe_content *c, const pe_view *v, const pe_lookup *lookup, const real *weights, real *o)
+void FN(value_table_output)(pe_content *c, const pe_view *view, const pe_lookup *lookup, const real *weights, real *o)
 {
-    sum_weights(c, v, lookup, weights, o, NULL, NULL, 0);
+    sum_weights(c, view, lookup, weights, o, NULL, NULL, 0);
 }
 
 /* d table[row_ij] += p_ij g_i */
-void FN(value_table_vjp)(pe_content_vjp *b, const pe_view *v, const pe_lookup *lookup, const real *weights)
+void FN(value_table_vjp)(pe_content_vjp *b, const pe_view *view, const pe_lookup *lookup, const real *weights)
 {
-    real *d_table = gradient_of(b, v, lookup->d_table);
+    real *d_table = gradient_of(b, view, lookup->d_table);
     if (d_table)
-        sum_weights(b->content, v, lookup, weights, NULL, b, d_table, gradient_step(v, lookup->d_table));
+        sum_weights(b->content, view, lookup, weights, NULL, b, d_table, gradient_step(view, lookup->d_table));
 }
 
 /* The gradient of p:   add g_i . d o_i / d p_ij = g_i . table[row_ij] */
-void FN(value_table_scores)(pe_content *c, const pe_view *v, const pe_lookup *lookup, const real *g, real *add)
+void FN(value_table_scores)(pe_content *c, const pe_view *view, const pe_lookup *lookup, const real *g, real *add)
 {
-    const pe_matrix table = matrix_of(v, lookup->table);
-    const pe_row_map r = FN(rel_to_row)(c, v, lookup->map, v->panel->first, v->panel->width);
-    FN(add_lookup)(c, &table, &r, v->bias->from, v->bias->to, c->e, g, v->panel, NULL, add);
+    const pe_matrix table = matrix_of(view, lookup->table);
+    const pe_row_map r = FN(rel_to_row)(c, view, lookup->map, view->panel->first, view->panel->width);
+    FN(add_lookup)(c, &table, &r, view->bias->from, view->bias->to, c->e, g, view->panel, NULL, add);
 }

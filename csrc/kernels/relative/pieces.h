@@ -10,29 +10,32 @@
 
 #include "relative/lookup.h"
 
-INLINE idx channels_of(const pe_view *v) { return v->queries->call->term[v->term].D(P); }
-INLINE int piece_channels(const pe_view *v, idx first) { return (int)min_(CONTENT_PIECE, channels_of(v) - first); }
-INLINE idx first_query(const pe_view *v) { return v->queries->first + v->panel->first; }
+INLINE idx channels_of(const pe_view *view) { return view->queries->call->term[view->term].D(P); }
+INLINE int piece_channels(const pe_view *view, idx first)
+{
+    return (int)min_(CONTENT_PIECE, channels_of(view) - first);
+}
+INLINE idx first_query(const pe_view *view) { return view->queries->first + view->panel->first; }
 
 /* An operand from row `row` and channel `first` on */
-INLINE pe_matrix piece_of(const pe_view *v, int operand, idx row, idx first)
+INLINE pe_matrix piece_of(const pe_view *view, int operand, idx row, idx first)
 {
-    pe_matrix rows = matrix_of(v, operand);
+    pe_matrix rows = matrix_of(view, operand);
     rows.data += row * rows.step + first * (idx)sizeof(real);
     return rows;
 }
 
 /* Add b->d_piece, the gradient of the vectors of a panel, to the rows of d_operand. Write the vectors times scale as
  * strips to b->strips. */
-INLINE void piece_vjp(pe_content_vjp *b, const pe_view *v, int operand, int d_operand, idx first, real scale)
+INLINE void piece_vjp(pe_content_vjp *b, const pe_view *view, int operand, int d_operand, idx first, real scale)
 {
-    const pe_array *d = operand_of(v, d_operand);
-    const pe_matrix x = piece_of(v, operand, first_query(v), first);
-    const int count = piece_channels(v, first);
-    for (int l = 0; l < v->panel->lanes; l++) {
-        real *to = as_reals(entry_at(d, d->data, v->queries->head, first_query(v) + l)) + first;
+    const pe_array *d = operand_of(view, d_operand);
+    const pe_matrix x = piece_of(view, operand, first_query(view), first);
+    const int count = piece_channels(view, first);
+    for (int l = 0; l < view->panel->lanes; l++) {
+        real *to = as_reals(entry_at(d, d->data, view->queries->head, first_query(view) + l)) + first;
         for (int c = 0; c < count; c++)
-            to[c] += b->d_piece[c * v->panel->width + l];
+            to[c] += b->d_piece[c * view->panel->width + l];
         FN(strip_row)(real_row(x.data, x.step, l), count, scale, b->strips, PANEL_LANES, l);
     }
 }

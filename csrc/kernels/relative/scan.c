@@ -12,19 +12,19 @@
 #include "relative/lookup.h"
 
 /* Set the gates of a panel. The gate is 0 if the pair is masked or the key's position exceeds the query's. */
-static void set_gates(const pe_content *c, const pe_view *v)
+static void set_gates(const pe_content *c, const pe_view *view)
 {
     real *gate = c->gates;
-    const pe_panel *p = v->panel;
-    const pe_panel_bias *bias = v->bias;
+    const pe_panel *p = view->panel;
+    const pe_panel_bias *bias = view->bias;
     const int width = p->width, n = bias->to - bias->from;
-    const pe_matrix keys = {v->k + bias->from * v->k_step, v->k_step};
+    const pe_matrix keys = {view->k + bias->from * view->k_step, view->k_step};
     FN(multiply_rows)(&keys, 0, n, c->d, c->q + p->first * c->d, width, gate);
     SIMD
     for (int i = 0; i < n * width; i++)
         gate[i] = R(0.5) + R(0.5) * tanh_(R(0.5) * c->gate_scale * gate[i]);
     for (int j = 0; j < n; j++, gate += width) {
-        const double key = v->keys->position.at[bias->from + j], *at = v->queries->position.at + p->first;
+        const double key = view->keys->position.at[bias->from + j], *at = view->queries->position.at + p->first;
         SIMD
         for (int l = 0; l < width; l++)
             gate[l] = key <= at[l] ? gate[l] : 0;
@@ -37,36 +37,36 @@ static void set_gates(const pe_content *c, const pe_view *v)
 }
 
 /* Add sign * gate to c->passed, from the first key to the last. */
-static void add_ascending(pe_content *c, const pe_view *v, double sign)
+static void add_ascending(pe_content *c, const pe_view *view, double sign)
 {
-    const int width = v->panel->width;
-    double *passed = c->passed + v->panel->first;
-    for (int j = 0; j < v->bias->to - v->bias->from; j++) {
+    const int width = view->panel->width;
+    double *passed = c->passed + view->panel->first;
+    for (int j = 0; j < view->bias->to - view->bias->from; j++) {
         for (int l = 0; l < width; l++)
             passed[l] += sign * (double)c->gates[j * width + l];
     }
 }
 
-void FN(scan_count)(pe_content *c, const pe_view *v)
+void FN(scan_count)(pe_content *c, const pe_view *view)
 {
-    set_gates(c, v);
-    add_ascending(c, v, 1);
+    set_gates(c, view);
+    add_ascending(c, view, 1);
 }
 
-void FN(scan_panel)(pe_content *c, const pe_view *v)
+void FN(scan_panel)(pe_content *c, const pe_view *view)
 {
-    set_gates(c, v);
+    set_gates(c, view);
     if (c->ascending)
-        add_ascending(c, v, -1);
+        add_ascending(c, view, -1);
 }
 
-void FN(scan_panel_end)(pe_content *c, const pe_view *v)
+void FN(scan_panel_end)(pe_content *c, const pe_view *view)
 {
-    const int width = v->panel->width;
-    double *passed = c->passed + v->panel->first;
+    const int width = view->panel->width;
+    double *passed = c->passed + view->panel->first;
     if (c->ascending)
         return;
-    for (int j = v->bias->to - v->bias->from - 1; j >= 0; j--) {
+    for (int j = view->bias->to - view->bias->from - 1; j >= 0; j--) {
         for (int l = 0; l < width; l++)
             passed[l] += (double)c->gates[j * width + l];
     }
@@ -74,12 +74,12 @@ void FN(scan_panel_end)(pe_content *c, const pe_view *v)
 
 /* d gate_it = sum over j <= t of dx_ij d s_ij / d sum_ij, times gate' = gate (1 - gate). If dx or
  * the gate is 0, so is its product with a nonfinite factor. */
-void FN(scan_gates_vjp)(pe_content_vjp *b, const pe_view *v, const real *dx)
+void FN(scan_gates_vjp)(pe_content_vjp *b, const pe_view *view, const real *dx)
 {
-    const pe_panel *p = v->panel;
-    const int width = p->width, n = v->bias->to - v->bias->from;
+    const pe_panel *p = view->panel;
+    const int width = p->width, n = view->bias->to - view->bias->from;
     const real *gate = b->content->gates;
-    real *d_gate = b->d_gates + p->first * BLOCK_N + v->bias->from * width;
+    real *d_gate = b->d_gates + p->first * BLOCK_N + view->bias->from * width;
     double *sum = b->d_passed + p->first;
     for (int j = 0; j < n; j++) {
         for (int l = 0; l < width; l++) {

@@ -15,12 +15,12 @@
 #include "relative/content.h"
 
 /* First pass of the gradient: add the gates of a panel to c->passed. */
-void FN(scan_count)(pe_content *c, const pe_view *v);
+void FN(scan_count)(pe_content *c, const pe_view *view);
 /* Before the operators of a panel: set c->gates, and c->passed to the sum of the gates of all keys after the tile. */
-void FN(scan_panel)(pe_content *c, const pe_view *v);
+void FN(scan_panel)(pe_content *c, const pe_view *view);
 /* After the operators of a panel: set c->passed for the next tile. */
-void FN(scan_panel_end)(pe_content *c, const pe_view *v);
+void FN(scan_panel_end)(pe_content *c, const pe_view *view);
 /* After the gradients of the operators: replace d s_ij / d sum_ij in b->d_gates by the gradient of scale q.k. */
-void FN(scan_gates_vjp)(pe_content_vjp *b, const pe_view *v, const real *dx);
+void FN(scan_gates_vjp)(pe_content_vjp *b, const pe_view *view, const real *dx);
 
 #endif

@@ -100,8 +100,8 @@ INLINE pe_pair_block pair_block_of(const pe_key_tile *keys, const pe_query_block
                                    int from, int n)
 {
     return (pe_pair_block){.keys = n,
-                           .lanes = p->width,
-                           .queries = p->lanes,
+                           .lanes = p->lanes,
+                           .width = p->width,
                            .k_positions = key_positions(keys, queries, t)->at + from,
                            .q_positions = query_positions(queries, t)->at + p->first,
                            .first_k = keys->first + from,
