@@ -38,8 +38,8 @@ INLINE row_order order_of_rows(const pe_call *call, const pe_work *work, const p
     return o;
 }
 
-/* Return the row of unit u, and in `left` the number of units, of at most `most`, up to the end of its run. They are
- * `left / heads` rows of `heads` heads. */
+/* Return the row of unit u. The units from u on, `left` of them but no more than `most`, are the next `left / heads` rows
+ * of the run, each in `heads` heads, 1 or 2. */
 INLINE pe_row row_of_unit(const pe_call *call, const row_order *o, idx u, idx most, int *heads, idx *left)
 {
     const idx of_table = o->heads * o->positions, begin = u / of_table * of_table;
