@@ -148,7 +148,7 @@ static void panel_vjp(attention_vjp_state *b, const pe_view *v, const char *valu
 {
     const pe_panel *p = v->panel;
     const int first = p->first, width = p->width, from = v->bias->from, n = v->bias->to - from;
-    real *s = b->p + first * BLOCK_N + from * width, *ds = b->ds + first * BLOCK_N + from * width;
+    real *s = b->p + score_offset(p, from), *ds = b->ds + score_offset(p, from);
     const real *g = b->g + first * b->e;
     pe_content *c = &b->content;
     FN(panel_scores)(c, v, b->multiplier, s, NULL, b->slope);
@@ -187,7 +187,7 @@ static const real *ds_times(attention_vjp_state *b, const pe_query_block *querie
 {
     real *product = b->content.added; /* with a factor, there is no operator that adds */
     for (const pe_panel *p = queries->panel; p < queries->panel + queries->panels; p++) {
-        for (int i = p->first * BLOCK_N + from * p->width; i < p->first * BLOCK_N + to * p->width; i++)
+        for (int i = score_offset(p, from); i < score_offset(p, to); i++)
             product[i] = b->ds[i] * factor;
     }
     return product;
@@ -240,7 +240,7 @@ static void zero_unseen(attention_vjp_state *b, const pe_query_block *queries, i
     for (int i = 0; i < queries->panels; i++) {
         const pe_panel *p = &queries->panel[i];
         const int begin = (int)max_(from, min_(seen[i][0], to)), end = (int)max_(begin, min_(seen[i][1], to));
-        real *const rows[] = {b->p + p->first * BLOCK_N, b->ds + p->first * BLOCK_N};
+        real *const rows[] = {b->p + score_offset(p, 0), b->ds + score_offset(p, 0)};
         for (int k = 0; k < 2; k++) {
             zero_reals(rows[k] + from * p->width, (begin - from) * p->width);
             zero_reals(rows[k] + end * p->width, (to - end) * p->width);
@@ -269,7 +269,7 @@ static void add_dq(attention_vjp_state *b, const pe_view *v, int (*seen)[2])
     pe_side side[PANELS];
     for (int i = 0; i < queries->panels; i++) {
         const pe_panel *p = &queries->panel[i];
-        side[i] = (pe_side){.b = b->ds + p->first * BLOCK_N + seen[i][0] * p->width,
+        side[i] = (pe_side){.b = b->ds + score_offset(p, seen[i][0]),
                             .width = p->width,
                             .from = seen[i][0],
                             .to = seen[i][1],
@@ -286,8 +286,9 @@ static void add_dq(attention_vjp_state *b, const pe_view *v, int (*seen)[2])
 static void add_gates_to_ds(attention_vjp_state *b, const pe_query_block *queries, int (*seen)[2])
 {
     for (int i = 0; i < queries->panels; i++) {
-        const int width = queries->panel[i].width, at = queries->panel[i].first * BLOCK_N + seen[i][0] * width;
-        add_reals(b->ds + at, b->content_vjp.d_gates + at, (seen[i][1] - seen[i][0]) * width);
+        const pe_panel *p = &queries->panel[i];
+        const int at = score_offset(p, seen[i][0]);
+        add_reals(b->ds + at, b->content_vjp.d_gates + at, (seen[i][1] - seen[i][0]) * p->width);
     }
 }
 

@@ -65,7 +65,7 @@ static void note_who_sees(forward_state *b, const pe_panel *p, const real *s, co
 static void softmax_step(forward_state *b, block_state *block, const pe_view *v, const real *old_m)
 {
     const int first = v->panel->first, width = v->panel->width, n = v->bias->to - v->bias->from;
-    real *s = b->s + first * BLOCK_N, *m = block->m + first, base[PANEL_LANES];
+    real *s = b->s + score_offset(v->panel, 0), *m = block->m + first, base[PANEL_LANES];
     if (b->mask_nonfinite)
         note_who_sees(b, v->panel, s, v->bias);
     for (int l = 0; l < width; l++) {
@@ -86,7 +86,7 @@ static void add_nonfinite_values(forward_state *b, const pe_panel *p, const pe_p
 {
     for (int j = bias->from; j < bias->to; j++) {
         const real *row = real_row_of(values, j, b->e, b->row);
-        const real *weight = b->s + p->first * BLOCK_N + (j - bias->from) * p->width;
+        const real *weight = b->s + score_offset(p, j - bias->from);
         for (int k = 0; k < b->e; k++) {
             if (is_finite(row[k]))
                 continue;
@@ -108,7 +108,7 @@ static void add_values(forward_state *b, block_state *block, pe_view v, const pe
     pe_side side[PANELS];
     for (int i = 0; i < queries->panels; i++) {
         const pe_panel *p = &queries->panel[i];
-        side[i] = (pe_side){.b = b->s + p->first * BLOCK_N,
+        side[i] = (pe_side){.b = b->s + score_offset(p, 0),
                             .width = p->width,
                             .from = bias[i].from,
                             .to = bias[i].to,

@@ -32,7 +32,7 @@ static void read_tile(const pe_view *view, uint64_t nonfinite, real *dx)
     for (const pe_panel *p = queries->panel; p < queries->panel + queries->panels; p++) {
         for (int l = 0; l < p->width; l++) {
             const char *row = query_row(queries, L_GRAD, p->first + l) + view->keys->first * a->core[2];
-            real *to = dx + p->first * BLOCK_N + l;
+            real *to = dx + score_offset(p, 0) + l;
             for (int j = 0; j < view->keys->n; j++) {
                 const real grad = l < p->lanes ? (real)scalar_read(row + j * a->core[2], a->storage) : 0;
                 to[j * p->width] = grad != 0 && nonfinite >> (p->first + l) & 1 ? (real)NAN : grad;
@@ -48,7 +48,7 @@ static void add_gate_products(logits_vjp_state *b, const pe_view *view)
     const pe_matrix keys = {view->k, view->k_step};
     const int n = view->keys->n;
     for (const pe_panel *p = queries->panel; p < queries->panel + queries->panels; p++) {
-        real *d_gates = b->vjp.d_gates + p->first * BLOCK_N;
+        real *d_gates = b->vjp.d_gates + score_offset(p, 0);
         for (int x = 0; x < n * p->width; x++)
             d_gates[x] *= b->content.gate_scale;
         FN(add_rows)(&keys, 0, n, b->d, p->width, d_gates, b->dq + p->first * b->d);
@@ -73,7 +73,7 @@ static void logits_tile_vjp(logits_vjp_state *b, pe_view view)
         if (!c->scans)
             continue;
         FN(scan_panel)(c, &view);
-        FN(content_scan_vjp)(&b->vjp, view, b->dx + view.panel->first * BLOCK_N);
+        FN(content_scan_vjp)(&b->vjp, view, b->dx + score_offset(view.panel, 0));
     }
     FN(content_panels_vjp)(&b->vjp, view, seen, b->dx);
     FN(content_keys_vjp)(&b->vjp, view, 0, n, b->dx, b->dk + view.keys->first * b->padded_d, b->padded_d);

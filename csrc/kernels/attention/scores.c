@@ -95,7 +95,7 @@ void FN(block_scores)(pe_content *c, pe_view v, const pe_panel_bias *bias, const
         v.panel = panel;
         v.bias = &bias[p];
         if (!only_products && bias[p].from < bias[p].to)
-            FN(panel_scores)(c, &v, multiplier, s + panel->first * BLOCK_N, m + panel->first, NULL);
+            FN(panel_scores)(c, &v, multiplier, s + score_offset(panel, 0), m + panel->first, NULL);
         side[p] = (pe_side){.b = multiplier + panel->first * c->d,
                             .width = panel->width,
                             .from = bias[p].from,
@@ -103,7 +103,7 @@ void FN(block_scores)(pe_content *c, pe_view v, const pe_panel_bias *bias, const
                             .add = bias[p].add,
                             .step = bias[p].step,
                             .max = m + panel->first,
-                            .c = s + panel->first * BLOCK_N};
+                            .c = s + score_offset(panel, 0)};
     }
     if (only_products)
         FN(scores)(v.k, v.k_step, c->d, side, v.queries->panels);

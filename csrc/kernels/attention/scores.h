@@ -13,7 +13,7 @@
  * multiply the keys (content.h). cap_slope, if not NULL, gets the derivative of the cap, if there is a cap. */
 void FN(panel_scores)(pe_content *c, const pe_view *v, const real *multiplier, real *s, real *m, real *cap_slope);
 
-/* The scores of all panels of a block, as panel_scores of each. Panel p has a bias, and stores at s + p->first * BLOCK_N. */
+/* The scores of all panels of a block, as panel_scores of each. Panel p has a bias, and stores at s + score_offset(p, 0). */
 void FN(block_scores)(pe_content *c, pe_view v, const pe_panel_bias *bias, const real *multiplier, real *s, real *m);
 
 /* Begin a block: pack its queries times scale in `q`, one per lane. With 16-bit products, they are multiplied by a power

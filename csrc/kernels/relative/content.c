@@ -41,10 +41,7 @@ static size_t bytes_of_panel(const pe_view *view)
 }
 
 /* The address of the first visible key of the panel in a buffer for all lanes of the block */
-static real *in_block(real *x, const pe_view *view)
-{
-    return x + view->panel->first * BLOCK_N + view->bias->from * view->panel->width;
-}
+static real *in_block(real *x, const pe_view *view) { return x + score_offset(view->panel, view->bias->from); }
 
 static void gradient_layout(pe_content_vjp *b, const idx *dim, pe_carver *carver)
 {

@@ -101,7 +101,7 @@ static void scan_vjp(pe_content_vjp *b, const pe_view *view, const real *dx)
     const pe_matrix table = matrix_of(view, TABLE);
     const pe_row_map r = {c->index, p->width};
     const real *q = c->q + p->first * c->d;
-    real *d_position = b->d_gates + p->first * BLOCK_N + view->bias->from * p->width;
+    real *d_position = b->d_gates + score_offset(p, view->bias->from);
     real *sign = fractions(c), *slope = complements(c);
     set_positions(c, view, last);
     table_vjp(b, view, dx);

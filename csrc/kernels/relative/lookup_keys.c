@@ -17,7 +17,7 @@ static void gather_keys(const pe_content *c, const pe_query_block *queries, cons
     for (const pe_panel *p = queries->panel; p < queries->panel + queries->panels; p++) {
         for (int j = 0; j < n; j++) {
             const int32_t *row = r->row + (first + j) * r->step + p->first;
-            real *add = c->added + p->first * BLOCK_N + (first + j) * p->width;
+            real *add = c->added + score_offset(p, first + j);
             SIMD
             for (int l = 0; l < p->width; l++) {
                 const int t = row[l] - low, inside = (t >= 0) & (t < rows);
@@ -39,7 +39,7 @@ static void add_key_window(const pe_content *c, const pe_query_block *queries, i
     for (const pe_panel *p = queries->panel; p < queries->panel + queries->panels; p++) {
         for (int j = 0; j < n; j++) {
             const real *x = transposed + j * count + (n - 1 - j) + p->first;
-            add_reals(c->added + p->first * BLOCK_N + (first + j) * p->width, x, p->width);
+            add_reals(c->added + score_offset(p, first + j), x, p->width);
         }
     }
 }
@@ -77,7 +77,7 @@ static void sum_pairs_by_row(const pe_query_block *queries, const pe_row_map *r,
     for (const pe_panel *p = queries->panel; p < queries->panel + queries->panels; p++) {
         for (int j = 0; j < n; j++) {
             const int32_t *row = r->row + (first + j) * r->step + p->first;
-            const real *x = dx + p->first * BLOCK_N + (first + j) * p->width;
+            const real *x = dx + score_offset(p, first + j);
             for (int l = 0; l < p->width; l++) {
                 if (row[l] >= low && row[l] - low < rows)
                     w[(row[l] - low) * PANEL_LANES + j] += x[l];
@@ -96,7 +96,7 @@ static void sum_window_by_row(const pe_content *c, const pe_query_block *queries
     zero_reals(transposed, n * count);
     for (const pe_panel *p = queries->panel; p < queries->panel + queries->panels; p++) {
         for (int j = 0; j < n; j++)
-            memcpy(transposed + j * count + (n - 1 - j) + p->first, dx + p->first * BLOCK_N + (first + j) * p->width,
+            memcpy(transposed + j * count + (n - 1 - j) + p->first, dx + score_offset(p, first + j),
                    (size_t)p->width * sizeof *dx);
     }
     pack_transposed((const char *)transposed, count * (idx)sizeof *transposed, n, count, 1, PANEL_LANES, c->window);
@@ -176,7 +176,7 @@ void FN(key_row_vjp)(pe_content_vjp *b, const pe_view *view, const pe_lookup *lo
     double *d_u = gradient_of(b, view, lookup->d_table);
     real sum[BLOCK_N] = {0};
     for (const pe_panel *p = view->queries->panel; p < view->queries->panel + view->queries->panels; p++)
-        sum_lanes(dx + p->first * BLOCK_N + from * p->width, to - from, p->width, sum);
+        sum_lanes(dx + score_offset(p, from), to - from, p->width, sum);
     for (int j = from; j < to; j++) {
         const real *key = real_row(view->k, view->k_step, j), all = b->content->scale * sum[j - from];
         if (all == 0)

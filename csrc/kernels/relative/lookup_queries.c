@@ -144,7 +144,7 @@ void FN(query_table_vjp)(pe_content_vjp *b, const pe_view *view, const pe_lookup
         if (seen[i][0] >= seen[i][1])
             continue;
         const pe_row_map r = FN(rel_to_row)(b->content, view, lookup->map, p->first, p->width);
-        span[spans] = panel_by_row(b, p, &r, seen[i], dx + p->first * BLOCK_N + seen[i][0] * p->width, &to);
+        span[spans] = panel_by_row(b, p, &r, seen[i], dx + score_offset(p, seen[i][0]), &to);
         low = (int)min_(low, span[spans].from);
         high = (int)max_(high, span[spans].to);
         spans += span[spans].from < span[spans].to;

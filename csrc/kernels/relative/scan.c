@@ -79,7 +79,7 @@ void FN(scan_gates_vjp)(pe_content_vjp *b, const pe_view *view, const real *dx)
     const pe_panel *p = view->panel;
     const int width = p->width, n = view->bias->to - view->bias->from;
     const real *gate = b->content->gates;
-    real *d_gate = b->d_gates + p->first * BLOCK_N + view->bias->from * width;
+    real *d_gate = b->d_gates + score_offset(p, view->bias->from);
     double *sum = b->d_passed + p->first;
     for (int j = 0; j < n; j++) {
         for (int l = 0; l < width; l++) {

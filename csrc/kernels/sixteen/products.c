@@ -465,8 +465,7 @@ static void multiply_outer(const pe_query_block *queries, int pair, const real *
     if (n <= 0)
         return;
     for (const pe_panel *p = queries->panel; p < queries->panel + queries->panels; p++)
-        split_weight_rows(weights + p->first * BLOCK_N + from * p->width, n, p->width, rows.parts,
-                          x->weight_rows + p->first);
+        split_weight_rows(weights + score_offset(p, from), n, p->width, rows.parts, x->weight_rows + p->first);
     for (int j = 0; j < n && queries->width < lanes; j++) {
         for (int p = 0; p < rows.parts; p++)
             memset(x->weight_rows + p * WEIGHTS + j * BLOCK_M + queries->width, 0,

@@ -80,7 +80,7 @@ void FN(add_outer_of_block)(const pe_query_block *queries, const real *w, const 
     pe_span span[PANELS];
     for (int p = 0; p < queries->panels; p++) {
         const pe_panel *panel = &queries->panel[p];
-        span[p] = (pe_span){w + panel->first * BLOCK_N, panel->first, panel->lanes, panel->width, from, to};
+        span[p] = (pe_span){w + score_offset(panel, 0), panel->first, panel->lanes, panel->width, from, to};
     }
     FN(add_outer)(span, queries->panels, x, BLOCK_M, channels, from, to, o, o_step);
 }

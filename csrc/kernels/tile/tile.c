@@ -243,7 +243,7 @@ typedef struct {
 } pe_pairs;
 
 /* The bias of a panel, pair by pair */
-static real *pairs_of(pe_key_tile *keys, const pe_panel *p) { return keys->pairs + p->first * BLOCK_N; }
+static real *pairs_of(pe_key_tile *keys, const pe_panel *p) { return keys->pairs + score_offset(p, 0); }
 
 static void distances_of(const pe_pairs *pairs, const pe_positions *of_keys, const pe_positions *of_queries,
                          double *restrict rel)

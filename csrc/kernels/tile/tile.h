@@ -85,6 +85,10 @@ typedef struct {
     const real *add; /* the numbers of key `from`; NULL if all numbers are 0 */
 } pe_panel_bias;
 
+/* Where a panel's numbers of a key are in an array with the layout of the scores: panel after panel, each with a row of
+ * `width` lanes for every key of a tile */
+INLINE int score_offset(const pe_panel *p, int key) { return p->first * BLOCK_N + key * p->width; }
+
 /* The positions that operator t reads */
 INLINE const pe_positions *query_positions(const pe_query_block *queries, int t)
 {
