@@ -14,7 +14,7 @@ static const struct {
 #include "ops.def"
 };
 
-/* A row costs this much even if it has no columns, and calls of many such rows must answer Ctrl-C too. */
+/* The least cost of a unit. Without it a long call of units without columns would not poll, and not answer Ctrl-C. */
 static const double least_ns = 10;
 
 void pe_row_costs(int op, const idx *dim, const double *par, idx *units, double *ns)
@@ -31,7 +31,7 @@ void pe_row_costs(int op, const idx *dim, const double *par, idx *units, double 
     }
 }
 
-/* Copy the word at s, of letters, digits and _; return what follows it. */
+/* Copy the word after spaces at s, of small letters, digits and _; return what follows it. */
 static const char *read_word(const char *s, char *word, size_t room)
 {
     size_t n = 0;
@@ -43,7 +43,7 @@ static const char *read_word(const char *s, char *word, size_t room)
     return s;
 }
 
-/* Read "type name(axes)" with its marks; return what follows it, or NULL if it is none. */
+/* Read "type +name?~!@(axes)", of which all marks may be missing; return what follows it, or NULL without a ")". */
 static const char *read_operand(const char *s, pe_operand *o)
 {
     char type[12];

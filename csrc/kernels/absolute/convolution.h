@@ -20,28 +20,28 @@ typedef struct {
     real *result, *kernel;       /* CHANNELS channels: a tile of out; the kernel and the bias */
 } convolution_state;
 
-/* A window has the columns of the widest tile and s more for the taps. r rows are of x, and one more is of grad in
- * convolution_vjp. */
-static void carve_convolution(convolution_state *s, pe_carver *c, const idx *dim)
+/* For a kernel of D(r) x D(s) taps: D(r) rows of x, and in convolution_vjp one of grad, each with the columns of the
+ * widest tile and D(s) more */
+static void carve_convolution(convolution_state *state, pe_carver *c, const idx *dim)
 {
     const idx columns = CONVOLUTION_GRADIENTS + D(s), places = (D(r) + 1) * columns;
-    s->panel = carve_reals(c, places * CHANNELS);
-    s->result = carve_reals(c, columns * CHANNELS);
-    s->kernel = carve_reals(c, (D(r) * D(s) + 1) * CHANNELS);
-    s->rows = carve_bytes(c, places * (idx)sizeof *s->rows);
-    s->copied = carve_bytes(c, places * (idx)sizeof *s->copied);
-    s->zeros = carve_bytes(c, D(d) * (idx)sizeof(real));
+    state->panel = carve_reals(c, places * CHANNELS);
+    state->result = carve_reals(c, columns * CHANNELS);
+    state->kernel = carve_reals(c, (D(r) * D(s) + 1) * CHANNELS);
+    state->rows = carve_bytes(c, places * (idx)sizeof *state->rows);
+    state->copied = carve_bytes(c, places * (idx)sizeof *state->copied);
+    state->zeros = carve_bytes(c, D(d) * (idx)sizeof(real));
 }
 
-/* Return whether the kernel must stop. A poll calls a function, so there is one per MANY_CHANNELS channels, or one for
- * each call of stopped_at_channel if there are more than MANY_TAPS taps. */
+/* Return whether the call must stop. A poll is not free: there is one for MANY_CHANNELS channels, or one each time if the
+ * kernel has more than MANY_TAPS taps. */
 static int stopped_at_channel(const pe_call *call, idx channel)
 {
     enum { MANY_TAPS = 1024, MANY_CHANNELS = 64 * CHANNELS };
     return (channel % MANY_CHANNELS == 0 || call->D(r) * call->D(s) > MANY_TAPS) && stop_requested(call);
 }
 
-/* The index that place i of an axis of n reads; -1 for a zero. Circular kernels reach at most n places outside. */
+/* Which of the n entries of an axis stands at place i, or -1 for zero padding. With circular padding, -n <= i < 2n. */
 INLINE idx padded_index(idx i, idx n, int padding)
 {
     if (i >= 0 && i < n)
@@ -84,15 +84,16 @@ static void copy_padded(const char *from, pe_storage storage, idx n, real *to)
     memset(to + n, 0, (size_t)(CHANNELS - n) * sizeof *to);
 }
 
-/* Channels c .. c + n of a window as reals: in place, or a copy padded to CHANNELS. */
+/* Channels of a window as reals, in place or in copies of CHANNELS channels */
 typedef struct {
     const char *const *rows;
     idx columns, offset; /* offset: bytes to channel c in each row */
 } view;
 
-static view view_of(const window *from, idx c, idx n, int few, const char **rows, real *panel)
+/* n channels from c on: in place if there are few taps and nothing to convert or to pad, else copied to `panel` */
+static view view_of(const window *from, idx c, idx n, int few_taps, const char **rows, real *panel)
 {
-    if (few && n % CHANNELS == 0 && from->storage == PE_STORAGE)
+    if (few_taps && n % CHANNELS == 0 && from->storage == PE_STORAGE)
         return (view){from->rows, from->columns, c * (idx)sizeof(real)};
     const idx offset = c * storage_size(from->storage);
     for (idx k = 0; k < from->height * from->columns; k++) {

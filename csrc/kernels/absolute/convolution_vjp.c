@@ -5,8 +5,9 @@
  *             dkernel[a][b][c] += grad[i][j][c] * x[i + a - top][j + b - left][c];
  *         dbias[c] += grad[i][j][c];
  *
- * Sums of a tile, of at most CONVOLUTION_GRADIENTS products, are `real` and stay in registers for a block of taps. The
- * sums of tiles are added in double. convolution.c computes the gradient of x, which is a convolution of grad.
+ * with x padded as in convolution.c, which also computes the gradient of x: it is a convolution of grad. A tile is at
+ * most CONVOLUTION_GRADIENTS columns of a row of grad. Its sums, one per tap and channel, are `real` and stay in registers
+ * for a block of taps; the sums of tiles are added in double.
  */
 #include "absolute/convolution.h"
 
@@ -21,8 +22,8 @@ typedef struct {
     idx n, lane;
 } conv_products;
 
-/* sums[a, t] += sum_k grad[j + k] x[a, j + k + t], k < width, a < rows, t < taps; `place` is the index of x[0, 0]. A
- * vector of x is loaded once for all its products. */
+/* sums[a, t] += sum_k grad[j + k] x[a, j + k + t], k < width, a < rows, t < taps. x[0, 0], the first tap of the block,
+ * is at `place` of the window. A vector of x is loaded once for all its products. */
 INLINE void add_products(const conv_products *p, idx j, idx place, const int width, const int rows, const int taps,
                          vec *sums)
 {
@@ -43,10 +44,10 @@ INLINE void add_products(const conv_products *p, idx j, idx place, const int wid
     }
 }
 
-/* Gradients in double of n channels of one vector */
+/* Gradients in double of the channels of one vector */
 typedef struct {
     double *sums;
-    idx row, step, n; /* strides between rows of taps and between taps */
+    idx row_step, tap_step, channels; /* steps between rows of taps and between taps */
 } double_sums;
 
 INLINE void add_to_double(vec sum, const double_sums *to, idx at)
@@ -54,7 +55,7 @@ INLINE void add_to_double(vec sum, const double_sums *to, idx at)
     real narrow[LANES];
     double *into = to->sums + at;
     vec_store(narrow, sum);
-    for (idx k = 0; k < to->n; k++)
+    for (idx k = 0; k < to->channels; k++)
         into[k] += (double)narrow[k];
 }
 
@@ -75,12 +76,12 @@ INLINE void add_block_of_taps(const conv_products *p, idx a, idx b, const int ro
         add_products(&here, j, place, 1, rows, taps, sums);
     UNROLL
     for (int t = 0; t < rows * taps; t++)
-        add_to_double(sums[t], to, (a + t / taps) * to->row + (b + t % taps) * to->step);
+        add_to_double(sums[t], to, (a + t / taps) * to->row_step + (b + t % taps) * to->tap_step);
 }
 
-/* Add all taps of one vector of channels. In blocks of 1 x 8 or 3 x 3 taps, 8 or 9 sums hide the latency of an FMA.
- * Smaller blocks compute the taps that are left. */
-static NOINLINE void add_kernel(const conv_products *p, idx r, idx s, const double_sums *to)
+/* Add the gradients of all taps of one vector of channels: of the columns before `eights` in blocks of 1 x 8 taps, before
+ * `threes` in blocks of 3 x 3, because 8 or 9 sums hide the latency of an FMA, and of the rest in smaller blocks. */
+static NOINLINE void add_taps(const conv_products *p, idx r, idx s, const double_sums *to)
 {
     const idx eights = s & ~(idx)7, threes = s - (s - eights) % 3;
     idx a = 0;
@@ -102,7 +103,7 @@ static NOINLINE void add_kernel(const conv_products *p, idx r, idx s, const doub
     }
 }
 
-/* Add the products of n columns of grad from (i, j) on. */
+/* Add to the gradients what n columns of grad from (i, j) on contribute. */
 static void add_tile(const pe_call *call, const pe_row *row, const convolution_state *piece, idx i, idx j, idx n,
                      double *dkernel, double *dbias)
 {
@@ -124,10 +125,10 @@ static void add_tile(const pe_call *call, const pe_row *row, const convolution_s
             const idx lanes = min_(LANES, channels - p.lane), channel = c + p.lane;
             const double_sums to = {dkernel + channel, s * d, d, lanes}, to_bias = {dbias + channel, 0, 0, lanes};
             vec sum = vec_set(0);
-            for (idx b = 0; b < n; b++)
-                sum = vec_add(sum, view_vec(&p.grad, b, p.lane));
+            for (idx k = 0; k < n; k++)
+                sum = vec_add(sum, view_vec(&p.grad, k, p.lane));
             add_to_double(sum, &to_bias, 0);
-            add_kernel(&p, r, s, &to);
+            add_taps(&p, r, s, &to);
         }
     }
 }

@@ -1,11 +1,11 @@
-/* interpolate.c -- a table resampled linearly to n rows, end points kept.   table(r,d) -> out(n,d)
+/* interpolate.c -- a table resampled linearly to n rows; the first and the last row stay.   table(r,d) -> out(n,d)
  *
- *     w = i * (r - 1) / (n - 1), f = (double)(i * (r - 1) % (n - 1)) / (n - 1);
+ *     place = i * (r - 1), w = place / (n - 1), f = (double)(place % (n - 1)) / (n - 1);      in integers, but f
  *     for (k < d)
  *         out[i][k] = (1 - f) * table[w][k] + f * table[w + 1][k];
  *
- * Because w and the remainder are integers, f is exactly 0 where a row of `out` falls on a row of the table, and the
- * kernel copies that row. A unit of work is one row of `out`.
+ * So f is exactly 0 where a row of `out` falls on a row of the table. The kernel then copies that row, and does not read
+ * row w + 1. A single row is that of place 0. A unit of work is one row of `out`.
  */
 #include "base/layout.h"
 #include "base/row.h"

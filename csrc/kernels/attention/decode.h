@@ -1,7 +1,7 @@
 /* decode.h -- attention of one or a few queries, limited by memory bandwidth (decode.c), and parts of the keys.
  *
  *     1 query, 8 heads that share keys:
- *         forward.c    one query per lane: all lanes but one are idle
+ *         forward.c    one head at a time, one query per lane: all lanes but one are idle
  *         decode.c     one channel per lane, all 8 heads at once
  *
  * If there are few heads, the keys are cut into parts. Each part writes its out and lse, and merge_attention.c combines
@@ -13,12 +13,14 @@
 #include "tile/panel.h"
 
 enum { A_PART_OUT = A_LSE + 1, A_PART_LSE };
-enum { MAX_Q_ROWS = 32 }; /* queries of heads that decode.c computes together; a panel has at most 32 lanes */
+enum {
+    MAX_Q_ROWS = 32
+}; /* most rows of q that decode.c computes together, each a query of a head: as many as a panel has lanes */
 
 /* The tiles of keys that a work item of attention visits. If the keys are cut into parts, part `index` of `parts`
  * writes separate results, and the first part includes the sink. */
 typedef struct {
-    idx index, parts, first, last; /* tiles first <= i < last */
+    idx index, parts, first, last; /* tiles first <= i < last; there may be none */
 } pe_key_part;
 
 INLINE pe_key_part key_part(const pe_call *call, idx index)
@@ -32,7 +34,7 @@ INLINE real sink_of_part(const pe_query_block *queries, const pe_key_part *part,
     return part->index == 0 ? sink_of(queries, head, lane) : MASKED;
 }
 
-/* Store lse in the type of its output; part_lse is double. */
+/* Store lse in the type of its output; double, as part_lse always is, keeps all bits. */
 INLINE void write_lse(double lse, char *to, pe_storage storage)
 {
     const real rounded = (real)lse;
@@ -42,7 +44,7 @@ INLINE void write_lse(double lse, char *to, pe_storage storage)
         row_store(&rounded, to, storage, 1);
 }
 
-/* The row of a head in the outputs: part_out and part_lse have one for each part. */
+/* The row of a head and a part in part_out and part_lse; of a head in out and lse, if there is one part */
 INLINE idx output_head(const pe_key_part *part, idx head) { return head * part->parts + part->index; }
 
 /* Prefetch n rows, about PREFETCH_BYTES ahead of `rows`. */

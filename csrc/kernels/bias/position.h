@@ -1,12 +1,12 @@
 /* position.h -- attention biases b_h(i, j) that depend on positions or indices, but not on q and k.
  *
  * Each operator is one pe_position_op, FN(<name>_op), defined in the file of its name (kerple_log and kerple_power
- * share kerple.c). Exactly one of three members is set:
+ * share kerple.c). Exactly one of these members is set, and its _vjp if it has gradients:
  *     distance   for a bias by rel = position of key - position of query
- *     diagonal   for a bias by column - row, for any positions (Toeplitz)
+ *     diagonal   for a bias by column - row, whatever the positions are (Toeplitz)
  *     pairs      for other biases; called with a block of keys and queries
  * array[k] is array k of the operator's row in ops.def, at one row of the batch; dim holds the lengths of the axes. A
- * gradient function adds to into[k], the gradient of array k. The last arrays of an operator may have no gradient.
+ * gradient function adds to into[k], the gradient of array k. The arrays without a gradient are the last ones.
  */
 #ifndef PE_POSITION_H
 #define PE_POSITION_H
@@ -19,8 +19,8 @@ enum { PAIR_KEYS = 128, PAIR_LANES = 2 * LANES };
 
 /* Each lane holds one query. Number j * width + l of a block belongs to key j and lane l. `width` is a multiple of
  * LANES. Only the first `lanes` lanes hold queries, as in a panel (tile.h); the others repeat the position of the last
- * query: a function may read the position of every lane, but row first_q + l only for l < lanes. Callers ignore the
- * results of the other lanes, and their grad is 0. */
+ * query: a function may read the position of every lane, but entry first_q + l of an array only for
+ * l < lanes. Callers ignore the results of the other lanes, and their grad is 0. */
 typedef struct {
     int keys, lanes, width;
     const double *k_positions, *q_positions; /* of the keys and of the lanes */
@@ -39,8 +39,8 @@ typedef struct {
     /* into[k] += sum_jl grad[j * width + l] d b_h(query l, key j) / d array[k] */
     void (*pairs_vjp)(const pe_array *array, const idx *dim, idx h, const pe_pair_block *block, const double *grad,
                       const pe_array *into);
-    /* Nonzero: attention computes the gradient from sums of dS over rows and columns. pairs_vjp is then called only for
-     * the gradient of the bias as a matrix. */
+    /* Nonzero: attention sums dS, the gradient of the scores, over rows and over columns, which gives the gradient of
+     * the operator. pairs_vjp is then called only by the row <name>_vjp, for the gradient of a bias as a matrix. */
     int vjp_from_sums;
 } pe_position_op;
 
@@ -69,7 +69,7 @@ INLINE int has_tile_vjp(const pe_position_op *op)
 /* The address of element (i, j) of an array of doubles with at most two axes. */
 INLINE double *element(const pe_array *a, idx i, idx j) { return as_doubles(entry_at(a, a->data, i, j)); }
 
-/* i clamped to 0 .. n - 1, so that a kernel does not read beyond a table if Python failed to reject an index. */
+/* i clamped to 0 .. n - 1, so that a kernel stays inside a table if its caller failed to reject an index. */
 INLINE idx within(idx i, idx n) { return i < 0 ? 0 : i < n ? i : n - 1; }
 
 #endif

@@ -4,46 +4,47 @@
  *         for (int l = 0; l < width; l++)
  *             o[l] += p[j][l] * table[row[j][l]];
  *
- * The weights of a lane are first summed by table row. One matrix product with the rows then replaces one vector
- * addition per pair.
+ * Lane l holds a query, and o[l] and a row of the table have e channels. The weights of a lane are first summed by table
+ * row, so one matrix product with the rows replaces a vector addition for each query and key.
  */
 #include "relative/lookup.h"
 
-/* Sum the weights by row, TILE_RELS rows per pass. If b is NULL, add the products of the sums and the rows to o. Else
- * add the products of the sums and the cotangents of b to d_table, whose rows are `step` numbers apart. */
-static void sum_weights(pe_content *c, const pe_view *view, const pe_lookup *lookup, const real *weights, real *o,
-                        const pe_content_vjp *b, real *d_table, idx step)
+/* Sum the weights by row, TILE_RELS rows per pass, and multiply the sums: with the rows, added to o, if b is NULL; else
+ * with the cotangents of b, added to d_table, whose rows are `step` numbers apart. */
+static void add_by_row(pe_content *c, const pe_view *view, const pe_lookup *lookup, const real *weights, real *o,
+                       const pe_content_vjp *b, real *d_table, idx step)
 {
     const int from = view->bias->from, to = view->bias->to;
     const pe_panel *p = view->panel;
     const pe_matrix table = matrix_of(view, lookup->table);
     const pe_row_map r = FN(rel_to_row)(c, view, lookup->map, p->first, p->width);
+    real *sums = c->products;
     int low, high;
     FN(row_range)(&r, from, to, p->width, &low, &high);
     for (; low <= high; low += TILE_RELS) {
         const int n = (int)min_(TILE_RELS, high - low + 1);
-        FN(sum_by_row)(c, &r, from, to, low, n, p->width, weights, NULL, 1, c->products);
+        FN(sum_by_row)(c, &r, from, to, low, n, p->width, weights, NULL, 1, sums);
         if (b)
             FN(add_outer_of_lanes)
-        (p->first, p->lanes, p->width, c->products, b->g_rows, BLOCK_M, c->e, n, d_table + low * step, step);
-        else FN(add_rows)(&table, low, n, c->e, p->width, c->products, o);
+        (p->first, p->lanes, p->width, sums, b->g_rows, BLOCK_M, c->e, n, d_table + low * step, step);
+        else FN(add_rows)(&table, low, n, c->e, p->width, sums, o);
     }
 }
 
 void FN(value_table_output)(pe_content *c, const pe_view *view, const pe_lookup *lookup, const real *weights, real *o)
 {
-    sum_weights(c, view, lookup, weights, o, NULL, NULL, 0);
+    add_by_row(c, view, lookup, weights, o, NULL, NULL, 0);
 }
 
-/* d table[row_ij] += p_ij g_i */
+/* d_table[row_ij] += p_ij g_i for all pairs, if the caller wants this gradient */
 void FN(value_table_vjp)(pe_content_vjp *b, const pe_view *view, const pe_lookup *lookup, const real *weights)
 {
     real *d_table = gradient_of(b, view, lookup->d_table);
     if (d_table)
-        sum_weights(b->content, view, lookup, weights, NULL, b, d_table, gradient_step(view, lookup->d_table));
+        add_by_row(b->content, view, lookup, weights, NULL, b, d_table, gradient_step(view, lookup->d_table));
 }
 
-/* The gradient of p:   add g_i . d o_i / d p_ij = g_i . table[row_ij] */
+/* The gradient of the weights:   add_ij += g_i . table[row_ij] */
 void FN(value_table_scores)(pe_content *c, const pe_view *view, const pe_lookup *lookup, const real *g, real *add)
 {
     const pe_matrix table = matrix_of(view, lookup->table);

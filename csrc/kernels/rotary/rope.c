@@ -4,8 +4,8 @@
  *         y0[k] = x0[k] * cos[k] - x1[k] * sin[k], y1[k] = x0[k] * sin[k] + x1[k] * cos[k];
  *
  * A row is one token of one head, d channels. The kernel rotates 2e channels from `offset` on and copies the others bit
- * for bit. Input and output may have different layouts. cos and sin include the caller's factors. The inverse and the
- * transpose of a rotation use this kernel with another table. Each pair of layouts has a loop with constant strides,
+ * for bit. Input and output may have different layouts. cos and sin may be scaled, so the inverse and the
+ * transpose of a rotation differ; each is this kernel with another table. Each pair of layouts has a loop with constant strides,
  * which vectorises. row_order.h keeps the table in the cache.
  */
 #include "base/layout.h"
@@ -35,14 +35,14 @@ typedef struct {
     idx rows, step_x, step_cosine, step_sine, step_out; /* bytes from a row to the next one */
     int heads, prefetch;
     idx head_x, head_out;     /* bytes from a row of the first head to the same row of the second head */
-    idx before, after, bytes; /* bytes of a row: the first and the last ones are copied, the others are rotated */
+    idx before, after, bytes; /* of a row of `bytes` bytes, the first `before` and the last `after` are only copied */
 } row_block;
 
-/* Rotate a row of each head. Two heads read the table once. Their addresses are often equal modulo 4 KiB, where a load
- * may wait for an earlier store of the other head, so both are loaded before one is stored.
- * NumPy aligns arrays to 16 bytes, so a vector of AVX-512 may span two cache lines, and consecutive stores complete a
- * line. With one vector of each half in turn, rope of 2 MiB takes 1.1 times the time on an Intel Xeon. The stores of
- * one head to an interleaved row are consecutive without runs. */
+/* Rotate a row of each head, a run of pairs at a time: first into `rotated`, then to y. Two heads read the table once.
+ * Their rows are often equal modulo 4 KiB, where a load may wait for an earlier store of the other head, so a run of both
+ * is loaded before one is stored. For a row in halves, the stores of a run complete cache lines, which an unaligned
+ * vector of AVX-512 spans (NumPy aligns to 16 bytes); alternating vectors of the halves took 1.1 times the time for 2 MiB
+ * on an Intel Xeon. One head with an interleaved row needs no runs: its stores are consecutive. */
 INLINE void rotate_heads(const real *x, idx head_x, const real *c, const real *s, idx e, real *y, idx head_y, int heads,
                          int interleaved, int out_interleaved)
 {
@@ -83,7 +83,7 @@ INLINE void copy_rest(const char *x, char *out, idx before, idx after, idx bytes
     memcpy(out + bytes - after, x + bytes - after, (size_t)after);
 }
 
-/* Prefetch a row of each head, and copy what is not rotated. */
+/* Prefetch a later row of each head, if that pays, and copy what is not rotated of this one. */
 static NOINLINE void prepare_rows(const row_block *r, const char *x, char *out)
 {
     for (int h = 0; h < r->heads; h++, x += r->head_x, out += r->head_out) {
@@ -148,18 +148,18 @@ static rotation rotation_of(int interleaved, int out_interleaved)
 }
 
 /* Rotate 2e channels into `out`. Use `buffer` if `out` overlaps x in another layout, or if its storage is not real. */
-static void rotate_row(rotation rotated, const real *x, const real *c, const real *s, idx e, char *out,
+static void rotate_row(rotation loops, const real *x, const real *c, const real *s, idx e, char *out,
                        pe_storage storage, int overlaps, real *buffer)
 {
     real *target = overlaps ? buffer : row_target(out, storage, buffer);
-    rotated.row(x, c, s, e, target);
+    loops.row(x, c, s, e, target);
     if (target == buffer)
         row_store(buffer, out, storage, 2 * e);
 }
 
 typedef struct {
-    real *x, *cosine, *sine, *result; /* copies of a row in half precision, as real */
-    char *streamed;                   /* a row of out, before stream_row copies it */
+    real *x, *cosine, *sine, *result; /* a row that is not stored as real, as real; result also if out overlaps x */
+    char *to_stream;                  /* a row of out, before stream_row copies it */
 } rope_state;
 
 LAYOUT(rope)
@@ -168,7 +168,7 @@ LAYOUT(rope)
     s->cosine = carve_reals(c, D(e));
     s->sine = carve_reals(c, D(e));
     s->result = carve_reals(c, D(d));
-    s->streamed = carve_bytes(c, D(d) * (idx)sizeof(real));
+    s->to_stream = carve_bytes(c, D(d) * (idx)sizeof(real));
 }
 
 /* Return whether to write `out` by non-temporal stores (stream.h). They are faster if all of these hold: the caller
@@ -193,7 +193,7 @@ KERNEL(rope)
     enum { X, COS, SIN, OUT, OPERANDS };
     const idx d = call->D(d), e = call->D(e), offset = (idx)call->par[OFFSET];
     const int interleaved = (int)call->par[INTERLEAVED], out_interleaved = (int)call->par[OUT_INTERLEAVED];
-    const rotation rotated = rotation_of(interleaved, out_interleaved);
+    const rotation loops = rotation_of(interleaved, out_interleaved);
     const pe_array *a = call->array;
     const idx size = storage_size(a[X].storage);
     const rope_state piece = rope_begin(call, work);
@@ -202,7 +202,7 @@ KERNEL(rope)
                           && (a[X].data != a[OUT].data || interleaved == out_interleaved);
     const int stream = worth_streaming(call, &a[X], &a[OUT]), blocks = real_rows && !stream;
     const row_order order = order_of_rows(call, work, &a[COS], &a[SIN], e, blocks ? 2 : 1);
-    idx step[OPERANDS] = {0}, left;
+    idx step[OPERANDS] = {0}, count;
     for (int k = 0; k < OPERANDS && call->nloops > 0; k++)
         step[k] = a[k].loop[call->nloops - 1];
     row_block block = {.step_x = step[X],
@@ -213,25 +213,25 @@ KERNEL(rope)
                        .before = offset * size,
                        .after = (d - offset - 2 * e) * size,
                        .bytes = d * size};
-    for (idx unit = begin; unit < end; unit += left) {
-        pe_row row = row_of_unit(call, &order, unit, end - unit, &block.heads, &left);
+    for (idx unit = begin; unit < end; unit += count) {
+        pe_row row = row_of_unit(call, &order, unit, end - unit, &block.heads, &count);
         if (blocks) {
             block.x = row.data[X];
             block.cosine = row.data[COS];
             block.sine = row.data[SIN];
             block.out = row.data[OUT];
-            block.rows = left / block.heads;
+            block.rows = count / block.heads;
             if (block.heads == 2) {
                 const pe_row second = row_at(call, row.index + order.positions);
                 block.head_x = second.data[X] - row.data[X];
                 block.head_out = second.data[OUT] - row.data[OUT];
             }
-            rotated.rows(&block, e);
+            loops.rows(&block, e);
             continue;
         }
-        for (idx i = 0; i < left; i++) {
+        for (idx i = 0; i < count; i++) {
             const char *x = row.data[X];
-            char *out = stream ? piece.streamed : row.data[OUT];
+            char *out = stream ? piece.to_stream : row.data[OUT];
             const int overlaps = x == out && interleaved != out_interleaved;
             const real *cosine = row_read(row.data[COS], a[COS].storage, e, piece.cosine);
             const real *sine = row_read(row.data[SIN], a[SIN].storage, e, piece.sine);
@@ -240,7 +240,7 @@ KERNEL(rope)
             if (block.prefetch && !stream)
                 prefetch_row_after(out, step[OUT], d * size);
             copy_rest(x, out, block.before, block.after, block.bytes);
-            rotate_row(rotated, row_read(x + offset * size, a[X].storage, 2 * e, piece.x), cosine, sine, e,
+            rotate_row(loops, row_read(x + offset * size, a[X].storage, 2 * e, piece.x), cosine, sine, e,
                        out + offset * size, a[OUT].storage, overlaps, piece.result);
             if (stream)
                 stream_row(out, row.data[OUT], d * size);
@@ -271,7 +271,7 @@ KERNEL(rope_positions)
     enum { X, POSITIONS, FREQUENCIES, OUT };
     const idx n = call->D(n), d = call->D(d), e = d / 2;
     const int interleaved = (int)call->par[0];
-    const rotation rotated = rotation_of(interleaved, interleaved);
+    const rotation loops = rotation_of(interleaved, interleaved);
     const pe_array *a = call->array;
     const rope_positions_state piece = rope_positions_begin(call, work);
     const char *ready = NULL; /* the positions whose table is in `piece` */
@@ -284,7 +284,7 @@ KERNEL(rope_positions)
         for (idx i = 0; i < n; i++) {
             const real *x = row_read(entry_at(&a[X], row.data[X], i, 0), a[X].storage, d, piece.x);
             const real *cosine = piece.table + i * d;
-            rotate_row(rotated, x, cosine, cosine + e, e, entry_at(&a[OUT], row.data[OUT], i, 0), a[OUT].storage, 0,
+            rotate_row(loops, x, cosine, cosine + e, e, entry_at(&a[OUT], row.data[OUT], i, 0), a[OUT].storage, 0,
                        piece.result);
         }
     }

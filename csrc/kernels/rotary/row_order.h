@@ -38,9 +38,9 @@ INLINE row_order order_of_rows(const pe_call *call, const pe_work *work, const p
     return o;
 }
 
-/* Return the row of unit u. The units from u on, `left` of them but no more than `most`, are the next `left / heads` rows
+/* Return the row of unit u. The units from u on, `count` of them but no more than `most`, are the next `count / heads` rows
  * of the run, each in `heads` heads, 1 or 2. */
-INLINE pe_row row_of_unit(const pe_call *call, const row_order *o, idx u, idx most, int *heads, idx *left)
+INLINE pe_row row_of_unit(const pe_call *call, const row_order *o, idx u, idx most, int *heads, idx *count)
 {
     const idx of_table = o->heads * o->positions, begin = u / of_table * of_table;
     const idx first = (u - begin) / (o->heads * o->run) * o->run, run = min_(o->run, o->positions - first);
@@ -48,7 +48,7 @@ INLINE pe_row row_of_unit(const pe_call *call, const row_order *o, idx u, idx mo
     const idx together = min_(o->together, o->heads - head), in_head = in_runs - head * run;
     const idx i = in_head / together, h = in_head % together;
     *heads = h == 0 && most >= together ? (int)together : 1;
-    *left = *heads == 1 && together == 2 ? 1 : min_(run - i, most / *heads) * *heads;
+    *count = *heads == 1 && together == 2 ? 1 : min_(run - i, most / *heads) * *heads;
     return row_at(call, begin + (head + h) * o->positions + first + i);
 }
 
