@@ -51,7 +51,7 @@ INLINE idx whole_chunks(idx n) { return BLOCKS(n, CHUNK) * CHUNK; }
 /* Words of a part of x[j][lane] with n rows: pairs of rows */
 INLINE idx words_of(idx n, int width) { return whole_chunks(n) / 2 * width; }
 /* Numbers of a part of a row. One chunk more than whole_chunks, so that rows use different sets of the cache */
-INLINE idx columns_of(int width) { return whole_chunks(width) + CHUNK; }
+INLINE idx split_width(int width) { return whole_chunks(width) + CHUNK; }
 
 static int weight_parts_of(const pe_call *call, int is_gradient)
 {
@@ -87,10 +87,10 @@ static pe_split *carve_split(pe_carver *c, const pe_call *call, int blocks, int 
         const idx words = BLOCK_M * MOST_PARTS * words_of(of->width, 1) * (idx)sizeof(uint32_t);
         of->lanes = carve_bytes(c, (i == QK ? blocks : is_gradient) * words);
         of->strips = carve_bytes(c, is_gradient * words);
-        of->copy = carve_bytes(c, 2 * BLOCK_N * columns_of(of->width) * (idx)sizeof *of->copy);
+        of->copy = carve_bytes(c, 2 * BLOCK_N * split_width(of->width) * (idx)sizeof *of->copy);
         of->scale = carve_reals(c, BLOCK_N);
     }
-    x->transposed = carve_bytes(c, 2 * BLOCK_N * columns_of((int)widest) * (idx)sizeof *x->transposed);
+    x->transposed = carve_bytes(c, 2 * BLOCK_N * split_width((int)widest) * (idx)sizeof *x->transposed);
     x->weight_rows = carve_bytes(c, is_gradient * 2 * WEIGHTS * (idx)sizeof *x->weight_rows);
     x->words = carve_bytes(c, 2 * words_of(BLOCK_N, PANEL_LANES) * (idx)sizeof *x->words);
     x->sums = carve_reals(c, max_(whole_chunks(widest), BLOCK_N) * PANEL_LANES);
@@ -185,7 +185,7 @@ static NOINLINE void split_row(const real *row, int n, int parts, int finite, ui
 static void split_rows(operands *of, pe_rows stored, int n, int finite, real *row)
 {
     const int width = of->width;
-    const idx columns = columns_of(width), part_size = BLOCK_N * columns;
+    const idx columns = split_width(width), part_size = BLOCK_N * columns;
     pe_parts *r = &of->rows;
     r->parts = parts_of(stored.storage);
     r->scale = stored.scale ? of->scale : NULL;
