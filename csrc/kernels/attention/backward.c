@@ -356,7 +356,7 @@ static int block_vjp(attention_vjp_state *b, const pe_query_block *queries, idx 
         sixteen->split_queries(queries, GV, 0, b->g, b->g_rows);
     }
     b->content.ascending = 1;
-    if (b->content.scans && !FN(count_gates)(&b->content, &b->at, b->k_copy))
+    if (b->content.scans && !FN(sum_gates)(&b->content, &b->at, b->k_copy))
         return 0;
     for (idx first = 0; first < call->D(m); first += BLOCK_N) {
         if (!FN(key_tile)(b->at.keys, queries, first)) {

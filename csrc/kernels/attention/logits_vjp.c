@@ -92,7 +92,7 @@ static int logits_block_vjp(logits_vjp_state *b, const pe_query_block *queries)
     FN(content_block_vjp)(&b->vjp, &b->content, b->q_rows, NULL, b->dq, queries->head);
     b->content.ascending = 1;
     b->content.gate_scale = (real)call->par[A_SCALE];
-    if (b->content.scans && !FN(count_gates)(&b->content, &b->at, b->k_copy))
+    if (b->content.scans && !FN(sum_gates)(&b->content, &b->at, b->k_copy))
         return 0;
     for (idx first = 0; first < call->D(m); first += BLOCK_N) {
         if (stop_requested(call))

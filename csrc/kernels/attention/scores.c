@@ -116,7 +116,7 @@ pe_view FN(view_of_keys)(const pe_query_block *queries, const pe_key_tile *keys,
     return (pe_view){.queries = queries, .keys = keys, .k = rows.data, .k_step = rows.step};
 }
 
-int FN(count_gates)(pe_content *c, const pe_block_state *at, real *copy)
+int FN(sum_gates)(pe_content *c, const pe_block_state *at, real *copy)
 {
     const pe_query_block *queries = at->queries;
     pe_key_tile *keys = at->keys;

@@ -1,4 +1,4 @@
-/* rotation_table.c -- cos and sin of sums of angles, for rotations of a pair by several coordinates:
+/* rotation_table.c -- tables of cos and sin for positions of several coordinates, whose angles add up; for each row:
  *
  *     for (k < f) {
  *         angle = p[0] * w[0][k] + p[1] * w[1][k] + ...;
@@ -14,7 +14,7 @@
 #include "base/sincos.h"
 
 typedef struct {
-    double *hi, *lo;     /* turns per position (a,f) */
+    double *hi, *lo;     /* the frequencies in turns, as hi + lo: axes a x f */
     double *turn, *rest; /* angles of a row in turns, as turn + rest */
     real *values;
 } rotation_table_state;
@@ -28,7 +28,8 @@ LAYOUT(rotation_table)
     s->values = carve_reals(c, D(t));
 }
 
-/* Add the angles p w of one coordinate. The rounding error of each sum of two fractions is added to `rest`. */
+/* Add p (hi + lo), the angles of one coordinate, to turn + rest, modulo 1. `rest` takes the low part of the product and the
+ * rounding error of the sum. */
 static NOINLINE void add_coordinate(double p, const double *restrict hi, const double *restrict lo, idx n,
                                     double *restrict turn, double *restrict rest)
 {
@@ -41,15 +42,15 @@ static NOINLINE void add_coordinate(double p, const double *restrict hi, const d
     }
 }
 
-static NOINLINE void store_angles(const double *restrict turn, const double *restrict rest, idx n, double a, double b,
-                                  real *restrict sine_out, real *restrict cosine_out)
+static NOINLINE void store_angles(const double *restrict turn, const double *restrict rest, idx n, double cosine_scale,
+                                  double sine_scale, real *restrict cosine_out, real *restrict sine_out)
 {
     SIMD
     for (idx k = 0; k < n; k++) {
         double sine, cosine;
         sincos_fraction(turn[k], rest[k] - nearest(rest[k]), &sine, &cosine);
-        sine_out[k] = (real)(a * sine);
-        cosine_out[k] = (real)(b * cosine);
+        sine_out[k] = (real)(sine_scale * sine);
+        cosine_out[k] = (real)(cosine_scale * cosine);
     }
 }
 
@@ -76,7 +77,7 @@ KERNEL(rotation_table)
             add_coordinate(p, piece.hi + axis * f, piece.lo + axis * f, f, piece.turn, piece.rest);
         }
         real *to = row_target(row.data[OUT], a[OUT].storage, piece.values);
-        store_angles(piece.turn, piece.rest, f, call->par[TABLE_SINE_SCALE], call->par[TABLE_COSINE_SCALE], to + f, to);
+        store_angles(piece.turn, piece.rest, f, call->par[TABLE_COSINE_SCALE], call->par[TABLE_SINE_SCALE], to, to + f);
         row_write(to, row.data[OUT], a[OUT].storage, 2 * f);
     }
 }
