@@ -27,6 +27,9 @@ enum { GRAM_MODE };
 
 /* Every kv head serves the same number of heads, and offsets in a tile are ints: at most 96 rows of MOST_WIDTH. */
 #define HEADS_FIT ((D(g) > 0 ? D(h) % D(g) == 0 : D(h) == 0) && D(d) <= MOST_WIDTH && D(e) <= MOST_WIDTH)
+/* About how many parts the keys of attention have, for its cost: axis p is heads times parts. */
+#define PARTS_OF_KEYS (D(p) > D(h) ? D(p) / (D(h) + 1) + 1 : 1)
+
 /* Axis p has an entry for each part of the keys of each head. */
 #define PARTS_FIT                                                                   \
     (P(A_PARTS) == 1                                                                \

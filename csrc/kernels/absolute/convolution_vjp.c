@@ -81,7 +81,7 @@ INLINE void add_block_of_taps(const conv_products *p, idx a, idx b, const int ro
 
 /* Add the gradients of all taps of one vector of channels: of the columns before `eights` in blocks of 1 x 8 taps, before
  * `threes` in blocks of 3 x 3, because 8 or 9 sums hide the latency of an FMA, and of the rest in smaller blocks. */
-static NOINLINE void add_taps(const conv_products *p, idx r, idx s, const double_sums *to)
+static NOINLINE void add_tap_gradients(const conv_products *p, idx r, idx s, const double_sums *to)
 {
     const idx eights = s & ~(idx)7, threes = s - (s - eights) % 3;
     idx a = 0;
@@ -128,7 +128,7 @@ static void add_tile(const pe_call *call, const pe_row *row, const convolution_s
             for (idx k = 0; k < n; k++)
                 sum = vec_add(sum, view_vec(&p.grad, k, p.lane));
             add_to_double(sum, &to_bias, 0);
-            add_taps(&p, r, s, &to);
+            add_tap_gradients(&p, r, s, &to);
         }
     }
 }
