@@ -46,3 +46,8 @@ def test_gradients_have_the_dtypes_of_the_arguments(mode, dtype, grad_dtype):
     gradient = posenc.merge_vjp(grad, x, p, mode=mode)
     assert gradient.x.dtype == gradient.p.dtype == dtype
     assert np.all(gradient.p == 1)
+
+
+def test_the_gradient_of_p_in_the_shape_of_x_is_not_summed():
+    x, p, grad = np.arange(6.0).reshape(2, 3), np.ones((2, 3)), np.full((2, 3), 2.0)
+    np.testing.assert_array_equal(posenc.merge_vjp(grad, x, p, mode="mul").p, 2 * x)

@@ -274,6 +274,8 @@ def test_convert_layout_needs_to_know_the_axis_of_a_matrix(rng):
     weight, to = rng.standard_normal((8, 8)), {"source": "half", "target": "interleaved"}
     with pytest.raises(ValueError, match=r"^convert_layout: x has 2 axes; expected heads= for weights .*, or axis=-1 "):
         posenc.convert_layout(weight, **to)
+    with pytest.raises(ValueError, match=r"^convert_layout: heads is 0; expected at least 1$"):
+        posenc.convert_layout(weight, **to, heads=0)
     rows, columns = posenc.convert_layout(weight, **to, heads=1), posenc.convert_layout(weight, **to, axis=-1)
     order = [0, 4, 1, 5, 2, 6, 3, 7]
     assert same_bits(rows, weight[order])
