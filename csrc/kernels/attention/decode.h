@@ -13,9 +13,8 @@
 #include "tile/panel.h"
 
 enum { A_PART_OUT = A_LSE + 1, A_PART_LSE };
-enum {
-    MAX_Q_ROWS = 32
-}; /* most rows of q that decode.c computes together, each a query of a head: as many as a panel has lanes */
+/* Most rows of q that decode.c computes together, each a query of a head: as many as a panel has lanes */
+enum { MAX_Q_ROWS = 32 };
 
 /* The tiles of keys that a work item of attention visits. If the keys are cut into parts, part `index` of `parts`
  * writes separate results, and the first part includes the sink. */
