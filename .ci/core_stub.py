@@ -6,26 +6,21 @@ import re
 
 from posenc import _core
 
-HEAD = '''"""The rows of csrc/ops.def, each called as row(function_name, operand=..., parameter=...) -> None.
+HEAD = '''"""The rows of csrc/ops.def, each called as row(function_name, operand=..., parameter=...) -> its results.
 
-.ci/core_stub.py writes this file; a test compares them. The module is private and trusts its caller. The binding checks
-the memory of the operands: kinds, ranks, lengths, strides, alignment. It does not check what an option or a table
-means; the functions of posenc do. So a direct call with wrong parameters may read or write out of bounds, and no call
-of a public function may.
+.ci/core_stub.py writes this file; a test compares them. The binding reads what NumPy reads, converts it to the dtypes
+of the row, checks ranks, lengths and numbers, and allocates results that are not passed. What an option or a table
+means, the functions of posenc check.
 """
 
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
-Numbers = npt.NDArray[Any]
-Integers = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
-Terms = tuple[tuple[str, dict[str, Numbers | None], Numbers | None, Numbers | None], ...]
+Numbers = npt.ArrayLike
 
-def attention_plain(*arguments: object) -> Any: ...
-def rope_plain(*arguments: object) -> Any: ...
+def read(function: str, operand: str, value: object, start: int, limit: int, /) -> npt.NDArray[Any]: ...
+def set_helpers(reader: object, shown: object, /) -> None: ...
 def isa() -> str: ...
 def isas() -> tuple[str, ...]: ...
 def set_isa(name: str, /) -> None: ...
@@ -39,7 +34,6 @@ def table() -> dict[str, str]: ...
 def constants() -> dict[str, Any]: ...
 def build() -> str: ...
 '''
-TYPES = {"real": "Numbers", "codes": "Numbers", "f64": "Numbers", "pos": "Numbers", "i64": "Integers", "bool": "Bools"}
 
 
 def stub() -> str:
@@ -49,16 +43,26 @@ def stub() -> str:
         if not hasattr(_core, row):
             continue
         if "operators" in signature or "@" in signature:  # its callers collect operands in a dict
-            rows.append(f"def {row}(function: str, /, **operands: Numbers | Terms | float | None) -> None: ...\n")
+            rows.append(f"def {row}(function: str, /, **operands: Any) -> Any: ...\n")
             continue
         operands, _, parameters = signature.partition(";")
-        arguments = []
-        for kind, name, marks in re.findall(r"(\w+) \+?(\w+)([?~!@#]*)\(", operands):
-            of = TYPES.get(kind, "Terms")
-            arguments.append(f"{name}: {of} | None = None" if "?" in marks else f"{name}: {of}")
-        arguments += [f"{name.strip()}: float" for name in parameters.split(",") if name.strip()]
-        listed = "".join(f"    {argument},\n" for argument in ["function: str", "/", "*", *arguments])
-        rows.append(f"def {row}(\n{listed}) -> None: ...\n")
+        required, optional = [], []
+        for name, marks in re.findall(r"\w+ \+?(\w+)([^\w\s(]*)\(", operands):
+            if set(marks) & {"?", "="}:
+                optional.append(f"{name}: Any = None")
+            else:
+                required.append(f"{name}: Numbers")
+        for parameter in filter(None, map(str.strip, parameters.split(","))):
+            name, of = re.split(r"[^\w]", parameter, maxsplit=1)[0], "str" if ":" in parameter else "float"
+            if "=" in parameter:
+                optional.append(f"{name}: {of} | None = None")
+            else:
+                required.append(f"{name}: {of}")
+        allocates = re.search(r"=[^\w\s(]*\(", operands)
+        if allocates:
+            optional += ["dtype: Any = None", "start: Any = 0", "**lengths: int"]
+        listed = "".join(f"    {argument},\n" for argument in ["function: str", "/", "*", *required, *optional])
+        rows.append(f"def {row}(\n{listed}) -> {'npt.NDArray[Any]' if allocates else 'Any'}: ...\n")
     return "".join(rows)
 
 

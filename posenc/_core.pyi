@@ -1,23 +1,18 @@
-"""The rows of csrc/ops.def, each called as row(function_name, operand=..., parameter=...) -> None.
+"""The rows of csrc/ops.def, each called as row(function_name, operand=..., parameter=...) -> its results.
 
-.ci/core_stub.py writes this file; a test compares them. The module is private and trusts its caller. The binding checks
-the memory of the operands: kinds, ranks, lengths, strides, alignment. It does not check what an option or a table
-means; the functions of posenc do. So a direct call with wrong parameters may read or write out of bounds, and no call
-of a public function may.
+.ci/core_stub.py writes this file; a test compares them. The binding reads what NumPy reads, converts it to the dtypes
+of the row, checks ranks, lengths and numbers, and allocates results that are not passed. What an option or a table
+means, the functions of posenc check.
 """
 
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
-Numbers = npt.NDArray[Any]
-Integers = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
-Terms = tuple[tuple[str, dict[str, Numbers | None], Numbers | None, Numbers | None], ...]
+Numbers = npt.ArrayLike
 
-def attention_plain(*arguments: object) -> Any: ...
-def rope_plain(*arguments: object) -> Any: ...
+def read(function: str, operand: str, value: object, start: int, limit: int, /) -> npt.NDArray[Any]: ...
+def set_helpers(reader: object, shown: object, /) -> None: ...
 def isa() -> str: ...
 def isas() -> tuple[str, ...]: ...
 def set_isa(name: str, /) -> None: ...
@@ -36,14 +31,17 @@ def sinusoid(
     *,
     positions: Numbers,
     frequencies: Numbers,
-    lo: Numbers | None = None,
-    out: Numbers,
     sine: float,
     cosine: float,
     step: float,
     sine_scale: float,
     cosine_scale: float,
-) -> None: ...
+    lo: Any = None,
+    out: Any = None,
+    dtype: Any = None,
+    start: Any = 0,
+    **lengths: int,
+) -> npt.NDArray[Any]: ...
 def recurrent(
     function: str,
     /,
@@ -51,12 +49,12 @@ def recurrent(
     p0: Numbers,
     weight: Numbers,
     bias: Numbers,
-    inputs: Numbers | None = None,
-    input_weight: Numbers | None = None,
     out: Numbers,
     gru: float,
     skip: float,
-) -> None: ...
+    inputs: Any = None,
+    input_weight: Any = None,
+) -> Any: ...
 def recurrent_vjp(
     function: str,
     /,
@@ -65,16 +63,16 @@ def recurrent_vjp(
     path: Numbers,
     weight: Numbers,
     bias: Numbers,
-    inputs: Numbers | None = None,
-    input_weight: Numbers | None = None,
     dp0: Numbers,
     dweight: Numbers,
     dbias: Numbers,
-    dinputs: Numbers | None = None,
-    dinput_weight: Numbers | None = None,
     gru: float,
     skip: float,
-) -> None: ...
+    inputs: Any = None,
+    input_weight: Any = None,
+    dinputs: Any = None,
+    dinput_weight: Any = None,
+) -> Any: ...
 def floater(
     function: str,
     /,
@@ -88,7 +86,7 @@ def floater(
     out: Numbers,
     dt: float,
     method: float,
-) -> None: ...
+) -> Any: ...
 def floater_vjp(
     function: str,
     /,
@@ -107,7 +105,7 @@ def floater_vjp(
     db2: Numbers,
     dt: float,
     method: float,
-) -> None: ...
+) -> Any: ...
 def rotation_table(
     function: str,
     /,
@@ -117,7 +115,7 @@ def rotation_table(
     out: Numbers,
     sine_scale: float,
     cosine_scale: float,
-) -> None: ...
+) -> Any: ...
 def rope_positions(
     function: str,
     /,
@@ -125,9 +123,17 @@ def rope_positions(
     x: Numbers,
     positions: Numbers,
     frequencies: Numbers,
-    out: Numbers,
-    interleaved: float,
-) -> None: ...
+    layout: str,
+    out: Any = None,
+    rotary_offset: float | None = None,
+    out_layout: str | None = None,
+    inverse: float | None = None,
+    attention_factor: float | None = None,
+    rotary_dim: float | None = None,
+    dtype: Any = None,
+    start: Any = 0,
+    **lengths: int,
+) -> npt.NDArray[Any]: ...
 def rope(
     function: str,
     /,
@@ -135,25 +141,28 @@ def rope(
     x: Numbers,
     cos: Numbers,
     sin: Numbers,
-    out: Numbers,
     offset: float,
     interleaved: float,
     out_interleaved: float,
     caller_out: float,
-) -> None: ...
+    out: Any = None,
+    dtype: Any = None,
+    start: Any = 0,
+    **lengths: int,
+) -> npt.NDArray[Any]: ...
 def convolution(
     function: str,
     /,
     *,
     x: Numbers,
     kernel: Numbers,
-    bias: Numbers | None = None,
     out: Numbers,
     top: float,
     left: float,
     padding: float,
     residual: float,
-) -> None: ...
+    bias: Any = None,
+) -> Any: ...
 def convolution_vjp(
     function: str,
     /,
@@ -165,67 +174,85 @@ def convolution_vjp(
     top: float,
     left: float,
     padding: float,
-) -> None: ...
+) -> Any: ...
 def learned(
     function: str,
     /,
     *,
     table: Numbers,
-    rows: Integers,
-    out: Numbers,
-) -> None: ...
+    positions: Numbers,
+    out: Any = None,
+    dtype: Any = None,
+    start: Any = 0,
+    **lengths: int,
+) -> npt.NDArray[Any]: ...
 def hierarchical(
     function: str,
     /,
     *,
     table: Numbers,
-    rows: Integers,
-    out: Numbers,
+    positions: Numbers,
     alpha: float,
-) -> None: ...
+    out: Any = None,
+    dtype: Any = None,
+    start: Any = 0,
+    **lengths: int,
+) -> npt.NDArray[Any]: ...
 def embedding_backward(
     function: str,
     /,
     *,
     grad: Numbers,
-    order: Integers,
-    weight: Numbers | None = None,
-    first: Integers,
-    last: Integers,
-    dtable: Numbers,
-) -> None: ...
+    order: Numbers,
+    first: Numbers,
+    last: Numbers,
+    weight: Any = None,
+    dtable: Any = None,
+    dtype: Any = None,
+    start: Any = 0,
+    **lengths: int,
+) -> npt.NDArray[Any]: ...
 def interpolate_table(
     function: str,
     /,
     *,
     table: Numbers,
-    out: Numbers,
-) -> None: ...
+    out: Any = None,
+    dtype: Any = None,
+    start: Any = 0,
+    **lengths: int,
+) -> npt.NDArray[Any]: ...
 def merge(
     function: str,
     /,
     *,
     x: Numbers,
     p: Numbers,
-    out: Numbers,
-    mode: float,
-) -> None: ...
+    mode: str,
+    out: Any = None,
+    dtype: Any = None,
+    start: Any = 0,
+    **lengths: int,
+) -> npt.NDArray[Any]: ...
 def concat(
     function: str,
     /,
     *,
     x: Numbers,
     p: Numbers,
-    out: Numbers,
-) -> None: ...
+    out: Any = None,
+    dtype: Any = None,
+    start: Any = 0,
+    **lengths: int,
+) -> npt.NDArray[Any]: ...
 def merge_vjp(
     function: str,
     /,
     *,
     grad: Numbers,
-    x: Numbers | None = None,
     dp: Numbers,
-) -> None: ...
+    x: Any = None,
+) -> Any: ...
 def complex_order(
     function: str,
     /,
@@ -234,7 +261,7 @@ def complex_order(
     cos: Numbers,
     sin: Numbers,
     out: Numbers,
-) -> None: ...
+) -> Any: ...
 def complex_order_vjp(
     function: str,
     /,
@@ -245,16 +272,16 @@ def complex_order_vjp(
     sin: Numbers,
     damplitude: Numbers,
     dangle: Numbers,
-) -> None: ...
+) -> Any: ...
 def digits(
     function: str,
     /,
     *,
-    whole: Integers,
-    fraction: Numbers | None = None,
+    whole: Numbers,
     out: Numbers,
     base: float,
-) -> None: ...
+    fraction: Any = None,
+) -> Any: ...
 def from_digits(
     function: str,
     /,
@@ -262,15 +289,15 @@ def from_digits(
     digits: Numbers,
     out: Numbers,
     base: float,
-) -> None: ...
+) -> Any: ...
 def positions_from_mask(
     function: str,
     /,
     *,
-    keep: Bools,
-    out: Integers,
+    keep: Numbers,
+    out: Numbers,
     start: float,
-) -> None: ...
+) -> Any: ...
 def gram(
     function: str,
     /,
@@ -278,54 +305,54 @@ def gram(
     x: Numbers,
     out: Numbers,
     mode: float,
-) -> None: ...
+) -> Any: ...
 def standardize(
     function: str,
     /,
     *,
     x: Numbers,
     out: Numbers,
-) -> None: ...
-def alibi(function: str, /, **operands: Numbers | Terms | float | None) -> None: ...
-def alibi_vjp(function: str, /, **operands: Numbers | Terms | float | None) -> None: ...
-def kerple_log(function: str, /, **operands: Numbers | Terms | float | None) -> None: ...
-def kerple_log_vjp(function: str, /, **operands: Numbers | Terms | float | None) -> None: ...
-def kerple_power(function: str, /, **operands: Numbers | Terms | float | None) -> None: ...
-def kerple_power_vjp(function: str, /, **operands: Numbers | Terms | float | None) -> None: ...
-def t5(function: str, /, **operands: Numbers | Terms | float | None) -> None: ...
-def t5_vjp(function: str, /, **operands: Numbers | Terms | float | None) -> None: ...
-def distance_function(function: str, /, **operands: Numbers | Terms | float | None) -> None: ...
-def distance_function_vjp(function: str, /, **operands: Numbers | Terms | float | None) -> None: ...
-def tisa(function: str, /, **operands: Numbers | Terms | float | None) -> None: ...
-def tisa_vjp(function: str, /, **operands: Numbers | Terms | float | None) -> None: ...
-def sandwich(function: str, /, **operands: Numbers | Terms | float | None) -> None: ...
-def sandwich_vjp(function: str, /, **operands: Numbers | Terms | float | None) -> None: ...
+) -> Any: ...
+def alibi(function: str, /, **operands: Any) -> Any: ...
+def alibi_vjp(function: str, /, **operands: Any) -> Any: ...
+def kerple_log(function: str, /, **operands: Any) -> Any: ...
+def kerple_log_vjp(function: str, /, **operands: Any) -> Any: ...
+def kerple_power(function: str, /, **operands: Any) -> Any: ...
+def kerple_power_vjp(function: str, /, **operands: Any) -> Any: ...
+def t5(function: str, /, **operands: Any) -> Any: ...
+def t5_vjp(function: str, /, **operands: Any) -> Any: ...
+def distance_function(function: str, /, **operands: Any) -> Any: ...
+def distance_function_vjp(function: str, /, **operands: Any) -> Any: ...
+def tisa(function: str, /, **operands: Any) -> Any: ...
+def tisa_vjp(function: str, /, **operands: Any) -> Any: ...
+def sandwich(function: str, /, **operands: Any) -> Any: ...
+def sandwich_vjp(function: str, /, **operands: Any) -> Any: ...
 def toeplitz_matrix(
     function: str,
     /,
     *,
     row: Numbers,
     out: Numbers,
-) -> None: ...
+) -> Any: ...
 def diagonal_sums(
     function: str,
     /,
     *,
     grad: Numbers,
     out: Numbers,
-) -> None: ...
-def fire(function: str, /, **operands: Numbers | Terms | float | None) -> None: ...
-def fire_vjp(function: str, /, **operands: Numbers | Terms | float | None) -> None: ...
-def swin(function: str, /, **operands: Numbers | Terms | float | None) -> None: ...
-def swin_vjp(function: str, /, **operands: Numbers | Terms | float | None) -> None: ...
-def beit(function: str, /, **operands: Numbers | Terms | float | None) -> None: ...
-def beit_vjp(function: str, /, **operands: Numbers | Terms | float | None) -> None: ...
-def fox(function: str, /, **operands: Numbers | Terms | float | None) -> None: ...
-def fox_vjp(function: str, /, **operands: Numbers | Terms | float | None) -> None: ...
-def attention(function: str, /, **operands: Numbers | Terms | float | None) -> None: ...
-def attention_vjp(function: str, /, **operands: Numbers | Terms | float | None) -> None: ...
-def logits(function: str, /, **operands: Numbers | Terms | float | None) -> None: ...
-def logits_vjp(function: str, /, **operands: Numbers | Terms | float | None) -> None: ...
+) -> Any: ...
+def fire(function: str, /, **operands: Any) -> Any: ...
+def fire_vjp(function: str, /, **operands: Any) -> Any: ...
+def swin(function: str, /, **operands: Any) -> Any: ...
+def swin_vjp(function: str, /, **operands: Any) -> Any: ...
+def beit(function: str, /, **operands: Any) -> Any: ...
+def beit_vjp(function: str, /, **operands: Any) -> Any: ...
+def fox(function: str, /, **operands: Any) -> Any: ...
+def fox_vjp(function: str, /, **operands: Any) -> Any: ...
+def attention(function: str, /, **operands: Any) -> Any: ...
+def attention_vjp(function: str, /, **operands: Any) -> Any: ...
+def logits(function: str, /, **operands: Any) -> Any: ...
+def logits_vjp(function: str, /, **operands: Any) -> Any: ...
 def merge_attention(
     function: str,
     /,
@@ -334,4 +361,4 @@ def merge_attention(
     lses: Numbers,
     out: Numbers,
     lse: Numbers,
-) -> None: ...
+) -> Any: ...

@@ -16,99 +16,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The state of one call: lengths that its operands agree on so far, and copies that live as long as the call. */
-typedef struct {
-    const char *function;
-    int has_real, is_double, nloops, ncopies;
-    int writes;                           /* an output has an element */
-    double most_position, most_frequency; /* largest magnitudes */
-    idx *dim;
-    idx loops[PE_LOOPS]; /* right-aligned */
-    pe_term *terms;      /* on the heap: sixteen of them would fill the stack of a small thread */
-    PyArrayObject *copy[PE_ARRAYS + PE_TERMS * (PE_TERM_ARRAYS + 2)];
-} agreement;
-
-enum { UNKNOWN = -1 };
 static const int64_t largest_position = (int64_t)1 << POSITION_BITS;
 static const double largest_angle = (double)((int64_t)1 << ANGLE_BITS);
-
-/* Raise "<function>: <operand> <format>". */
-static int wrong(PyObject *exception, const agreement *a, const char *operand, const char *format, ...)
-{
-    va_list values;
-    va_start(values, format);
-    PyObject *text = PyUnicode_FromFormatV(format, values);
-    va_end(values);
-    if (text)
-        PyErr_Format(exception, "%s: %s %U", a->function, operand, text);
-    Py_XDECREF(text);
-    return -1;
-}
-
-/* The name of a type; the Limited API has no field for it. */
-static PyObject *name_of_type(PyTypeObject *type) { return PyObject_GetAttrString((PyObject *)type, "__name__"); }
-
-/* Raise "<function>: <operand> has type <that of object>; expected <expected>". */
-static int wrong_type(const agreement *a, const char *operand, PyObject *object, const char *expected)
-{
-    PyObject *name = name_of_type(Py_TYPE(object));
-    if (name)
-        wrong(PyExc_TypeError, a, operand, "has type %S; expected %s", name, expected);
-    Py_XDECREF(name);
-    return -1;
-}
-
-/* ---- the dtype of an operand ---- */
-
-/* NumPy has no bfloat16 of its own; ml_dtypes registers one, known by its name. */
-static int is_bfloat16(PyArrayObject *array)
-{
-    PyObject *name = PyArray_ITEMSIZE(array) == 2 ? name_of_type(PyArray_DESCR(array)->typeobj) : NULL;
-    const int is_named = name && PyUnicode_CompareWithASCIIString(name, "bfloat16") == 0;
-    Py_XDECREF(name);
-    return is_named;
-}
-
-/* The storage of an array, or -1 if kernels do not read its dtype */
-static int storage_of(PyArrayObject *array)
-{
-    const int type = PyArray_TYPE(array);
-    switch (type) {
-    case NPY_HALF: return PE_F16;
-    case NPY_FLOAT: return PE_F32;
-    case NPY_DOUBLE: return PE_F64;
-    case NPY_BOOL: return PE_BOOL;
-    case NPY_BYTE: return PE_I8;
-    default: break;
-    }
-    if (PyTypeNum_ISSIGNED(type) && PyArray_ITEMSIZE(array) == 8) /* long or long long */
-        return PE_I64;
-    return PyTypeNum_ISUSERDEF(type) && is_bfloat16(array) ? PE_BF16 : -1;
-}
-
-/* All real operands of a call are float64, or none is: the first one decides. */
-static int check_dtype(agreement *a, const pe_operand *o, PyArrayObject *array, int storage)
-{
-    const int is_double = storage == PE_F64, is_real = storage >= PE_F16 && storage <= PE_F64;
-    const char *expected = NULL;
-    switch (o->type) {
-    case 'f': expected = is_double ? NULL : "float64"; break;
-    case 'i': expected = storage == PE_I64 ? NULL : "int64"; break;
-    case 'b': expected = storage == PE_BOOL ? NULL : "bool"; break;
-    case 'p': expected = is_double || storage == PE_I64 ? NULL : "int64 or float64"; break;
-    default:
-        if (o->type == 'c' && storage == PE_I8 && !a->is_double)
-            return 0;
-        if (!is_real)
-            expected = "float16, bfloat16, float32 or float64";
-        else if (a->has_real && a->is_double != is_double)
-            expected = a->is_double ? "float64, as the data" : "at most float32, as the data";
-        a->has_real = 1;
-        a->is_double = is_double;
-    }
-    return expected ? wrong(PyExc_TypeError, a, o->name, "has dtype %S; expected %s", PyArray_DESCR(array), expected)
-                    : 0;
-}
 
 /* ---- the numbers of an operand: positions and finite numbers ---- */
 
@@ -163,7 +72,7 @@ static const char *next_element(PyArrayObject *array, npy_intp *at, const char *
     return p;
 }
 
-static int check_numbers(agreement *a, const pe_operand *o, PyArrayObject *array, pe_storage storage)
+static int check_numbers(pe_agreement *a, const pe_operand *o, PyArrayObject *array, pe_storage storage)
 {
     const double most = o->finite ? DBL_MAX : (double)largest_position;
     const npy_intp n = PyArray_SIZE(array);
@@ -181,8 +90,8 @@ static int check_numbers(agreement *a, const pe_operand *o, PyArrayObject *array
         *largest = larger(*largest, size);
         if (!(size <= most)) {
             PyObject *number = PyArray_GETITEM(array, p);
-            wrong(PyExc_ValueError, a, o->name, "has %R; expected finite %s", number,
-                  o->finite ? "numbers" : "positions of at most 2**53");
+            pe_wrong_value(PyExc_ValueError, a, o->name, "has", number, "finite %s",
+                           o->finite ? "numbers" : "positions of at most 2**53");
             Py_XDECREF(number);
             return -1;
         }
@@ -190,41 +99,53 @@ static int check_numbers(agreement *a, const pe_operand *o, PyArrayObject *array
     return 0;
 }
 
-static int check_angles(const agreement *a)
+static int check_angles(const pe_agreement *a)
 {
     if (a->most_position * a->most_frequency <= largest_angle)
         return 0;
     PyObject *number = PyFloat_FromDouble(a->most_frequency);
-    wrong(PyExc_ValueError, a, "frequencies", "has %R; expected at most 2**56 radians at the largest position", number);
+    pe_wrong_value(PyExc_ValueError, a, "frequencies", "has", number, "at most 2**56 radians at the largest position");
     Py_XDECREF(number);
     return -1;
 }
 
 /* ---- the memory and axes of an operand ---- */
 
-/* Kernels read native, aligned numbers, in rows without gaps unless the operand may have any strides. */
-static int is_ready(const pe_operand *o, PyArrayObject *array)
+/* Outputs of rows without a rule for their dtype */
+static int check_dtype(pe_agreement *a, const pe_operand *o, PyArrayObject *array, int storage)
 {
-    const int last = PyArray_NDIM(array) - 1;
-    const int no_gaps = o->naxes == 0 || o->strided || PyArray_SIZE(array) == 0 || PyArray_DIM(array, last) == 1
-                        || PyArray_STRIDE(array, last) == PyArray_ITEMSIZE(array);
-    return no_gaps && PyArray_ISALIGNED(array) && PyArray_ISNOTSWAPPED(array);
+    const int is_double = storage == PE_F64;
+    const char *expected = NULL;
+    if (o->type == 'f')
+        expected = is_double ? NULL : "float64";
+    else if (o->type == 'i')
+        expected = storage == PE_I64 ? NULL : "int64";
+    else if (storage < PE_F16 || storage > PE_F64)
+        expected = "float16, bfloat16, float32 or float64";
+    else if (a->has_real && a->is_double != is_double)
+        expected = a->is_double ? "float64, as the data" : "at most float32, as the data";
+    if (o->type == 'r' && !a->has_real) {
+        a->has_real = 1;
+        a->is_double = is_double;
+    }
+    return expected ? pe_wrong(PyExc_TypeError, a, o->name, "has dtype %S; expected %s", PyArray_DESCR(array), expected)
+                    : 0;
 }
 
 /* Copy an input that kernels cannot read in place; an output that they cannot write in place is an error. */
-static PyArrayObject *make_ready(agreement *a, const pe_operand *o, PyArrayObject *array)
+static PyArrayObject *make_ready(pe_agreement *a, const pe_operand *o, PyArrayObject *array)
 {
-    if (is_ready(o, array))
+    if (pe_is_ready(o, (PyObject *)array))
         return array;
     if (o->output) {
-        wrong(PyExc_ValueError, a, o->name, "is unaligned, byte-swapped or scattered; expected native, whole rows");
+        pe_wrong(PyExc_ValueError, a, o->name, "is unaligned, byte-swapped or scattered; expected native, whole rows");
         return NULL;
     }
     PyArray_Descr *descr = PyArray_DescrNewByteorder(PyArray_DESCR(array), NPY_NATIVE);
     PyArrayObject *copy =
         descr ? (PyArrayObject *)PyArray_FromArray(array, descr, NPY_ARRAY_CARRAY | NPY_ARRAY_ENSURECOPY) : NULL;
     if (copy)
-        a->copy[a->ncopies++] = copy;
+        a->kept[a->nkept++] = (PyObject *)copy;
     return copy;
 }
 
@@ -236,16 +157,21 @@ static idx stride_of(PyArrayObject *array, int axis)
 static const char *const one_length = "has length %zd in axis %d; expected %zd";
 
 /* The last axes are named in the signature; a name has one length. */
-static int take_named_axes(const agreement *a, const pe_operand *o, PyArrayObject *array, pe_array *out)
+static int take_named_axes(const pe_agreement *a, const pe_operand *o, PyArrayObject *array, pe_array *out)
 {
     const int loops = PyArray_NDIM(array) - o->naxes;
     for (int k = 0; k < o->naxes; k++) {
         const npy_intp length = PyArray_DIM(array, loops + k);
         idx *expected = &a->dim[o->axes[k]];
-        if (*expected == UNKNOWN)
+        if (*expected == PE_UNKNOWN)
             *expected = length;
+        if (*expected != length && o->counts)
+            return pe_wrong(PyExc_ValueError, a, o->name,
+                            "has length %zd; expected %zd, the sequence axis of x (an int "
+                            "n means 0..n-1, [p] one position)",
+                            length, *expected);
         if (*expected != length)
-            return wrong(PyExc_ValueError, a, o->name, one_length, length, loops + k, *expected);
+            return pe_wrong(PyExc_ValueError, a, o->name, one_length, length, loops + k, *expected);
         out->core[k] = stride_of(array, loops + k);
     }
     return 0;
@@ -253,7 +179,7 @@ static int take_named_axes(const agreement *a, const pe_operand *o, PyArrayObjec
 
 /* All axes before the named ones are loops. Inputs broadcast; an output has all loops, unless it is summed over
  * them. */
-static int take_loops(agreement *a, const pe_operand *o, PyArrayObject *array, pe_array *out)
+static int take_loops(pe_agreement *a, const pe_operand *o, PyArrayObject *array, pe_array *out)
 {
     const int rank = PyArray_NDIM(array), loops = rank - o->naxes;
     for (int d = 0; d < loops; d++) {
@@ -263,35 +189,38 @@ static int take_loops(agreement *a, const pe_operand *o, PyArrayObject *array, p
         if (length == *expected)
             continue;
         if (o->output || (length != 1 && *expected != 1))
-            return wrong(PyExc_ValueError, a, o->name, one_length, length, d, *expected);
+            return pe_wrong(PyExc_ValueError, a, o->name, one_length, length, d, *expected);
         if (length != 1)
             *expected = length;
     }
     if (o->output && !o->summed && loops < a->nloops)
-        return wrong(PyExc_ValueError, a, o->name, "has %d axes; expected %d", rank, a->nloops + o->naxes);
+        return pe_wrong(PyExc_ValueError, a, o->name, "has %d axes; expected %d", rank, a->nloops + o->naxes);
     a->nloops = loops > a->nloops ? loops : a->nloops;
     return 0;
 }
 
 /* Check one array against its operand, and describe it in `out`. */
-static int take_operand(agreement *a, const pe_operand *o, PyObject *object, pe_array *out)
+static int take_operand(pe_agreement *a, const pe_operand *o, PyObject *object, pe_array *out)
 {
     memset(out, 0, sizeof *out);
     if (object == Py_None && o->optional)
         return 0;
-    if (!PyArray_Check(object))
-        return wrong_type(a, o->name, object, "an array");
-    PyArrayObject *array = (PyArrayObject *)object;
-    const int rank = PyArray_NDIM(array), storage = storage_of(array);
-    if (check_dtype(a, o, array, storage) < 0)
+    PyArrayObject *array = (PyArrayObject *)(o->output ? pe_output(a, o, object) : pe_input(a, o, object));
+    if (!array)
         return -1;
-    if (rank < o->naxes || (o->summed && rank > o->naxes))
-        return wrong(PyExc_ValueError, a, o->name, "has %d axes; expected %s%d", rank, o->summed ? "" : "at least ",
-                     o->naxes);
+    const int rank = PyArray_NDIM(array), storage = pe_storage_of((PyObject *)array), is_alone = o->summed || o->alone;
+    if (o->output && check_dtype(a, o, array, storage) < 0)
+        return -1;
+    if (rank == 0 && o->naxes > 0 && !o->output)
+        return pe_wrong_value(PyExc_ValueError, a, o->name, "is", object, "an array with %s%d %s",
+                              is_alone ? "" : "at least ", o->naxes, o->naxes == 1 ? "axis" : "axes");
+    if (rank < o->naxes || (is_alone && rank > o->naxes))
+        return pe_wrong(PyExc_ValueError, a, o->name, "has %d axes; expected %s%d", rank, is_alone ? "" : "at least ",
+                        o->naxes);
     if (rank > o->naxes + PE_LOOPS)
-        return wrong(PyExc_ValueError, a, o->name, "has %d axes; expected at most %d", rank, o->naxes + PE_LOOPS);
+        return pe_wrong(PyExc_ValueError, a, o->name, "has %d axes; expected at most %d", rank, o->naxes + PE_LOOPS);
     if (o->output && !PyArray_ISWRITEABLE(array))
-        return wrong(PyExc_ValueError, a, o->name, "is read-only; expected a writeable array");
+        return pe_wrong(PyExc_ValueError, a, o->name, "is read-only; expected a writeable array");
     array = make_ready(a, o, array);
     if (!array || take_named_axes(a, o, array, out) < 0)
         return -1;
@@ -310,7 +239,7 @@ static int take_operand(agreement *a, const pe_operand *o, PyObject *object, pe_
 enum { TERM_ROW, TERM_OPERANDS, TERM_POSITIONS, TERM_FIELDS = TERM_POSITIONS + 2 };
 
 /* The row that an operator of `bias` names; NULL with an exception if it names none */
-static const pe_signature *row_of_term(const pe_table *table, const agreement *a, PyObject *item)
+static const pe_signature *row_of_term(const pe_table *table, const pe_agreement *a, PyObject *item)
 {
     const int has_fields = PyTuple_Check(item) && PyTuple_Size(item) == TERM_FIELDS;
     PyObject *name = has_fields && PyDict_Check(PyTuple_GetItem(item, TERM_OPERANDS)) ? PyTuple_GetItem(item, 0) : NULL;
@@ -319,12 +248,12 @@ static const pe_signature *row_of_term(const pe_table *table, const agreement *a
         if (row->is_operator && (row->key == name || PyUnicode_Compare(row->key, name) == 0))
             return row;
     }
-    wrong(PyExc_TypeError, a, "bias", "has an unknown operator; expected (row, operands, q_positions, k_positions)");
+    pe_wrong(PyExc_TypeError, a, "bias", "has an unknown operator; expected (row, operands, q_positions, k_positions)");
     return NULL;
 }
 
 /* Take the positions of an operator that has its own. */
-static int take_term_positions(agreement *a, PyObject *item, pe_term *term)
+static int take_term_positions(pe_agreement *a, PyObject *item, pe_term *term)
 {
     static const pe_operand own[2] = {
         {.name = "q_positions", .type = 'p', .axes = {'n' - 'A'}, .naxes = 1, .optional = 1},
@@ -334,12 +263,13 @@ static int take_term_positions(agreement *a, PyObject *item, pe_term *term)
             return -1;
     }
     if (!term->positions[0].data != !term->positions[1].data)
-        return wrong(PyExc_TypeError, a, "bias", "has an operator with positions of one side; expected both or none");
+        return pe_wrong(PyExc_TypeError, a, "bias",
+                        "has an operator with positions of one side; expected both or none");
     return 0;
 }
 
 /* Take the arrays of one operator, except those that the tile supplies. */
-static int take_term_arrays(agreement *a, const pe_signature *row, PyObject *operands, pe_term *term)
+static int take_term_arrays(pe_agreement *a, const pe_signature *row, PyObject *operands, pe_term *term)
 {
     Py_ssize_t given = 0;
     int n = 0;
@@ -357,11 +287,11 @@ static int take_term_arrays(agreement *a, const pe_signature *row, PyObject *ope
         n++;
     }
     if (given != PyDict_Size(operands))
-        return wrong(PyExc_TypeError, a, row->name, "has unknown operands; expected %s", row->text);
+        return pe_wrong(PyExc_TypeError, a, row->name, "has unknown operands; expected %s", row->text);
     return 0;
 }
 
-static int take_term(agreement *a, const pe_signature *row, PyObject *item, pe_term *term)
+static int take_term(pe_agreement *a, const pe_signature *row, PyObject *item, pe_term *term)
 {
     static const double no_parameters[PE_PARAMS] = {0};
     idx units;
@@ -369,27 +299,27 @@ static int take_term(agreement *a, const pe_signature *row, PyObject *item, pe_t
     memset(term, 0, sizeof *term);
     term->op = row->op;
     for (int axis = 0; axis < PE_OWN_AXES; axis++)
-        a->dim[axis] = UNKNOWN;
+        a->dim[axis] = PE_UNKNOWN;
     if (take_term_positions(a, item, term) < 0
         || take_term_arrays(a, row, PyTuple_GetItem(item, TERM_OPERANDS), term) < 0)
         return -1;
     pe_row_costs(row->op, a->dim, no_parameters, &units, &ns);
     if (units < 0)
-        return wrong(PyExc_ValueError, a, row->name, "has lengths that do not fit; expected those of %s", row->text);
+        return pe_wrong(PyExc_ValueError, a, row->name, "has lengths that do not fit; expected those of %s", row->text);
     memcpy(term->dim, a->dim, sizeof term->dim);
     return 0;
 }
 
 /* Take `bias`, a tuple of operators. Their small axes are those of the call, their capital axes are their own. */
-static int take_terms(const pe_table *table, agreement *a, PyObject *object, int *count)
+static int take_terms(const pe_table *table, pe_agreement *a, PyObject *object, int *count)
 {
     if (object == Py_None)
         return 0;
     if (!PyTuple_Check(object))
-        return wrong_type(a, "bias", object, "a tuple");
+        return pe_wrong_type(a, "bias", object, "a tuple");
     if (PyTuple_Size(object) > PE_TERMS)
-        return wrong(PyExc_ValueError, a, "bias", "has %zd operators; expected at most %d", PyTuple_Size(object),
-                     PE_TERMS);
+        return pe_wrong(PyExc_ValueError, a, "bias", "has %zd operators; expected at most %d", PyTuple_Size(object),
+                        PE_TERMS);
     *count = (int)PyTuple_Size(object);
     if (*count > 0 && !(a->terms = malloc((size_t)*count * sizeof *a->terms))) {
         PyErr_NoMemory();
@@ -415,16 +345,15 @@ static int is_one_loop(const pe_call *call, int outer, int inner, idx length)
     return call->nterms == 0;
 }
 
-/* Merge adjacent loop axes if they are one loop for every operand: a dense call has one loop. */
-static void set_loops(pe_call *call, const agreement *a)
+void pe_merge_loops(pe_call *call, const idx *loops, int nloops)
 {
     int n = 0, from[PE_LOOPS];
-    for (int d = PE_LOOPS - a->nloops; d < PE_LOOPS; d++) {
-        if (a->loops[d] == 1)
+    for (int d = PE_LOOPS - nloops; d < PE_LOOPS; d++) {
+        if (loops[d] == 1)
             continue;
-        const int merges = n > 0 && is_one_loop(call, from[n - 1], d, a->loops[d]);
+        const int merges = n > 0 && is_one_loop(call, from[n - 1], d, loops[d]);
         n += !merges;
-        call->shape[n - 1] = merges ? call->shape[n - 1] * a->loops[d] : a->loops[d];
+        call->shape[n - 1] = merges ? call->shape[n - 1] * loops[d] : loops[d];
         from[n - 1] = d;
     }
     call->nloops = n;
@@ -433,18 +362,89 @@ static void set_loops(pe_call *call, const agreement *a)
             call->array[k].loop[l] = call->array[k].loop[from[l]];
         for (int t = 0; t < call->nterms; t++) {
             for (int k = 0; k < PE_TERM_ARRAYS; k++)
-                a->terms[t].array[k].loop[l] = a->terms[t].array[k].loop[from[l]];
+                call->term[t].array[k].loop[l] = call->term[t].array[k].loop[from[l]];
             for (int side = 0; side < 2; side++)
-                a->terms[t].positions[side].loop[l] = a->terms[t].positions[side].loop[from[l]];
+                call->term[t].positions[side].loop[l] = call->term[t].positions[side].loop[from[l]];
         }
     }
 }
 
-static int fill_call(const pe_table *table, const pe_signature *row, PyObject *const *arguments, agreement *a,
+/* ---- parameters ---- */
+
+static int wrong_choice(const pe_agreement *a, const pe_parameter *p, PyObject *x)
+{
+    PyObject *list = PyUnicode_FromFormat("%R", p->word[0]);
+    for (int i = 1; list && i < p->nwords; i++) {
+        PyObject *longer = PyUnicode_FromFormat("%U, %R", list, p->word[i]);
+        Py_DECREF(list);
+        list = longer;
+    }
+    if (list)
+        pe_wrong_value(PyExc_ValueError, a, p->name, "is", x, "one of %U", list);
+    Py_XDECREF(list);
+    return -1;
+}
+
+/* The number of a word, or -1. Words in Python's code are interned as those of the row are. */
+static int find_word(const pe_parameter *p, PyObject *x)
+{
+    for (int i = 0; i < p->nwords; i++) {
+        if (p->word[i] == x)
+            return i;
+    }
+    for (int i = 0; PyUnicode_Check(x) && i < p->nwords; i++) {
+        if (PyUnicode_Compare(p->word[i], x) == 0)
+            return i;
+    }
+    return -1;
+}
+
+static int read_parameter(const pe_agreement *a, const pe_parameter *p, PyObject *x, double *number)
+{
+    if (!x || (x == Py_None && isnan(p->value))) { /* NAN: the default follows from other arguments */
+        *number = p->value;
+        return 0;
+    }
+    if (p->nwords > 0) {
+        *number = find_word(p, x);
+        return *number < 0 ? wrong_choice(a, p, x) : 0;
+    }
+    const int is_bool = x == Py_True || x == Py_False; /* PyFloat_AsDouble makes a float of a bool */
+    if (PyLong_CheckExact(x) && !p->is_bool) {         /* half the time of PyFloat_AsDouble */
+        const long whole = PyLong_AsLong(x);
+        if (whole >= 0 && whole <= 1 << 24) {
+            *number = (double)whole;
+            return 0;
+        }
+        PyErr_Clear();
+    }
+    if (PyFloat_CheckExact(x) && !p->is_integer && !p->is_bool && !p->finite) {
+        *number = PyFloat_AsDouble(x);
+        return 0;
+    }
+    if (p->is_bool && !is_bool && !PyArray_IsScalar(x, Bool))
+        return pe_wrong_type(a, p->name, x, "True or False");
+    if (p->is_integer && (is_bool || !PyIndex_Check(x)))
+        return pe_wrong_type(a, p->name, x, "an integer");
+    *number = is_bool ? x == Py_True : PyFloat_AsDouble(x);
+    if (*number == -1.0 && PyErr_Occurred()) {
+        PyErr_Clear();
+        return pe_wrong_type(a, p->name, x, "a number");
+    }
+    if (p->is_integer && *number < 0)
+        return pe_wrong_value(PyExc_ValueError, a, p->name, "is", x, "at least 0");
+    if (p->finite && !isfinite(*number))
+        return pe_wrong_value(PyExc_ValueError, a, p->name, "is", x, "a finite number");
+    if (p->finite && !a->is_double && fabs(*number) > (double)FLT_MAX)
+        return pe_wrong_value(PyExc_ValueError, a, p->name, "is", x, "at most 3.4e+38 in size, or float64");
+    return 0;
+}
+
+/* ---- the call ---- */
+
+static int fill_call(const pe_table *table, const pe_signature *row, PyObject *const *arguments, pe_agreement *a,
                      pe_call *call)
 {
-    for (int axis = row->first_axis; axis < PE_AXES; axis++)
-        call->dim[axis] = UNKNOWN;
     for (int d = 0; d < PE_LOOPS; d++)
         a->loops[d] = 1;
     call->nterms = 0;
@@ -453,47 +453,41 @@ static int fill_call(const pe_table *table, const pe_signature *row, PyObject *c
     call->watch = NULL;
     for (int k = 0; k < row->noperands; k++) {
         const int is_terms = row->operand[k].type == 'o';
+        if (k > 0 && row->operand[k].output && !row->operand[k - 1].output)
+            pe_derive_lengths(row->op, call->dim);
+        a->is_quantized = row->operand[k].type == 'c' && arguments[row->operand[k].scale] != Py_None;
         if (take_operand(a, &row->operand[k], is_terms ? Py_None : arguments[k], &call->array[k]) < 0
             || (is_terms && take_terms(table, a, arguments[k], &call->nterms) < 0))
             return -1;
     }
     for (int k = 0; k < row->nparams; k++) {
-        PyObject *const x = arguments[row->noperands + k];
-        const int is_bool = x == Py_True || x == Py_False; /* PyFloat_AsDouble makes a float of a bool */
-        call->par[k] = is_bool ? x == Py_True : PyFloat_AsDouble(x);
-        if (call->par[k] == -1.0 && PyErr_Occurred())
+        if (read_parameter(a, &row->parameter[k], arguments[row->noperands + k], &call->par[k]) < 0)
             return -1;
     }
+    pe_derive_parameters(row->op, call);
     call->term = a->terms;
-    set_loops(call, a);
+    pe_merge_loops(call, a->loops, a->nloops);
     return check_angles(a);
 }
 
-PyObject *pe_bind_placed(const pe_table *table, int op, PyObject *function, PyObject *const *arguments)
+static PyObject *bind(const pe_table *table, const pe_signature *row, PyObject *const *arguments, pe_agreement *a,
+                      pe_call *call)
 {
-    const pe_signature *row = &table->row[op];
-    pe_call call;
-    agreement a;
-    a.function = PyUnicode_AsUTF8AndSize(function, NULL);
-    if (!a.function)
-        return NULL;
-    a.has_real = a.is_double = a.nloops = a.ncopies = a.writes = 0;
-    a.most_position = a.most_frequency = 0;
-    a.dim = call.dim;
-    a.terms = NULL;
-    const int filled = fill_call(table, row, arguments, &a, &call);
-    const int status = filled < 0 ? -1 : pe_run_call(a.function, row, &call, a.is_double, a.writes);
-    while (a.ncopies > 0)
-        Py_DECREF(a.copy[--a.ncopies]);
-    free(a.terms);
-    if (status < 0)
-        return NULL;
-    return Py_NewRef(Py_None);
+    a->has_real = a->is_double = a->nloops = a->nkept = a->noutputs = a->ninputs = a->writes = 0;
+    a->most_position = a->most_frequency = 0;
+    a->terms = NULL;
+    a->first = NULL;
+    const int status = fill_call(table, row, arguments, a, call) < 0 ? -1 : pe_run_row(table, row, call, a);
+    PyObject *results = status < 0 ? NULL : status > 0 ? Py_NewRef(Py_NotImplemented) : pe_results(a);
+    while (a->nkept > 0)
+        Py_DECREF(a->kept[--a->nkept]);
+    free(a->terms);
+    return results;
 }
 
 /* Number of the argument with this name, or -1. Names in Python's code are interned as those of the row are, and
  * usually in its order from `next` on, so the first comparison finds almost every argument. */
-static int find_argument(const pe_signature *row, PyObject *name, int next)
+static int find_argument(const pe_table *table, const pe_signature *row, PyObject *name, int next)
 {
     const int count = row->noperands + row->nparams;
     for (int i = 0; i < count; i++) {
@@ -501,6 +495,8 @@ static int find_argument(const pe_signature *row, PyObject *name, int next)
         if (row->argument[at] == name)
             return at;
     }
+    if (name == table->start || name == table->dtype)
+        return -1;
     for (int at = 0; at < count; at++) {
         if (PyUnicode_Compare(row->argument[at], name) == 0) /* a name that is not interned */
             return at;
@@ -508,31 +504,102 @@ static int find_argument(const pe_signature *row, PyObject *name, int next)
     return -1;
 }
 
+static const char *const storage_dtypes = "float16, bfloat16, float32 or float64";
+
+/* Take an argument that is no operand or parameter: `dtype`, or the length of an axis, by its letter. */
+static int take_setting(const pe_signature *row, pe_agreement *a, PyObject *name, PyObject *value)
+{
+    Py_ssize_t n;
+    const char *word = PyUnicode_AsUTF8AndSize(name, &n);
+    if (word && strcmp(word, "dtype") == 0) {
+        if (value == Py_None)
+            return 0;
+        PyArray_Descr *descr = NULL;
+        if (PyArray_DescrConverter(value, &descr) == NPY_FAIL) {
+            PyErr_Clear();
+        } else {
+            if (pe_is_storage_dtype((PyObject *)descr)) {
+                a->dtype = (PyObject *)PyArray_DescrNewByteorder(descr, NPY_NATIVE);
+                Py_DECREF(descr);
+                return a->dtype ? 0 : -1;
+            }
+        }
+        if (descr)
+            pe_wrong_value(PyExc_TypeError, a, "dtype", "is", (PyObject *)descr, storage_dtypes);
+        Py_XDECREF(descr);
+        return PyErr_Occurred() ? -1 : pe_wrong_value(PyExc_TypeError, a, "dtype", "is", value, storage_dtypes);
+    }
+    if (word && strcmp(word, "start") == 0) {
+        int overflow = 0;
+        if (PyLong_CheckExact(value) && PyLong_AsLong(value) == 0)
+            return 0;
+        PyErr_Clear();
+        if (PyBool_Check(value) || PyArray_IsScalar(value, Bool) || !PyIndex_Check(value))
+            return pe_wrong_type(a, "start", value, "an integer");
+        PyObject *whole = PyNumber_Index(value);
+        a->start = whole ? PyLong_AsLongLongAndOverflow(whole, &overflow) : 0;
+        Py_XDECREF(whole);
+        if (!whole) {
+            PyErr_Clear();
+            return pe_wrong_type(a, "start", value, "an integer");
+        }
+        if (overflow < 0 || a->start < -largest_position)
+            return pe_wrong_value(PyExc_ValueError, a, "start", "is", value, "at least -9007199254740992");
+        if (overflow > 0 || a->start > largest_position)
+            return pe_wrong_value(PyExc_ValueError, a, "start", "is", value, "at most 2**53");
+        return 0;
+    }
+    if (word && n == 1 && *word >= 'A' && *word - 'A' < PE_AXES) {
+        a->dim[*word - 'A'] = PyLong_AsSsize_t(value);
+        return a->dim[*word - 'A'] == -1 && PyErr_Occurred() ? -1 : 0;
+    }
+    PyErr_Format(PyExc_TypeError, "%s: %U is unknown; expected %s", a->function, name, row->text);
+    return -1;
+}
+
 PyObject *pe_bind(const pe_table *table, int op, PyObject *const *args, Py_ssize_t nargs, PyObject *names)
 {
     const pe_signature *row = &table->row[op];
-    const int count = row->noperands + row->nparams;
     const Py_ssize_t given = names ? PyTuple_Size(names) : 0;
-    PyObject *placed[PE_ARRAYS + PE_PARAMS] = {NULL};
-    int next = 0;
+    const int count = row->noperands + row->nparams;
+    PyObject *placed[PE_ARRAYS + PE_PARAMS] = {NULL}, *result = NULL;
+    int next = 0, failed = 0;
+    pe_call call;
+    pe_agreement a;
     if (nargs != 1 || !PyUnicode_Check(args[0]))
         return PyErr_Format(PyExc_TypeError, "_core.%s takes a function name, and by name %s", row->name, row->text);
-    for (Py_ssize_t i = 0; i < given; i++) {
+    a.function = PyUnicode_AsUTF8AndSize(args[0], NULL);
+    if (!a.function)
+        return NULL;
+    a.dim = call.dim;
+    a.dtype = NULL;
+    a.start = 0;
+    for (int axis = row->first_axis; axis < PE_AXES; axis++)
+        call.dim[axis] = PE_UNKNOWN;
+    for (Py_ssize_t i = 0; !failed && i < given; i++) {
         PyObject *name = PyTuple_GetItem(names, i);
-        const int at = find_argument(row, name, next);
+        const int at = find_argument(table, row, name, next);
         if (at < 0)
-            return PyErr_Format(PyExc_TypeError, "%U: %U is unknown; expected %s", args[0], name, row->text);
-        placed[at] = args[1 + i];
-        next = at + 1;
+            failed = take_setting(row, &a, name, args[1 + i]) < 0;
+        else
+            placed[at] = args[1 + i];
+        next = at < 0 ? next : at + 1;
     }
-    for (int i = 0; i < count; i++) {
-        if (!placed[i] && (i >= row->noperands || !row->operand[i].optional))
-            return PyErr_Format(PyExc_TypeError, "%U: %U is missing; expected %s", args[0], row->argument[i],
-                                row->text);
-        if (!placed[i])
+    for (int i = 0; !failed && i < count; i++) {
+        const int is_operand = i < row->noperands;
+        if (placed[i])
+            continue;
+        failed = is_operand ? !row->operand[i].optional && !row->operand[i].ruled
+                            : !row->parameter[i - row->noperands].has_default;
+        if (failed)
+            PyErr_Format(PyExc_TypeError, "%U: %U is missing; expected %s", args[0], row->argument[i], row->text);
+        else if (is_operand)
             placed[i] = Py_None;
     }
-    return pe_bind_placed(table, op, args[0], placed);
+    if (!failed)
+        result = bind(table, row, placed, &a, &call);
+    Py_XDECREF(a.dtype);
+    return result;
 }
 
 int pe_bind_init(void)

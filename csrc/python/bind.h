@@ -13,7 +13,20 @@ typedef struct {
     char type;                   /* first letter: real, codes, f64, pos, i64, bool, operators */
     unsigned char axes[PE_CORE]; /* entries of dim */
     int naxes, output, optional, strided, summed, finite, in_tile;
+    int counts, ids, alone, follows, copied; /* %, number of ^, :, <, > */
+    int scale;                               /* of `codes`: the operand of its scales */
+    int ruled, is_work, in_place;            /* of an output: =, *, & */
 } pe_operand;
+
+/* A parameter: a number, or a choice of words */
+enum { PE_WORDS = 6 };
+typedef struct {
+    char name[20];
+    PyObject *word[PE_WORDS]; /* interned; NULL for a number */
+    int nwords;
+    int finite, is_integer, is_bool, has_default;
+    double value; /* the default */
+} pe_parameter;
 
 /* The signature of a row of ops.def */
 typedef struct {
@@ -26,12 +39,15 @@ typedef struct {
     int has_terms;   /* an operand is a tuple of operators of attention */
     int first_axis;  /* first entry of dim that the row reads: a row without capital axes begins at 'a' */
     pe_operand operand[PE_ARRAYS];
+    pe_parameter parameter[PE_PARAMS];
 } pe_signature;
 
 typedef struct {
     pe_signature row[PE_COUNT];
+    PyObject *start, *dtype; /* interned names of arguments that every row takes */
 } pe_table;
 
+const char *pe_read_operand(const char *s, pe_operand *o);
 int pe_table_read(pe_table *table);
 void pe_table_free(pe_table *table);
 /* Units of one loop row, or -1 if lengths and parameters do not fit; nanoseconds of each */
@@ -49,11 +65,55 @@ static inline idx pe_elements(const pe_array *array, const pe_operand *o, const 
 int pe_run_call(const char *function, const pe_signature *row, pe_call *call, int is_double, int writes);
 int pe_run_init(void);
 int pe_bind_init(void); /* loads the NumPy C API */
+
+/* ---- convert.c ---- */
+
+/* The state of one call: lengths that its operands agree on so far, and arrays that live as long as the call */
+typedef struct {
+    const char *function;
+    int has_real, is_double, nloops, nkept, noutputs, ninputs;
+    int writes;                           /* an output has an element */
+    int is_quantized;                     /* the operand has scales, so int8 are codes */
+    int fills_callers;                    /* the last output is the caller's array */
+    double most_position, most_frequency; /* largest magnitudes */
+    idx *dim;
+    idx loops[PE_LOOPS]; /* right-aligned */
+    pe_term *terms;      /* on the heap: sixteen of them would fill the stack of a small thread */
+    PyObject *first;     /* the first real operand as an array, which decides on the dtype of results; or NULL */
+    PyObject *dtype;     /* the caller's dtype of results, or NULL */
+    int64_t start;       /* an int n for an operand with % means start .. start + n - 1 */
+    PyObject *input[PE_ARRAYS + PE_TERMS * (PE_TERM_ARRAYS + 2)]; /* arrays that no result may overlap; borrowed */
+    PyObject *result[PE_ARRAYS], *written[PE_ARRAYS]; /* what is returned, and the memory that the kernel fills */
+    PyObject *kept[3 * (PE_ARRAYS + PE_TERMS * (PE_TERM_ARRAYS + 2))];
+} pe_agreement;
+
+enum { PE_UNKNOWN = -1 };
+int pe_wrong(PyObject *exception, const pe_agreement *a, const char *operand, const char *format, ...);
+/* Raise "<function>: <operand> <has> <value>; expected <expected>", with the value as messages show it. */
+int pe_wrong_value(PyObject *exception, const pe_agreement *a, const char *operand, const char *has, PyObject *value,
+                   const char *expected, ...);
+int pe_wrong_type(const pe_agreement *a, const char *operand, PyObject *object, const char *expected);
+int pe_storage_of(PyObject *array); /* -1 if kernels do not read its dtype */
+int pe_is_storage_dtype(PyObject *descr);
+int pe_is_ready(const pe_operand *o, PyObject *array); /* for kernels */
+/* The array that an argument is read as, in a dtype that the operand takes; borrowed. NULL with an exception */
+PyObject *pe_input(pe_agreement *a, const pe_operand *o, PyObject *object);
+PyObject *pe_output(pe_agreement *a, const pe_operand *o, PyObject *object);
+/* Copy results to their places, and return them. */
+PyObject *pe_results(pe_agreement *a);
+int pe_set_helpers(PyObject *functions); /* (reader, shown), see convert.c */
+/* (function, operand as in a signature, value, start, limit of ids) -> the array that a kernel would read */
+PyObject *pe_read(PyObject *const *args, Py_ssize_t nargs);
 /* Call a row as _core.<row>(function, name=value, ...) does; `names` is a tuple or NULL, as in vectorcall. */
 PyObject *pe_bind(const pe_table *table, int op, PyObject *const *args, Py_ssize_t nargs, PyObject *names);
-/* The same with all operands and parameters in the order of the row. */
-PyObject *pe_bind_placed(const pe_table *table, int op, PyObject *function, PyObject *const *arguments);
-PyObject *pe_rope_plain(const pe_table *table, PyObject *const *args, Py_ssize_t nargs);
-PyObject *pe_attention_plain(const pe_table *table, PyObject *const *args, Py_ssize_t nargs);
+/* ---- rows.c ---- */
+
+/* Lengths of axes that only results have, and parameters that the caller left out, from other arguments */
+void pe_derive_lengths(int op, idx *dim);
+void pe_derive_parameters(int op, pe_call *call);
+/* Run a call whose arguments are checked. 1 if Python has to make several calls of it, -1 with an exception */
+int pe_run_row(const pe_table *table, const pe_signature *row, pe_call *call, const pe_agreement *a);
+/* Merge adjacent loop axes if they are one loop for every operand: a dense call has one loop. */
+void pe_merge_loops(pe_call *call, const idx *loops, int nloops);
 
 #endif

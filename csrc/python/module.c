@@ -36,8 +36,13 @@ static const pe_table *table_of(PyObject *module)
         return value;                                                                \
     }
 
-METHOD(rope_plain, table_of(module) ? pe_rope_plain(table_of(module), args, nargs) : NULL)
-METHOD(attention_plain, table_of(module) ? pe_attention_plain(table_of(module), args, nargs) : NULL)
+METHOD(read_operand, pe_read(args, nargs))
+
+static PyObject *set_helpers(PyObject *module, PyObject *functions)
+{
+    (void)module;
+    return pe_set_helpers(functions) < 0 ? NULL : Py_NewRef(Py_None);
+}
 
 static PyObject *isas(PyObject *module, PyObject *unused)
 {
@@ -143,9 +148,10 @@ static PyMethodDef methods[] = {
 #define CALLABLE(name, signature, ...) \
     {#name, (PyCFunction)(void (*)(void))call_##name, METH_FASTCALL | METH_KEYWORDS, signature},
 #include "ops.def"
-    {"rope_plain", (PyCFunction)(void (*)(void))rope_plain, METH_FASTCALL, "rope of plain arguments; None for others"},
-    {"attention_plain", (PyCFunction)(void (*)(void))attention_plain, METH_FASTCALL,
-     "attention of plain arguments; None for others"},
+    {"read", (PyCFunction)(void (*)(void))read_operand, METH_FASTCALL,
+     "an argument as the array that a kernel would read"},
+    {"set_helpers", set_helpers, METH_VARARGS,
+     "set (reader, shown): what reads other objects than arrays, and shows values"},
     {"isa", isa, METH_NOARGS, "name of the kernel variant in use"},
     {"isas", isas, METH_NOARGS, "names of the variants that this machine can run, slowest first"},
     {"set_isa", set_isa, METH_O, "use the variant of that name"},
@@ -188,7 +194,7 @@ static PyModuleDef_Slot slots[] = {
 static PyModuleDef definition = {
     .m_base = PyModuleDef_HEAD_INIT,
     .m_name = "posenc._core",
-    .m_doc = "The rows of csrc/ops.def as functions over prepared arrays. Call them through posenc.",
+    .m_doc = "The rows of csrc/ops.def as functions over NumPy arrays. Call them through posenc.",
     .m_size = sizeof(pe_table),
     .m_methods = methods,
     .m_slots = slots,

@@ -1,6 +1,7 @@
 /* signature.c -- ops.def as data: the signatures of its rows, read once when the module is made, and their costs. */
 #include "python/bind.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "fits.h"
@@ -43,8 +44,8 @@ static const char *read_word(const char *s, char *word, size_t room)
     return s;
 }
 
-/* Read "type +name?~!@(axes)", of which all marks may be missing; return what follows it, or NULL without a ")". */
-static const char *read_operand(const char *s, pe_operand *o)
+/* Read "type +name(axes)" with its marks (ops.def) before the bracket; return what follows it, or NULL without a ")". */
+const char *pe_read_operand(const char *s, pe_operand *o)
 {
     char type[12];
     s = read_word(s, type, sizeof type);
@@ -57,6 +58,14 @@ static const char *read_operand(const char *s, pe_operand *o)
         o->strided |= *s == '~';
         o->finite |= *s == '!';
         o->in_tile |= *s == '@';
+        o->counts |= *s == '%';
+        o->ids += *s == '^';
+        o->alone |= *s == ':';
+        o->follows |= *s == '<';
+        o->copied |= *s == '>';
+        o->ruled += *s == '=';
+        o->is_work |= *s == '*';
+        o->in_place |= *s == '&';
     }
     for (; *s && *s != ')'; s++)
         if (*s != '(' && *s != ',' && o->naxes < PE_CORE)
@@ -71,13 +80,31 @@ static int intern(pe_signature *row, int i, const char *name)
     return row->argument[i] ? 0 : -1;
 }
 
-/* Read "; name, name", the parameters; -1 with an exception or if they are too many. */
+/* Read "; name, name!, name=number, name:word|word", the parameters; -1 with an exception or if they are too many. */
 static int read_parameters(const char *s, pe_signature *row)
 {
-    char name[sizeof row->operand->name];
     for (; *s; s += strspn(s, " ")) {
-        s = read_word(s + 1, name, sizeof name); /* after ; or , */
-        if (row->nparams == PE_PARAMS || intern(row, row->noperands + row->nparams++, name) < 0)
+        pe_parameter *p = &row->parameter[row->nparams];
+        if (row->nparams == PE_PARAMS)
+            return -1;
+        s = read_word(s + 1, p->name, sizeof p->name); /* after ; or , */
+        while (*s == ':' || *s == '|') {
+            char word[sizeof p->name];
+            s = read_word(s + 1, word, sizeof word);
+            if (p->nwords == PE_WORDS || !(p->word[p->nwords++] = PyUnicode_InternFromString(word)))
+                return -1;
+        }
+        p->finite = *s == '!';
+        p->is_integer = *s == '#';
+        p->is_bool = *s == '?';
+        s += p->finite || p->is_integer || p->is_bool;
+        p->has_default = *s == '=';
+        if (p->has_default) {
+            char *end;
+            p->value = strtod(s + 1, &end);
+            s = end;
+        }
+        if (intern(row, row->noperands + row->nparams++, p->name) < 0)
             return -1;
     }
     return 0;
@@ -101,7 +128,7 @@ static int read_signature(pe_signature *row)
         } else if (row->noperands++ == PE_ARRAYS) {
             return -1;
         } else {
-            s = read_operand(s, o);
+            s = pe_read_operand(s, o);
             if (intern(row, row->noperands - 1, o->name) < 0)
                 return -1;
             o->output = output;
@@ -112,21 +139,37 @@ static int read_signature(pe_signature *row)
             row->first_axis = o->in_tile ? 0 : row->first_axis;
         }
     }
+    for (int k = 0; k < row->noperands; k++) {
+        for (int j = 0; j < row->noperands; j++) {
+            const size_t n = strlen(row->operand[k].name);
+            if (strncmp(row->operand[j].name, row->operand[k].name, n) == 0
+                && strcmp(row->operand[j].name + n, "_scale") == 0)
+                row->operand[k].scale = j;
+        }
+    }
     return s && read_parameters(s, row) == 0 && (!row->is_operator || arrays <= PE_TERM_ARRAYS) ? 0 : -1;
 }
 
 void pe_table_free(pe_table *table)
 {
+    Py_CLEAR(table->start);
+    Py_CLEAR(table->dtype);
     for (int op = 0; op < PE_COUNT; op++) {
         Py_CLEAR(table->row[op].key);
         for (int i = 0; i < PE_ARRAYS + PE_PARAMS; i++)
             Py_CLEAR(table->row[op].argument[i]);
+        for (int i = 0; i < PE_PARAMS * PE_WORDS; i++)
+            Py_CLEAR(table->row[op].parameter[i / PE_WORDS].word[i % PE_WORDS]);
     }
 }
 
 int pe_table_read(pe_table *table)
 {
     memset(table, 0, sizeof *table);
+    table->start = PyUnicode_InternFromString("start");
+    table->dtype = PyUnicode_InternFromString("dtype");
+    if (!table->start || !table->dtype)
+        return -1;
     for (int op = 0; op < PE_COUNT; op++) {
         pe_signature *row = &table->row[op];
         row->op = op;

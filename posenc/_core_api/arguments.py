@@ -16,6 +16,7 @@ from typing import Any, NoReturn, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from .. import _core
 from .constants import LARGEST_POSITION
 from .tensors import is_tensor, requires_gradient, to_array
 
@@ -110,6 +111,9 @@ def as_array(function: str, argument: str, value: object) -> Array:
     return array
 
 
+_core.set_helpers(as_array, shown)
+
+
 def _read_array(function: str, argument: str, value: object) -> Array:
     if isinstance(value, np.ndarray):
         if isinstance(value, np.ma.MaskedArray):  # np.asarray would ignore its mask
@@ -125,13 +129,16 @@ def _read_array(function: str, argument: str, value: object) -> Array:
             return to_array(value)
         if hasattr(value, "__dlpack__"):
             return np.from_dlpack(value)
-        return np.asarray(value)
+        array = np.asarray(value)
     except MemoryError:
         raise
     except Exception as error:  # the protocols call code of the user, which may raise anything
         raise TypeError(
             f"{function}: {argument} has type {type(value).__name__}; expected an array ({error})"
         ) from error
+    if array.dtype.kind == "O" and all(type(number) is int for number in array.flat):  # integers beyond int64
+        fail(ValueError, function, argument, max(array.flat, key=abs), "integers of at most 2**53")
+    return array
 
 
 def check_tensor(function: str, argument: str, tensor: Any) -> None:
@@ -310,8 +317,6 @@ def as_reals(function: str, argument: str, value: object) -> Array:
         return array.astype(I64, copy=False)
     if (dtype.kind == "f" and dtype.itemsize <= 8) or is_bfloat16(dtype):
         return array.astype(F64, copy=False)
-    if isinstance(value, list | tuple) and dtype.kind == "O" and all(type(p) is int for p in array.flat):
-        fail(ValueError, function, argument, max(array.flat, key=abs), "at most 2**53")  # integers beyond int64
     fail(TypeError, function, argument, f"dtype {dtype}", "integers or reals")
 
 

@@ -13,18 +13,11 @@ from .._core_api.arguments import (
     I64,
     Array,
     Float64,
-    as_array,
-    as_data,
     as_grad,
-    as_index,
     as_number,
     cast_operand,
     compute_dtype,
-    fail,
     fail_value,
-    finish_out,
-    prepare_out,
-    shown,
 )
 
 Indices = npt.NDArray[np.int64]
@@ -55,31 +48,12 @@ class HierarchicalGradient(NamedTuple):
 
 
 def read_table(function: str, table: npt.ArrayLike) -> Array:
-    array = as_data(function, "table", table)
-    if array.ndim != 2:
-        fail(ValueError, function, "table", f"{array.ndim} axes", "2: a row for each position")
-    return array
+    return _core.read(function, "real table:(r,d)", table, 0, 0)
 
 
 def read_ids(function: str, positions: npt.ArrayLike, limit: int) -> Indices:
     """Return positions as int64. An int n means 0 .. n-1. Raise IndexError unless each is in 0 .. limit - 1."""
-    expected = f"ids of at least 0 and below {limit}"
-    array = as_array(function, "positions", positions)
-    kind = array.dtype.kind
-    if array.ndim == 0 and kind in "iu":
-        if int(array) > limit:
-            fail(IndexError, function, "positions", f"id {int(array) - 1}", expected)
-        return np.arange(as_index(function, "positions", int(array), 0), dtype=I64)
-    if kind not in "iu":
-        if isinstance(positions, list | tuple) and array.size == 0 and array.ndim:
-            return array.astype(I64)  # the dtype of an empty list is float64
-        if isinstance(positions, list | tuple) and kind == "O" and all(type(p) is int for p in array.flat):
-            fail(IndexError, function, "positions", f"id {shown(max(array.flat, key=abs))}", expected)
-        fail(TypeError, function, "positions", f"dtype {array.dtype}", "integers")
-    if array.size and (array.min() < 0 or array.max() >= limit):
-        first = array[(array < 0) | (array >= limit)][0]
-        fail(IndexError, function, "positions", f"id {first}", expected)
-    return array.astype(I64, copy=False)
+    return _core.read(function, "i64 positions%^()", positions, 0, limit)
 
 
 class Entries(NamedTuple):
@@ -106,11 +80,9 @@ def scatter_add(function: str, grad: npt.ArrayLike, table: Array, ids: Indices, 
     np.cumsum(np.bincount(row, minlength=rows), out=bounds[1:])
     weight = None if entries is None else entries.weight[order]
     position = order if entries is None else entries.position[order]
-    d_table = np.empty(table.shape, table.dtype.newbyteorder("="))
-    _core.embedding_backward(
-        function, grad=flat, order=position, weight=weight, first=bounds[:-1], last=bounds[1:], dtable=d_table
+    return _core.embedding_backward(
+        function, grad=flat, order=position, weight=weight, first=bounds[:-1], last=bounds[1:], dtype=table.dtype
     )
-    return d_table
 
 
 def learned(table: npt.ArrayLike, positions: npt.ArrayLike, *, out: Array | None = None) -> Array:
@@ -158,12 +130,7 @@ def learned(table: npt.ArrayLike, positions: npt.ArrayLike, *, out: Array | None
            [2., 3.],
            [0., 1.]])
     """
-    function = "learned"
-    table = read_table(function, table)
-    ids = read_ids(function, positions, table.shape[0])
-    out, buffer = prepare_out(function, out, (*ids.shape, table.shape[1]), table.dtype, (table, ids))
-    _core.learned(function, table=table, rows=ids, out=buffer)
-    return finish_out(out, buffer)
+    return _core.learned("learned", table=table, positions=positions, out=out)
 
 
 def learned_vjp(grad: npt.ArrayLike, table: npt.ArrayLike, positions: npt.ArrayLike) -> LearnedGradient:
@@ -265,18 +232,14 @@ def hierarchical(
            [5.]])
     """
     function = "hierarchical"
-    table = read_table(function, table)
     alpha = _read_alpha(function, alpha)
-    ids = read_ids(function, positions, table.shape[0] ** 2)
     if alpha == 0.5:
         warnings.warn(
             "hierarchical: alpha is 0.5; expected another value: positions (i, j) and (j, i) have the same row",
             UserWarning,
             stacklevel=2,
         )
-    out, buffer = prepare_out(function, out, (*ids.shape, table.shape[1]), table.dtype, (table, ids))
-    _core.hierarchical(function, table=table, rows=ids, out=buffer, alpha=alpha)
-    return finish_out(out, buffer)
+    return _core.hierarchical(function, table=table, positions=positions, out=out, alpha=alpha)
 
 
 def hierarchical_vjp(

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import _core
-from .._core_api.arguments import I64, Array, as_index, fail, finish_out, prepare_out
+from .._core_api.arguments import I64, Array, as_index, fail
 from .embedding import Entries, read_table, scatter_add
 
 
@@ -75,10 +75,7 @@ def interpolate_table(table: npt.ArrayLike, n: int, *, out: Array | None = None)
     """
     function = "interpolate_table"
     table, n = _read_arguments(function, table, n)
-    out, buffer = prepare_out(function, out, (n, table.shape[1]), table.dtype, (table,))
-    if buffer.size:
-        _core.interpolate_table(function, table=table, out=buffer)
-    return finish_out(out, buffer)
+    return _core.interpolate_table(function, table=table, out=out, n=n)
 
 
 def interpolate_table_vjp(grad: npt.ArrayLike, table: npt.ArrayLike, n: int) -> InterpolateTableGradient:

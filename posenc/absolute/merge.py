@@ -15,12 +15,10 @@ from .._core_api.arguments import (
     broadcasts_to,
     cast_copied,
     cast_operand,
+    cast_result,
     check_choice,
     compute_dtype,
-    copy_result,
     fail,
-    finish_out,
-    prepare_out,
     unbroadcast,
 )
 from .._core_api.constants import MERGE_MODES
@@ -28,7 +26,6 @@ from .._core_api.variant import in_one_isa
 
 Mode = Literal["add", "mul", "mul1p", "replace", "concat"]
 MODES = (*MERGE_MODES, "concat")
-_CODE = {mode: code for code, mode in enumerate(MERGE_MODES)}
 
 
 class MergeGradient(NamedTuple):
@@ -117,15 +114,12 @@ def merge(x: npt.ArrayLike, p: npt.ArrayLike, *, mode: Mode = "add", out: Array 
     >>> posenc.merge(words, posenc.sinusoidal(3, 4), out=words) is words
     True
     """
-    function = "merge"
-    x, p, width = _read_operands(function, x, p, mode)
-    out, buffer = prepare_out(function, out, (*x.shape[:-1], width), x.dtype, (x, p))
-    p = _kernel_p(function, p, x, mode)
-    if mode == "concat":
-        _core.concat(function, x=x, p=p, out=buffer)
-    else:
-        _core.merge(function, x=x, p=p, out=buffer, mode=_CODE[mode])
-    return finish_out(out, buffer)
+    if mode == "replace" or mode == "concat":  # p becomes part of the result, rounded once
+        x, p, _ = _read_operands("merge", x, p, mode)
+        p = _kernel_p("merge", p, x, mode)
+        if mode == "concat":
+            return _core.concat("merge", x=x, p=p, out=out)
+    return _core.merge("merge", x=x, p=p, out=out, mode=mode)
 
 
 @in_one_isa
@@ -162,11 +156,10 @@ def merge_vjp(grad: npt.ArrayLike, x: npt.ArrayLike, p: npt.ArrayLike, *, mode: 
     grad = cast_operand(function, "grad", as_grad(function, grad, (*x.shape[:-1], width)), compute_dtype(x))
     of_x, of_p = (grad[..., : x.shape[-1]], grad[..., x.shape[-1] :]) if mode == "concat" else (grad, grad)
     is_product = mode in ("mul", "mul1p")
-    d_x = (np.zeros if mode == "replace" else np.empty)(x.shape, x.dtype.newbyteorder("="))
     if is_product:
-        _core.merge(function, x=of_x, p=_kernel_p(function, p, x, mode), out=d_x, mode=_CODE[mode])
-    elif mode != "replace":
-        copy_result(d_x, of_x)
+        d_x = _core.merge(function, x=of_x, p=p, mode=mode, dtype=x.dtype)
+    else:
+        d_x = np.zeros(x.shape, x.dtype.newbyteorder("=")) if mode == "replace" else cast_result(of_x.copy(), x.dtype)
     return MergeGradient(d_x, _gradient_of_p(function, of_p, x if is_product else None, p))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
@@ -21,8 +22,6 @@ from .._core_api.arguments import (
     check_choice,
     check_range,
     fail,
-    finish_out,
-    prepare_out,
     result_dtype,
     unbroadcast,
     without_warnings,
@@ -93,6 +92,13 @@ def read_columns(
     return Columns(high, low, sine, cosine, step)
 
 
+@lru_cache(maxsize=64, typed=True)
+def _exact_columns(
+    function: str, dim: int, base: float, layout: Layout, order: Order, denominator: Denominator
+) -> Columns:
+    return read_columns(function, as_index(function, "dim", dim, 1, MOST_WIDTH), base, None, layout, order, denominator)
+
+
 def cos_sin_table(
     function: str,
     positions: Array,
@@ -103,12 +109,11 @@ def cos_sin_table(
 ) -> Array:
     """Return [cos | sin] of the angles ``positions * frequencies``, times `factor`: (..., 2 len(frequencies))."""
     count = len(frequencies)
-    table = np.empty((*positions.shape, 2 * count), dtype)
-    _core.sinusoid(
-        function, positions=positions, frequencies=frequencies, lo=low, out=table,
-        sine=count, cosine=0, step=1, sine_scale=factor, cosine_scale=factor,
+    table = _core.sinusoid(
+        function, positions=positions.reshape(positions.shape or 1), frequencies=frequencies, lo=low, sine=count,
+        cosine=0, step=1, sine_scale=factor, cosine_scale=factor, d=2 * count, dtype=dtype,
     )  # fmt: skip
-    return table
+    return table if positions.ndim else table[0]
 
 
 def halves(table: Array) -> tuple[Array, Array]:
@@ -226,18 +231,20 @@ def sinusoidal(
     >>> encoded = words + posenc.sinusoidal(3, 4, start=100)
     """
     function = "sinusoidal"
-    positions = as_positions(function, "positions", positions, start)
-    dim = as_index(function, "dim", dim, 1, MOST_WIDTH)
-    columns = read_columns(function, dim, base, frequencies, layout, order, denominator)
-    scale = as_number(function, "scale", scale)
-    dtype = result_dtype(function, dtype, out)
-    check_range(function, "scale", scale, dtype)
-    out, buffer = prepare_out(function, out, (*positions.shape, dim), dtype, (positions, columns.frequencies))
-    _core.sinusoid(
-        function, positions=positions, frequencies=columns.frequencies, lo=columns.low, out=buffer,
-        sine=columns.sine, cosine=columns.cosine, step=columns.step, sine_scale=scale, cosine_scale=scale,
+    try:
+        columns = _exact_columns(function, dim, base, layout, order, denominator) if frequencies is None else None
+    except TypeError:  # an argument that is not hashable
+        columns = None
+    if columns is None:
+        dim = as_index(function, "dim", dim, 1, MOST_WIDTH)
+        columns = read_columns(function, dim, base, frequencies, layout, order, denominator)
+    if type(scale) is not float or scale != 1.0:
+        scale = as_number(function, "scale", scale)
+        check_range(function, "scale", scale, result_dtype(function, dtype, out))
+    return _core.sinusoid(
+        function, positions=positions, frequencies=columns.frequencies, lo=columns.low, out=out, sine=columns.sine,
+        cosine=columns.cosine, step=columns.step, sine_scale=scale, cosine_scale=scale, d=dim, dtype=dtype, start=start,
     )  # fmt: skip
-    return finish_out(out, buffer)
 
 
 @in_one_isa

@@ -33,7 +33,7 @@ from ..bias.parameters import array_axes
 from ..bias.terms import Gradients
 from .backward import Saved, backward
 from .forward import forward
-from .inputs import Inputs, read_inputs, read_operators
+from .inputs import INFINITY, Inputs, read_inputs, read_operators
 from .quantized import Quantized, quantize
 
 if TYPE_CHECKING:
@@ -260,12 +260,20 @@ def attention(
     (8, 100, 64)
     """
     function = "attention"
-    plain: Array | tuple[Array, Array] | None = _core.attention_plain(
-        function, q, k, v, bias, causal, invariant, return_lse, out, dropout, precision,
-        keep, align, window, q_positions, k_positions, q_segments, k_segments, scale, softcap, sink, seed,
+    has_no_options = (
+        keep is None and align is None and window is None and q_positions is None and k_positions is None
+        and q_segments is None and k_segments is None and scale is None and softcap is None and sink is None
+        and seed is None and type(bias) is tuple and not bias and type(dropout) is float and dropout == 0.0
+        and type(precision) is str and precision == "high"
     )  # fmt: skip
-    if plain is not None:
-        return plain
+    are_arrays = type(q) is np.ndarray and type(k) is np.ndarray and type(v) is np.ndarray and q.ndim > 2
+    if has_no_options and are_arrays and type(causal) is bool and type(return_lse) is bool:
+        high, wanted = 0.0 if causal else INFINITY, return_lse or None
+        result: Array | tuple[Array, Array] = _core.attention(
+            function, q=q, k=k, v=v, out=out, lse=wanted, high=high, invariant=invariant
+        )
+        if result is not NotImplemented:  # it is one call of one kernel
+            return result
     is_invariant, returns_lse = as_bool(function, "invariant", invariant), as_bool(function, "return_lse", return_lse)
     check_choice(function, "precision", precision, ("high", "low"))
     with ONE_ISA:  # terms that depend on the distance are kernels, too

@@ -43,13 +43,13 @@ def forward(function: str, inputs: Inputs, out: Array, lse: Array, invariant: bo
     terms = inputs.kernel_terms() if inputs.terms else ()
     numbers = {**inputs.parameters, "invariant": invariant, "weight_parts": count_weight_parts(inputs.q, precision)}
     if parts == 1:
-        _core.attention(function, **operands, bias=terms, out=out, lse=lse, **numbers, parts=1)
+        _core.attention(function, **operands, bias=terms, out=out, lse=lse, **numbers, parts=1, dtype=out.dtype)
         return
     *batch, heads, n, width = out.shape
     part_outs, part_lses = np.empty((*batch, heads * parts, n, width), lse.dtype), np.empty((*batch, heads * parts, n))
     _core.attention(
         function, **operands, bias=terms, out=out, lse=lse, part_out=part_outs, part_lse=part_lses,
-        **numbers, parts=parts,
+        **numbers, parts=parts, dtype=out.dtype,
     )  # fmt: skip
     outs = part_outs.reshape(*batch, heads, parts, n, width).swapaxes(-2, -3)
     lses = part_lses.reshape(*batch, heads, parts, n).swapaxes(-1, -2)

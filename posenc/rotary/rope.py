@@ -39,6 +39,7 @@ from .rotation import (
     RopeGradient,
     Rotation,
     Table,
+    agree,
     cast_table,
     read_frequencies,
     read_layout,
@@ -156,23 +157,27 @@ def rope(
     >>> posenc.rope(q, [99], w).shape
     (8, 1, 64)
     """
-    known = None
-    if type(frequencies) is RopeFrequencies:  # half the time of isinstance
-        known = frequencies._known
-    elif frequencies is None:
+    if frequencies is None:
         rotation = read_rotation("rope", x, None, layout, rotary_dim, rotary_offset, inverse, out_layout, seq_axis)
         return rotation.rotate_by(*cast_table(rotation, *read_table(rotation, positions, start)), out)
-    plain: Array | None = _core.rope_plain(
-        "rope", x, positions, frequencies, known, layout,
-        rotary_dim, rotary_offset, inverse, out_layout, seq_axis, start, out,
-    )  # fmt: skip
-    if plain is not None:
-        return plain
+    w, factor = frequencies, 1.0
+    if type(frequencies) is RopeFrequencies:  # half the time of isinstance
+        w, factor, own_layout, own_dim = frequencies._known
+        if own_layout is not None:
+            layout = own_layout if layout is None else agree("rope", "layout", layout, own_layout)
+        if own_dim is not None:
+            rotary_dim = own_dim if rotary_dim is None else agree("rope", "rotary_dim", rotary_dim, own_dim)
+    if layout is None:
+        layout = read_layout("rope", layout, frequencies)
+    if seq_axis == -2 and (type(positions) is int or (type(positions) is np.ndarray and positions.ndim == 1)):
+        return _core.rope_positions(
+            "rope", x=x, positions=positions, frequencies=w, out=out, layout=layout, rotary_offset=rotary_offset,
+            out_layout=out_layout, inverse=inverse, attention_factor=factor, rotary_dim=rotary_dim, start=start,
+        )  # fmt: skip
     rotation = read_rotation("rope", x, frequencies, layout, rotary_dim, rotary_offset, inverse, out_layout, seq_axis)
-    w, factor = rotation.frequencies(frequencies)
     places = rotation.positions(positions, start=start)
     with ONE_ISA:
-        return rotation.rotate(rotation.plain_table(places, w, factor), out)
+        return rotation.rotate(rotation.plain_table(places, *rotation.frequencies(frequencies)), out)
 
 
 @overload

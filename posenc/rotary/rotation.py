@@ -14,7 +14,6 @@ import numpy.typing as npt
 
 from .. import _core
 from .._core_api.arguments import (
-    F32,
     F64,
     MOST_AXES,
     Array,
@@ -35,8 +34,6 @@ from .._core_api.arguments import (
     compute_dtype,
     fail,
     fail_value,
-    finish_out,
-    prepare_out,
     without_warnings,
 )
 from ..absolute.frequency import as_frequencies
@@ -222,12 +219,10 @@ class Rotation:
             positions = self.with_heads(positions)
         pairs = len(frequencies)
         cosine_scale, sine_scale = (1 / factor, -1 / factor) if self.inverse else (factor, factor)
-        table = np.empty(positions.shape + (2 * pairs,), F64 if self.x.dtype.char == "d" else F32)
-        _core.sinusoid(
-            self.function, positions=positions, frequencies=frequencies, out=table,
-            sine=pairs, cosine=0, step=1, sine_scale=sine_scale, cosine_scale=cosine_scale,
+        return _core.sinusoid(
+            self.function, positions=positions, frequencies=frequencies, sine=pairs, cosine=0, step=1,
+            sine_scale=sine_scale, cosine_scale=cosine_scale, d=2 * pairs, dtype=compute_dtype(self.x),
         )  # fmt: skip
-        return table
 
     def _table_by_coordinate(
         self, positions: Array, frequencies: Float64, coordinate: Indices, sine_scale: float, cosine_scale: float
@@ -265,16 +260,10 @@ class Rotation:
 
     def rotate_by(self, cos: Array, sin: Array, out: Array | None) -> Array:
         """Rotate x by cos and sin, which broadcast against x."""
-        x = self.x
-        if out is None and x.dtype.isnative:
-            result = buffer = np.empty(x.shape, x.dtype)
-        else:
-            result, buffer = prepare_out(self.function, out, x.shape, x.dtype, (x, cos, sin), in_place=True)
-        _core.rope(
-            self.function, x=x, cos=cos, sin=sin, out=buffer, offset=self.rotary_offset,
+        return _core.rope(
+            self.function, x=self.x, cos=cos, sin=sin, out=out, offset=self.rotary_offset,
             interleaved=self.interleaved, out_interleaved=self.out_interleaved, caller_out=out is not None,
         )  # fmt: skip
-        return result if result is buffer else finish_out(result, buffer)
 
     @property
     def pairs(self) -> RotatedPairs:

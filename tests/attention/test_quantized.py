@@ -250,17 +250,16 @@ def test_errors(kind):
 
 
 def test_core_refuses_codes_where_they_have_no_meaning():
-    """int8 is an error for queries, in float64 and in the gradient; codes without scales have scale 1."""
+    """Without scales int8 are integers, and so are queries; with scales they are codes, which float64 does not have."""
     from posenc import _core
 
     codes, out, lse = np.ones((1, 2, 8), np.int8), np.empty((1, 2, 8), F32), np.empty((1, 2), F32)
     q, numbers = np.ones((1, 2, 8), F32), {"scale": 1.0, "softcap": 0.0, "low": -np.inf, "high": np.inf, "shift": 0.0}
-    results = {"out": out, "lse": lse, **numbers, "parts": 1, "invariant": 0, "weight_parts": 0,
+    results = {"out": out, "lse": lse, **numbers, "parts": 1, "invariant": False, "weight_parts": 0,
                "dropout": 0, "seed_low": 0, "seed_high": 0}  # fmt: skip
-    _core.attention("f", q=q, k=codes, v=codes, **results)
-    assert (out == 1).all()
-    for query, keys in ((codes, q), (q.astype(F64), codes)):
-        with pytest.raises(TypeError, match=r"f: [qk] has dtype int8"):
-            _core.attention("f", q=query, k=keys, v=keys, **results)
+    scales = {"k_scale": np.full((1, 2), 0.5, F32), "v_scale": np.full((1, 2), 0.5, F32)}
+    for given, value in (({}, 1), (scales, 0.5)):
+        _core.attention("f", q=q, k=codes, v=codes, **given, **results)
+        assert (out == value).all()
     with pytest.raises(TypeError, match="f: k has dtype int8"):
-        _core.logits("f", q=q, k=codes, out=np.empty((1, 2, 2), F32), **numbers)
+        _core.attention("f", q=q.astype(F64), k=codes, v=codes, **scales, **{**results, "out": out.astype(F64)})

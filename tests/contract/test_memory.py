@@ -265,6 +265,6 @@ def test_heads_are_at_most_2_to_the_24_wide(argument):
     with pytest.raises(ValueError, match="lengths that do not fit"):
         _core.attention(
             "f", q=q, k=k, v=v, out=v.copy(), lse=np.zeros((1, 0)),
-            scale=1.0, softcap=0.0, low=-np.inf, high=np.inf, shift=0.0, parts=1, invariant=0, weight_parts=0,
+            scale=1.0, softcap=0.0, low=-np.inf, high=np.inf, shift=0.0, parts=1, invariant=False, weight_parts=0,
             dropout=0, seed_low=0, seed_high=0,
         )  # fmt: skip

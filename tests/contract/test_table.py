@@ -49,14 +49,6 @@ def test_every_callable_row_is_reached_by_a_case(monkeypatch):
 
     for row in callable_rows:
         monkeypatch.setattr(_core, row, counted(row, getattr(_core, row)))
-    rope_plain = _core.rope_plain  # calls its row in C
-
-    def counted_plain(*arguments):
-        result = rope_plain(*arguments)
-        reached.update(() if result is None else ("rope_positions",))
-        return result
-
-    monkeypatch.setattr(_core, "rope_plain", counted_plain)
     for case in CASES:
         arguments = case.arguments(max(3, case.least))
         results = case.call(arguments)

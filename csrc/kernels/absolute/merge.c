@@ -22,6 +22,7 @@ static NOINLINE void merge_row(int mode, const real *restrict x, const real *res
         for (idx k = 0; k < n; k++)
             out[k] = x[k] * p[k];
         break;
+    case MERGE_REPLACE: memcpy(out, p, (size_t)n * sizeof *p); break;
     default:
         SIMD
         for (idx k = 0; k < n; k++)
@@ -38,7 +39,7 @@ KERNEL(merge)
     real *wide_x = scratch_row(call, work, X), *wide_p = scratch_row(call, work, P);
     real *result = scratch_row(call, work, OUT);
     for (pe_row row = row_at(call, begin); row.index < end; row_next(call, &row)) {
-        if (mode == MERGE_REPLACE) { /* Python has cast p to the dtype of x */
+        if (mode == MERGE_REPLACE && a[P].storage == a[OUT].storage) { /* Python has cast p to the dtype of x */
             memcpy(row.data[OUT], row.data[P], (size_t)(d * storage_size(a[OUT].storage)));
             continue;
         }

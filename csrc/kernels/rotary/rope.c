@@ -8,13 +8,12 @@
  * transpose of a rotation differ; each is this kernel with another table. Each pair of layouts has a loop with constant strides,
  * which vectorises. row_order.h keeps the table in the cache.
  */
+#include "fits.h"
 #include "base/layout.h"
 #include "base/row.h"
 #include "base/stream.h"
 #include "absolute/sinusoid.h"
 #include "rotary/row_order.h"
-
-enum { OFFSET, INTERLEAVED, OUT_INTERLEAVED, CALLER_OUT }; /* parameters */
 
 /* Pair k is (x[k * pair], x[k * pair + partner]), and its result is (y0[k * y_pair], y1[k * y_pair]). */
 INLINE void rotate(const real *x, idx pair, idx partner, const real *c, const real *s, idx e, real *y0, real *y1,
@@ -178,7 +177,7 @@ LAYOUT(rope)
 static int worth_streaming(const pe_call *call, const pe_array *x, const pe_array *out)
 {
     idx run = call->D(d) * storage_size(out->storage);
-    if (!PE_STREAMS || call->par[CALLER_OUT] == 0 || x->data == out->data || out->storage != PE_STORAGE)
+    if (!PE_STREAMS || call->par[ROPE_CALLER_OUT] == 0 || x->data == out->data || out->storage != PE_STORAGE)
         return 0;
     for (int a = call->nloops - 1; a >= 0; a--) {
         if (call->shape[a] != 1 && out->loop[a] != run)
@@ -191,8 +190,8 @@ static int worth_streaming(const pe_call *call, const pe_array *x, const pe_arra
 KERNEL(rope)
 {
     enum { X, COS, SIN, OUT, OPERANDS };
-    const idx d = call->D(d), e = call->D(e), offset = (idx)call->par[OFFSET];
-    const int interleaved = (int)call->par[INTERLEAVED], out_interleaved = (int)call->par[OUT_INTERLEAVED];
+    const idx d = call->D(d), e = call->D(e), offset = (idx)call->par[ROPE_OFFSET];
+    const int interleaved = (int)call->par[ROPE_INTERLEAVED], out_interleaved = (int)call->par[ROPE_OUT_INTERLEAVED];
     const rotation loops = rotation_of(interleaved, out_interleaved);
     const pe_array *a = call->array;
     const idx size = storage_size(a[X].storage);

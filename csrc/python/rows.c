@@ -1,0 +1,203 @@
+/* rows.c -- what C knows of single rows: lengths and parameters that follow from others, and which calls a row becomes.
+ *
+ *     concat            e = d + c
+ *     attention         one call, unless Python has to stack heads or to split keys
+ *     rope_positions    one kernel if it is small; else a table of all positions, and the rotation by its rows
+ */
+#include "python/bind.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "runtime/dispatch.h"
+#include "runtime/pool.h"
+
+#include "fits.h"
+
+static const int64_t largest_position = (int64_t)1 << POSITION_BITS;
+
+/* ---- attention ---- */
+
+enum { SCALE = 0, HIGH = 3, PARTS = 5, WEIGHT_PARTS = 7 };
+
+/* Attention whose heads Python does not stack, whose keys it does not split, and whose `align` it need not know */
+static int is_one_call(const pe_call *call)
+{
+    return call->D(h) == call->D(g) && call->D(m) < 2 * FEWEST_KEYS && call->D(n) <= largest_position
+           && call->D(d) <= MOST_WIDTH && call->D(e) <= MOST_WIDTH
+           && (call->par[HIGH] == HUGE_VAL || call->D(n) == call->D(m));
+}
+
+/* ---- rotations ---- */
+
+enum { X, POSITIONS, FREQUENCIES, OUT };
+enum { LAYOUT, OFFSET, OUT_LAYOUT, INVERSE, FACTOR, ROTARY_DIM };
+
+/* Describe an operand of another call: axis `from` of the rotation is a loop there, axis `last` its named axis. */
+static pe_array loops_over_positions(const pe_array *of, const pe_call *call, int named)
+{
+    pe_array array = {.data = of->data, .storage = of->storage, .core = {named ? of->core[1] : 0}};
+    for (int l = 0; l < call->nloops; l++)
+        array.loop[PE_LOOPS - 1 - call->nloops + l] = of->loop[l];
+    array.loop[PE_LOOPS - 1] = of->core[0];
+    return array;
+}
+
+/* Even channels from the offset on, two for each frequency; -1 with an exception */
+static int check_rotated_channels(const pe_agreement *a, const pe_call *call)
+{
+    const double *par = call->par;
+    const idx width = call->D(d), e = call->D(e), offset = (idx)par[OFFSET];
+    const int is_given = !isnan(par[ROTARY_DIM]);
+    const idx channels = is_given ? (idx)par[ROTARY_DIM] : width - offset;
+    if (channels % 2 || channels < 2 || channels > width - offset) {
+        char expected[96] = "an even rotary_dim";
+        if (channels % 2 == 0)
+            snprintf(expected, sizeof expected, "2 or more channels from rotary_offset %td to %td", offset, width);
+        return is_given ? pe_wrong(PyExc_ValueError, a, "rotary_dim", "is %zd; expected %s", channels, expected)
+                        : pe_wrong(PyExc_ValueError, a, "x", "has last axis %zd; expected %s", width, expected);
+    }
+    if (e != channels / 2)
+        return pe_wrong(PyExc_ValueError, a, "frequencies", "has %zd entries; expected rotary_dim // 2 = %zd", e,
+                        channels / 2);
+    if (par[FACTOR] == 0)
+        return pe_wrong(PyExc_ValueError, a, "attention_factor", "is 0.0; expected a number other than 0");
+    if (par[INVERSE] != 0 && !a->is_double && fabs(1 / par[FACTOR]) > (double)FLT_MAX) {
+        PyObject *largest = PyFloat_FromDouble(1 / par[FACTOR]);
+        if (largest)
+            pe_wrong_value(PyExc_ValueError, a, "attention_factor", "is", largest,
+                           "at most 3.4e+38 in size, or float64");
+        Py_XDECREF(largest);
+        return -1;
+    }
+    return 0;
+}
+
+/* The kernel of small rotations makes a table for each row of its loops. */
+static int is_small_rotation(const pe_call *call)
+{
+    enum { MOST_NUMBERS = 1 << 16 };
+    const double *par = call->par;
+    idx numbers = call->D(n) * call->D(d);
+    for (int l = 0; l < call->nloops; l++)
+        numbers *= call->shape[l];
+    return numbers <= MOST_NUMBERS && par[OFFSET] == 0 && par[OUT_LAYOUT] == par[LAYOUT] && par[INVERSE] == 0
+           && par[FACTOR] == 1 && call->D(d) == 2 * call->D(e);
+}
+
+static void set_dim(pe_call *call, char axis, idx length) { call->dim[axis - 'A'] = length; }
+
+static int rotate_by_table(const pe_table *table, const pe_agreement *a, const pe_call *rope)
+{
+    const char *const function = a->function;
+    const int is_double = a->is_double, caller_out = a->fills_callers;
+    const idx n = rope->D(n), e = rope->D(e), width = 2 * e * (is_double ? (idx)sizeof(double) : (idx)sizeof(float));
+    const double factor = rope->par[FACTOR];
+    const int interleaved = rope->par[LAYOUT] != 0, out_interleaved = rope->par[OUT_LAYOUT] != 0;
+    idx loops[PE_LOOPS], rows = n;
+    pe_call first, second;
+    if (rope->nloops == PE_LOOPS) {
+        PyErr_Format(PyExc_ValueError, "%s: x has too many axes; expected at most %d", function, PE_LOOPS + 1);
+        return -1;
+    }
+    memset(&first, 0, sizeof first);
+    for (int axis = 0; axis < PE_AXES; axis++)
+        first.dim[axis] = PE_UNKNOWN;
+    second = first;
+    for (int d = 0; d < PE_LOOPS; d++)
+        loops[d] = d < PE_LOOPS - 1 - rope->nloops ? 1
+                   : d < PE_LOOPS - 1              ? rope->shape[d - (PE_LOOPS - 1 - rope->nloops)]
+                                                   : n;
+    /* the rotation: x(d), cos(e), sin(e) -> out(d) */
+    second.narrays = 4;
+    second.array[0] = loops_over_positions(&rope->array[X], rope, 1);
+    second.array[3] = loops_over_positions(&rope->array[OUT], rope, 1);
+    set_dim(&second, 'd', rope->D(d));
+    set_dim(&second, 'e', e);
+    const double options[] = {rope->par[OFFSET], interleaved, out_interleaved, caller_out};
+    memcpy(second.par, options, sizeof options);
+    /* the table: positions(), frequencies(f), lo?(f) -> out(d), of the loops that positions have */
+    first.narrays = 4;
+    first.array[0] = loops_over_positions(&rope->array[POSITIONS], rope, 0);
+    first.array[1] = (pe_array){.data = rope->array[FREQUENCIES].data, .storage = PE_F64, .core = {sizeof(double)}};
+    set_dim(&first, 'f', e);
+    set_dim(&first, 'd', 2 * e);
+    const double columns[] = {(double)e, 0, 1, rope->par[INVERSE] ? -1 / factor : factor,
+                              rope->par[INVERSE] ? 1 / factor : factor};
+    memcpy(first.par, columns, sizeof columns);
+    idx own[PE_LOOPS];
+    pe_array entries = {.storage = is_double ? PE_F64 : PE_F32, .core = {is_double ? sizeof(double) : sizeof(float)}};
+    rows = 1;
+    for (int d = PE_LOOPS - 1; d >= 0; d--) {
+        const int has = loops[d] > 1 && first.array[0].loop[d] != 0;
+        own[d] = has ? loops[d] : 1;
+        entries.loop[d] = has ? rows * width : 0;
+        rows *= own[d];
+    }
+    if (n == 0 || rows == 0)
+        return 0;
+    size_t size = (size_t)(rows * width);
+    char *memory = pe_scratch_take(&size);
+    if (!memory) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    entries.data = memory;
+    first.array[3] = second.array[1] = second.array[2] = entries;
+    second.array[2].data += width / 2;
+    pe_merge_loops(&first, own, PE_LOOPS);
+    pe_merge_loops(&second, loops, PE_LOOPS);
+    pe_hold_isa();
+    int status = pe_run_call(function, &table->row[PE_sinusoid], &first, is_double, 1);
+    if (status == 0)
+        status = pe_run_call(function, &table->row[PE_rope], &second, is_double, 1);
+    pe_release_isa();
+    pe_scratch_give(memory, size);
+    return status;
+}
+
+static int run_rotation(const pe_table *table, const pe_agreement *a, pe_call *rope)
+{
+    if (check_rotated_channels(a, rope) < 0)
+        return -1;
+    if (is_small_rotation(rope))
+        return pe_run_call(a->function, &table->row[PE_rope_positions], rope, a->is_double, a->writes);
+    return rotate_by_table(table, a, rope);
+}
+
+/* ---- all rows ---- */
+
+void pe_derive_lengths(int op, idx *dim)
+{
+    if (op == PE_concat)
+        dim['e' - 'A'] = dim['d' - 'A'] + dim['c' - 'A'];
+}
+
+void pe_derive_parameters(int op, pe_call *call)
+{
+    double *par = call->par;
+    if (op == PE_rope_positions && isnan(par[OUT_LAYOUT]))
+        par[OUT_LAYOUT] = par[LAYOUT];
+    if (op != PE_attention)
+        return;
+    if (isnan(par[SCALE]))
+        par[SCALE] = pow(call->D(d) > 0 ? (double)call->D(d) : 1, -0.5);
+    if (isnan(par[WEIGHT_PARTS])) {
+        const pe_storage storage = call->array[0].storage;
+        par[WEIGHT_PARTS] = storage == PE_F16 || storage == PE_BF16 ? 2 : 0;
+    }
+}
+
+int pe_run_row(const pe_table *table, const pe_signature *row, pe_call *call, const pe_agreement *a)
+{
+    if (row->op == PE_rope_positions)
+        return run_rotation(table, a, call);
+    if (row->op == PE_attention && isnan(call->par[PARTS])) {
+        call->par[PARTS] = 1;
+        if (!is_one_call(call))
+            return 1;
+    }
+    return pe_run_call(a->function, row, call, a->is_double, a->writes);
+}
