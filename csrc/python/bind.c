@@ -221,9 +221,11 @@ static int take_operand(pe_agreement *a, const pe_operand *o, PyObject *object, 
         return pe_wrong(PyExc_ValueError, a, o->name, "has %d axes; expected at most %d", rank, o->naxes + PE_LOOPS);
     if (o->output && !PyArray_ISWRITEABLE(array))
         return pe_wrong(PyExc_ValueError, a, o->name, "is read-only; expected a writeable array");
-    array = make_ready(a, o, array);
+    if (!a->reads || o->type != 'r') /* NumPy reads any layout */
+        array = make_ready(a, o, array);
     if (!array || take_named_axes(a, o, array, out) < 0)
         return -1;
+    a->taken = (PyObject *)array;
     a->writes |= o->output && PyArray_SIZE(array) > 0;
     out->storage = (pe_storage)storage;
     if ((o->type == 'p' || o->finite) && check_numbers(a, o, array, out->storage) < 0)
@@ -445,8 +447,6 @@ static int read_parameter(const pe_agreement *a, const pe_parameter *p, PyObject
 static int fill_call(const pe_table *table, const pe_signature *row, PyObject *const *arguments, pe_agreement *a,
                      pe_call *call)
 {
-    for (int d = 0; d < PE_LOOPS; d++)
-        a->loops[d] = 1;
     call->nterms = 0;
     call->narrays = row->noperands; /* the operators have an empty place among them */
     call->stop = NULL;
@@ -473,15 +473,8 @@ static int fill_call(const pe_table *table, const pe_signature *row, PyObject *c
 static PyObject *bind(const pe_table *table, const pe_signature *row, PyObject *const *arguments, pe_agreement *a,
                       pe_call *call)
 {
-    a->has_real = a->is_double = a->nloops = a->nkept = a->noutputs = a->ninputs = a->writes = 0;
-    a->most_position = a->most_frequency = 0;
-    a->terms = NULL;
-    a->first = NULL;
     const int status = fill_call(table, row, arguments, a, call) < 0 ? -1 : pe_run_row(table, row, call, a);
     PyObject *results = status < 0 ? NULL : status > 0 ? Py_NewRef(Py_NotImplemented) : pe_results(a);
-    while (a->nkept > 0)
-        Py_DECREF(a->kept[--a->nkept]);
-    free(a->terms);
     return results;
 }
 
@@ -511,6 +504,10 @@ static int take_setting(const pe_signature *row, pe_agreement *a, PyObject *name
 {
     Py_ssize_t n;
     const char *word = PyUnicode_AsUTF8AndSize(name, &n);
+    if (word && a->reads && strcmp(word, "grad") == 0) {
+        a->cotangent = value;
+        return 0;
+    }
     if (word && strcmp(word, "dtype") == 0) {
         if (value == Py_None)
             return 0;
@@ -557,49 +554,162 @@ static int take_setting(const pe_signature *row, pe_agreement *a, PyObject *name
     return -1;
 }
 
+/* Begin a call of `function`; its lengths are in dim. */
+static int begin(pe_agreement *a, PyObject *function, idx *dim)
+{
+    a->has_real = a->is_double = a->nloops = a->nkept = a->noutputs = a->ninputs = a->writes = a->reads = 0;
+    a->is_quantized = a->fills_callers = 0;
+    a->most_position = a->most_frequency = 0;
+    a->first = a->dtype = a->cotangent = NULL;
+    a->terms = NULL;
+    a->start = 0;
+    a->dim = dim;
+    for (int axis = 0; axis < PE_AXES; axis++)
+        dim[axis] = PE_UNKNOWN;
+    for (int d = 0; d < PE_LOOPS; d++)
+        a->loops[d] = 1;
+    a->function = PyUnicode_AsUTF8AndSize(function, NULL);
+    return a->function ? 0 : -1;
+}
+
+static void end(pe_agreement *a)
+{
+    while (a->nkept > 0)
+        Py_DECREF(a->kept[--a->nkept]);
+    free(a->terms);
+    Py_XDECREF(a->dtype);
+}
+
+/* Put the values, whose names are given, at the places that the arguments have in the row. */
+static int place_arguments(const pe_table *table, const pe_signature *row, pe_agreement *a, PyObject *const *values,
+                           PyObject *names, PyObject **placed)
+{
+    const Py_ssize_t given = names ? PyTuple_Size(names) : 0;
+    int next = 0;
+    for (Py_ssize_t i = 0; i < given; i++) {
+        PyObject *name = PyTuple_GetItem(names, i);
+        const int at = find_argument(table, row, name, next);
+        if (at < 0 && take_setting(row, a, name, values[i]) < 0)
+            return -1;
+        if (at >= 0)
+            placed[at] = values[i];
+        next = at < 0 ? next : at + 1;
+    }
+    return 0;
+}
+
+/* Put None at the places of optional operands and of results that were not passed. */
+static int fill_places(const pe_signature *row, const pe_agreement *a, PyObject **placed)
+{
+    for (int i = 0; i < row->noperands + row->nparams; i++) {
+        const pe_operand *o = i < row->noperands ? &row->operand[i] : NULL;
+        if (placed[i])
+            continue;
+        if (o ? !o->optional && !o->output : !row->parameter[i - row->noperands].has_default) {
+            PyErr_Format(PyExc_TypeError, "%s: %U is missing; expected %s", a->function, row->argument[i], row->text);
+            return -1;
+        }
+        placed[i] = o ? Py_None : NULL;
+    }
+    return 0;
+}
+
 PyObject *pe_bind(const pe_table *table, int op, PyObject *const *args, Py_ssize_t nargs, PyObject *names)
 {
     const pe_signature *row = &table->row[op];
-    const Py_ssize_t given = names ? PyTuple_Size(names) : 0;
-    const int count = row->noperands + row->nparams;
-    PyObject *placed[PE_ARRAYS + PE_PARAMS] = {NULL}, *result = NULL;
-    int next = 0, failed = 0;
+    PyObject *placed[PE_ARRAYS + PE_PARAMS] = {NULL}, *results = NULL;
     pe_call call;
     pe_agreement a;
     if (nargs != 1 || !PyUnicode_Check(args[0]))
         return PyErr_Format(PyExc_TypeError, "_core.%s takes a function name, and by name %s", row->name, row->text);
-    a.function = PyUnicode_AsUTF8AndSize(args[0], NULL);
-    if (!a.function)
+    if (begin(&a, args[0], call.dim) < 0)
         return NULL;
-    a.dim = call.dim;
-    a.dtype = NULL;
-    a.start = 0;
-    for (int axis = row->first_axis; axis < PE_AXES; axis++)
-        call.dim[axis] = PE_UNKNOWN;
-    for (Py_ssize_t i = 0; !failed && i < given; i++) {
+    if (place_arguments(table, row, &a, args + 1, names, placed) == 0 && fill_places(row, &a, placed) == 0)
+        results = bind(table, row, placed, &a, &call);
+    end(&a);
+    return results;
+}
+
+/* ---- reading without a call ---- */
+
+/* Read `grad`, the cotangent of the row's first result: an array of exactly its shape. */
+static PyObject *read_cotangent(pe_agreement *a, const pe_signature *row)
+{
+    static const pe_operand grad = {.name = "grad", .type = 'r'};
+    const pe_operand *result = row->operand;
+    npy_intp shape[NPY_MAXDIMS];
+    while (!result->output)
+        result++;
+    const int n = pe_shape_of_result(a, result, NULL, shape);
+    PyObject *array = pe_input(a, &grad, a->cotangent);
+    return array && pe_check_shape(a, grad.name, array, shape, n) == 0 ? array : NULL;
+}
+
+/* Read the arguments that are passed, and return their arrays in the order of `names`. */
+static PyObject *read_arguments(const pe_table *table, const pe_signature *row, pe_agreement *a,
+                                PyObject *const *values, PyObject *names)
+{
+    PyObject *placed[PE_ARRAYS + PE_PARAMS] = {NULL}, *array[PE_ARRAYS] = {NULL}, *cotangent = NULL;
+    pe_array unused;
+    double number;
+    a->reads = 1;
+    if (place_arguments(table, row, a, values, names, placed) < 0)
+        return NULL;
+    for (int k = 0; k < row->noperands; k++) {
+        a->taken = Py_None;
+        if (placed[k] && !row->operand[k].output && take_operand(a, &row->operand[k], placed[k], &unused) < 0)
+            return NULL;
+        array[k] = placed[k] ? a->taken : NULL;
+    }
+    for (int k = 0; k < row->nparams; k++) {
+        PyObject *value = placed[row->noperands + k];
+        if (value && read_parameter(a, &row->parameter[k], value, &number) < 0)
+            return NULL;
+    }
+    pe_derive_lengths(row->op, a->dim);
+    if (a->cotangent && !(cotangent = read_cotangent(a, row)))
+        return NULL;
+    PyObject *list = PyList_New(0);
+    for (Py_ssize_t i = 0; list && i < PyTuple_Size(names); i++) {
         PyObject *name = PyTuple_GetItem(names, i);
-        const int at = find_argument(table, row, name, next);
-        if (at < 0)
-            failed = take_setting(row, &a, name, args[1 + i]) < 0;
-        else
-            placed[at] = args[1 + i];
-        next = at < 0 ? next : at + 1;
+        const int at = find_argument(table, row, name, 0);
+        PyObject *one = at >= 0 && at < row->noperands        ? array[at]
+                        : at < 0 && values[i] == a->cotangent ? cotangent
+                                                              : NULL;
+        if (one && PyList_Append(list, one) < 0)
+            Py_CLEAR(list);
     }
-    for (int i = 0; !failed && i < count; i++) {
-        const int is_operand = i < row->noperands;
-        if (placed[i])
-            continue;
-        failed = is_operand ? !row->operand[i].optional && !row->operand[i].ruled
-                            : !row->parameter[i - row->noperands].has_default;
-        if (failed)
-            PyErr_Format(PyExc_TypeError, "%U: %U is missing; expected %s", args[0], row->argument[i], row->text);
-        else if (is_operand)
-            placed[i] = Py_None;
+    PyObject *all = list && PyList_Size(list) == 1 ? Py_NewRef(PyList_GetItem(list, 0))
+                    : list                         ? PyList_AsTuple(list)
+                                                   : NULL;
+    Py_XDECREF(list);
+    return all;
+}
+
+PyObject *pe_read(const pe_table *table, PyObject *const *args, Py_ssize_t nargs, PyObject *names)
+{
+    const char *text = nargs == 2 ? PyUnicode_AsUTF8AndSize(args[1], NULL) : NULL;
+    const pe_signature *row = NULL;
+    pe_signature own = {.op = PE_COUNT, .text = text};
+    pe_agreement a;
+    idx dim[PE_AXES];
+    PyObject *arrays = NULL;
+    if (!text || !names)
+        return PyErr_Format(PyExc_TypeError, "_core.read takes a function name, a row or a signature, and operands");
+    if (strchr(text, '(')) {
+        row = pe_signature_read(&own) < 0 ? NULL : &own;
+    } else {
+        for (int op = 0; !row && op < PE_COUNT; op++)
+            row = strcmp(table->row[op].name, text) == 0 ? &table->row[op] : NULL;
     }
-    if (!failed)
-        result = bind(table, row, placed, &a, &call);
-    Py_XDECREF(a.dtype);
-    return result;
+    if (!row)
+        PyErr_Format(PyExc_TypeError, "_core.read: %U is no row and no signature of ops.def", args[1]);
+    else if (begin(&a, args[0], dim) == 0) {
+        arrays = read_arguments(table, row, &a, args + 2, names);
+        end(&a);
+    }
+    pe_signature_free(&own);
+    return arrays;
 }
 
 int pe_bind_init(void)

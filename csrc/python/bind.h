@@ -37,7 +37,6 @@ typedef struct {
     int is_operator; /* attention takes it in `bias` */
     int is_summed;   /* an output is summed over all rows */
     int has_terms;   /* an operand is a tuple of operators of attention */
-    int first_axis;  /* first entry of dim that the row reads: a row without capital axes begins at 'a' */
     pe_operand operand[PE_ARRAYS];
     pe_parameter parameter[PE_PARAMS];
 } pe_signature;
@@ -47,7 +46,8 @@ typedef struct {
     PyObject *start, *dtype; /* interned names of arguments that every row takes */
 } pe_table;
 
-const char *pe_read_operand(const char *s, pe_operand *o);
+int pe_signature_read(pe_signature *row); /* row->text; -1 with an exception, or if the text is no signature */
+void pe_signature_free(pe_signature *row);
 int pe_table_read(pe_table *table);
 void pe_table_free(pe_table *table);
 /* Units of one loop row, or -1 if lengths and parameters do not fit; nanoseconds of each */
@@ -73,6 +73,7 @@ typedef struct {
     const char *function;
     int has_real, is_double, nloops, nkept, noutputs, ninputs;
     int writes;                           /* an output has an element */
+    int reads;                            /* no call: arrays keep their dtypes and layouts */
     int is_quantized;                     /* the operand has scales, so int8 are codes */
     int fills_callers;                    /* the last output is the caller's array */
     double most_position, most_frequency; /* largest magnitudes */
@@ -81,6 +82,8 @@ typedef struct {
     pe_term *terms;      /* on the heap: sixteen of them would fill the stack of a small thread */
     PyObject *first;     /* the first real operand as an array, which decides on the dtype of results; or NULL */
     PyObject *dtype;     /* the caller's dtype of results, or NULL */
+    PyObject *taken;     /* the array of the last operand */
+    PyObject *cotangent; /* the argument `grad` of a read, or NULL */
     int64_t start;       /* an int n for an operand with % means start .. start + n - 1 */
     PyObject *input[PE_ARRAYS + PE_TERMS * (PE_TERM_ARRAYS + 2)]; /* arrays that no result may overlap; borrowed */
     PyObject *result[PE_ARRAYS], *written[PE_ARRAYS]; /* what is returned, and the memory that the kernel fills */
@@ -102,10 +105,15 @@ PyObject *pe_output(pe_agreement *a, const pe_operand *o, PyObject *object);
 /* Copy results to their places, and return them. */
 PyObject *pe_results(pe_agreement *a);
 int pe_set_helpers(PyObject *functions); /* (reader, shown), see convert.c */
-/* (function, operand as in a signature, value, start, limit of ids) -> the array that a kernel would read */
-PyObject *pe_read(PyObject *const *args, Py_ssize_t nargs);
+/* The shape of a result: the loops of the call and its named axes. A length that no operand has is that of `given`. */
+int pe_shape_of_result(const pe_agreement *a, const pe_operand *o, PyObject *given, idx *shape);
+int pe_check_shape(const pe_agreement *a, const char *operand, PyObject *array, const idx *shape, int n);
 /* Call a row as _core.<row>(function, name=value, ...) does; `names` is a tuple or NULL, as in vectorcall. */
 PyObject *pe_bind(const pe_table *table, int op, PyObject *const *args, Py_ssize_t nargs, PyObject *names);
+/* Read arguments as _core.<row> does, without a call: _core.read(function, row, name=value, ...) returns their arrays in
+ * this order, one array as it is. `row` may be the text of a signature. Reals keep their dtypes and layouts; integers
+ * become double. `grad` is the cotangent of the first result, in exactly its shape. */
+PyObject *pe_read(const pe_table *table, PyObject *const *args, Py_ssize_t nargs, PyObject *names);
 /* ---- rows.c ---- */
 
 /* Lengths of axes that only results have, and parameters that the caller left out, from other arguments */

@@ -222,7 +222,7 @@ static PyObject *in_dtype(pe_agreement *a, const pe_operand *o, PyObject *array,
         if (!a->has_real)
             a->is_double = storage == PE_F64;
         a->has_real = 1;
-        if (a->is_double == (storage == PE_F64))
+        if (a->reads || a->is_double == (storage == PE_F64))
             return array;
         return a->is_double ? cast(a, array, NPY_DOUBLE) : narrow(a, o, array);
     }
@@ -323,7 +323,7 @@ static PyObject *follow(pe_agreement *a, const pe_operand *o, PyObject *array)
         wrong_shape(a, o->name, array, shape, n, "a shape that broadcasts to ", ", the shape of x");
         return NULL;
     }
-    if (own >= o->naxes && PyArray_DIM(A(array), own - 1) == shape[n - 1])
+    if (a->reads || (own >= o->naxes && PyArray_DIM(A(array), own - 1) == shape[n - 1]))
         return array; /* the loops broadcast */
     Py_INCREF(PyArray_DESCR(A(array)));
     PyObject *view = PyArray_NewFromDescr(&PyArray_Type, PyArray_DESCR(A(array)), n, shape, strides,
@@ -375,7 +375,7 @@ PyObject *pe_input(pe_agreement *a, const pe_operand *o, PyObject *object)
         a->first = a->first ? a->first : array;
         if (o->follows)
             array = follow(a, o, array);
-        if (array && o->copied && pe_storage_of(array) != pe_storage_of(a->first)) {
+        if (array && o->copied && !a->reads && pe_storage_of(array) != pe_storage_of(a->first)) {
             PyArray_Descr *descr = PyArray_DescrNewByteorder(PyArray_DESCR(A(a->first)), NPY_NATIVE);
             array = descr ? keep(a, PyArray_FromArray(A(array), descr, NPY_ARRAY_CARRAY | NPY_ARRAY_FORCECAST)) : NULL;
         }
@@ -450,7 +450,7 @@ static PyArray_Descr *dtype_of(pe_agreement *a, const pe_operand *o, PyObject *g
         return PyArray_DescrFromType(o->type == 'i' ? NPY_INT64 : NPY_DOUBLE);
     if (o->is_work)
         return PyArray_DescrFromType(a->is_double ? NPY_DOUBLE : NPY_FLOAT);
-    if (a->dtype && o->ruled == 1)
+    if (a->dtype && o->ruled < 2)
         return (PyArray_Descr *)Py_NewRef(a->dtype);
     if (a->first && PyArray_ISNOTSWAPPED(A(a->first)))
         return (PyArray_Descr *)Py_NewRef((PyObject *)PyArray_DESCR(A(a->first)));
@@ -465,10 +465,10 @@ static PyArray_Descr *dtype_of(pe_agreement *a, const pe_operand *o, PyObject *g
     return PyArray_DescrNewByteorder(PyArray_DESCR(A(given)), NPY_NATIVE);
 }
 
-static PyObject *allocate(pe_agreement *a, PyArray_Descr *descr, int n, npy_intp *shape)
+static PyObject *allocate(pe_agreement *a, PyArray_Descr *descr, int n, npy_intp *shape, int is_zero)
 {
     Py_INCREF(descr);
-    PyObject *array = PyArray_NewFromDescr(&PyArray_Type, descr, n, shape, NULL, NULL, 0, NULL);
+    PyObject *array = is_zero ? PyArray_Zeros(n, shape, descr, 0) : PyArray_Empty(n, shape, descr, 0);
     if (array)
         return keep(a, array);
     PyErr_Clear();
@@ -496,11 +496,30 @@ static int check_given(pe_agreement *a, const pe_operand *o, PyObject *out, PyAr
 {
     if (PyArray_DESCR(A(out)) != descr && !PyArray_EquivTypes(PyArray_DESCR(A(out)), descr))
         return pe_wrong(PyExc_TypeError, a, o->name, "has dtype %S; expected %S", PyArray_DESCR(A(out)), descr);
-    if (PyArray_NDIM(A(out)) != n || memcmp(PyArray_DIMS(A(out)), shape, (size_t)n * sizeof *shape) != 0)
-        return wrong_shape(a, o->name, out, shape, n, "", "");
+    if (pe_check_shape(a, o->name, out, shape, n) < 0)
+        return -1;
     if (!PyArray_ISWRITEABLE(A(out)))
         return pe_wrong(PyExc_ValueError, a, o->name, "has read-only memory; expected a writeable array");
     return 0;
+}
+
+int pe_check_shape(const pe_agreement *a, const char *operand, PyObject *array, const idx *shape, int n)
+{
+    return PyArray_NDIM(A(array)) == n && memcmp(PyArray_DIMS(A(array)), shape, (size_t)n * sizeof *shape) == 0
+               ? 0
+               : wrong_shape(a, operand, array, shape, n, "", "");
+}
+
+int pe_shape_of_result(const pe_agreement *a, const pe_operand *o, PyObject *given, idx *shape)
+{
+    int n = 0;
+    for (int d = PE_LOOPS - a->nloops; !o->summed && d < PE_LOOPS; d++)
+        shape[n++] = a->loops[d];
+    for (int k = 0; k < o->naxes; k++, n++) {
+        const idx length = a->dim[o->axes[k]];
+        shape[n] = length != PE_UNKNOWN ? length : given && n < PyArray_NDIM(A(given)) ? PyArray_DIM(A(given), n) : 0;
+    }
+    return n;
 }
 
 PyObject *pe_output(pe_agreement *a, const pe_operand *o, PyObject *object)
@@ -513,13 +532,7 @@ PyObject *pe_output(pe_agreement *a, const pe_operand *o, PyObject *object)
     if (given && !o->ruled && !o->is_work)
         return given;
     npy_intp shape[NPY_MAXDIMS];
-    int n = 0;
-    for (int d = PE_LOOPS - a->nloops; !o->summed && d < PE_LOOPS; d++)
-        shape[n++] = a->loops[d];
-    for (int k = 0; k < o->naxes; k++, n++) {
-        const idx length = a->dim[o->axes[k]];
-        shape[n] = length != PE_UNKNOWN ? length : given && n < PyArray_NDIM(A(given)) ? PyArray_DIM(A(given), n) : 0;
-    }
+    const int n = pe_shape_of_result(a, o, given, shape);
     PyArray_Descr *descr = dtype_of(a, o, given);
     if (!descr)
         return NULL;
@@ -528,7 +541,7 @@ PyObject *pe_output(pe_agreement *a, const pe_operand *o, PyObject *object)
     else if (given && is_writable_in_place(a, o, given))
         written = given;
     else
-        written = allocate(a, descr, n, shape);
+        written = allocate(a, descr, n, shape, o->summed);
     Py_DECREF(descr);
     a->fills_callers = given && written == given;
     a->result[a->noutputs] = given ? given : written;
@@ -563,27 +576,4 @@ int pe_set_helpers(PyObject *functions)
     reader = Py_NewRef(read);
     shown = Py_NewRef(show);
     return 0;
-}
-
-PyObject *pe_read(PyObject *const *args, Py_ssize_t nargs)
-{
-    enum { FUNCTION, OPERAND, VALUE, START, LIMIT, ARGUMENTS };
-    idx dim[PE_AXES];
-    pe_agreement a = {.dim = dim};
-    pe_operand o = {0};
-    const char *text = nargs == ARGUMENTS ? PyUnicode_AsUTF8AndSize(args[OPERAND], NULL) : NULL;
-    a.function = text ? PyUnicode_AsUTF8AndSize(args[FUNCTION], NULL) : NULL;
-    if (!a.function || !pe_read_operand(text, &o))
-        return PyErr_Format(PyExc_TypeError, "_core.read takes function, operand, value, start and limit");
-    a.start = PyLong_AsLongLong(args[START]);
-    dim['r' - 'A'] = PyLong_AsSsize_t(args[LIMIT]);
-    PyObject *array = PyErr_Occurred() ? NULL : pe_input(&a, &o, args[VALUE]);
-    if (array && o.alone && PyArray_NDIM(A(array)) != o.naxes) {
-        pe_wrong(PyExc_ValueError, &a, o.name, "has %d axes; expected %d", PyArray_NDIM(A(array)), o.naxes);
-        array = NULL;
-    }
-    Py_XINCREF(array);
-    while (a.nkept > 0)
-        Py_DECREF(a.kept[--a.nkept]);
-    return array;
 }

@@ -36,7 +36,11 @@ static const pe_table *table_of(PyObject *module)
         return value;                                                                \
     }
 
-METHOD(read_operand, pe_read(args, nargs))
+static PyObject *read_arguments(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *names)
+{
+    const pe_table *table = table_of(module);
+    return table ? pe_read(table, args, nargs, names) : NULL;
+}
 
 static PyObject *set_helpers(PyObject *module, PyObject *functions)
 {
@@ -148,8 +152,8 @@ static PyMethodDef methods[] = {
 #define CALLABLE(name, signature, ...) \
     {#name, (PyCFunction)(void (*)(void))call_##name, METH_FASTCALL | METH_KEYWORDS, signature},
 #include "ops.def"
-    {"read", (PyCFunction)(void (*)(void))read_operand, METH_FASTCALL,
-     "an argument as the array that a kernel would read"},
+    {"read", (PyCFunction)(void (*)(void))read_arguments, METH_FASTCALL | METH_KEYWORDS,
+     "arguments of a row as arrays, checked as in a call"},
     {"set_helpers", set_helpers, METH_VARARGS,
      "set (reader, shown): what reads other objects than arrays, and shows values"},
     {"isa", isa, METH_NOARGS, "name of the kernel variant in use"},

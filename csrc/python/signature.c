@@ -45,7 +45,7 @@ static const char *read_word(const char *s, char *word, size_t room)
 }
 
 /* Read "type +name(axes)" with its marks (ops.def) before the bracket; return what follows it, or NULL without a ")". */
-const char *pe_read_operand(const char *s, pe_operand *o)
+static const char *read_operand(const char *s, pe_operand *o)
 {
     char type[12];
     s = read_word(s, type, sizeof type);
@@ -110,14 +110,10 @@ static int read_parameters(const char *s, pe_signature *row)
     return 0;
 }
 
-static int read_signature(pe_signature *row)
+int pe_signature_read(pe_signature *row)
 {
     const char *s = row->text;
     int output = 0, arrays = 0;
-    row->key = PyUnicode_InternFromString(row->name);
-    if (!row->key)
-        return -1;
-    row->first_axis = 'a' - 'A';
     while (s && *s && *s != ';') {
         pe_operand *o = &row->operand[row->noperands];
         if (s[0] == '-' && s[1] == '>') {
@@ -128,7 +124,7 @@ static int read_signature(pe_signature *row)
         } else if (row->noperands++ == PE_ARRAYS) {
             return -1;
         } else {
-            s = pe_read_operand(s, o);
+            s = read_operand(s, o);
             if (intern(row, row->noperands - 1, o->name) < 0)
                 return -1;
             o->output = output;
@@ -136,7 +132,6 @@ static int read_signature(pe_signature *row)
             row->is_summed |= o->summed;
             row->has_terms |= o->type == 'o';
             row->is_operator |= o->output && o->in_tile;
-            row->first_axis = o->in_tile ? 0 : row->first_axis;
         }
     }
     for (int k = 0; k < row->noperands; k++) {
@@ -150,17 +145,21 @@ static int read_signature(pe_signature *row)
     return s && read_parameters(s, row) == 0 && (!row->is_operator || arrays <= PE_TERM_ARRAYS) ? 0 : -1;
 }
 
+void pe_signature_free(pe_signature *row)
+{
+    Py_CLEAR(row->key);
+    for (int i = 0; i < PE_ARRAYS + PE_PARAMS; i++)
+        Py_CLEAR(row->argument[i]);
+    for (int i = 0; i < PE_PARAMS * PE_WORDS; i++)
+        Py_CLEAR(row->parameter[i / PE_WORDS].word[i % PE_WORDS]);
+}
+
 void pe_table_free(pe_table *table)
 {
     Py_CLEAR(table->start);
     Py_CLEAR(table->dtype);
-    for (int op = 0; op < PE_COUNT; op++) {
-        Py_CLEAR(table->row[op].key);
-        for (int i = 0; i < PE_ARRAYS + PE_PARAMS; i++)
-            Py_CLEAR(table->row[op].argument[i]);
-        for (int i = 0; i < PE_PARAMS * PE_WORDS; i++)
-            Py_CLEAR(table->row[op].parameter[i / PE_WORDS].word[i % PE_WORDS]);
-    }
+    for (int op = 0; op < PE_COUNT; op++)
+        pe_signature_free(&table->row[op]);
 }
 
 int pe_table_read(pe_table *table)
@@ -176,7 +175,8 @@ int pe_table_read(pe_table *table)
         row->name = rows[op].name;
         row->text = rows[op].signature;
         row->is_operator = rows[op].only_in_attention;
-        if (read_signature(row) < 0) {
+        row->key = PyUnicode_InternFromString(row->name);
+        if (!row->key || pe_signature_read(row) < 0) {
             if (!PyErr_Occurred())
                 PyErr_Format(PyExc_SystemError, "posenc: cannot read the signature of %s", row->name);
             return -1;

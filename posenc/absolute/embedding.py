@@ -48,12 +48,12 @@ class HierarchicalGradient(NamedTuple):
 
 
 def read_table(function: str, table: npt.ArrayLike) -> Array:
-    return _core.read(function, "real table:(r,d)", table, 0, 0)
+    return _core.read(function, "learned", table=table)
 
 
 def read_ids(function: str, positions: npt.ArrayLike, limit: int) -> Indices:
     """Return positions as int64. An int n means 0 .. n-1. Raise IndexError unless each is in 0 .. limit - 1."""
-    return _core.read(function, "i64 positions%^()", positions, 0, limit)
+    return _core.read(function, "learned", positions=positions, r=limit)
 
 
 class Entries(NamedTuple):
