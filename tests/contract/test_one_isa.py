@@ -44,7 +44,10 @@ def used(monkeypatch):
         yield found
 
 
-@pytest.mark.skipif(len(posenc.isas()) < 2, reason="this machine has one instruction set")
+two_sets = pytest.mark.skipif(len(posenc.isas()) < 2, reason="this machine has one instruction set")
+
+
+@two_sets
 @pytest.mark.parametrize("case", ROWS)
 def test_all_kernels_of_a_call(case, used):
     arguments = case.arguments(max(5, case.least))
@@ -58,6 +61,7 @@ def test_all_kernels_of_a_call(case, used):
         assert sum(a != b for a, b in pairwise(used)) < calls, used
 
 
+@two_sets
 def test_the_choice_of_another_thread_is_for_the_next_call(used):
     x, w = np.ones((4, 8), np.float32), posenc.rope_frequencies(8)
     before = posenc.isa()
