@@ -15,6 +15,13 @@ static const struct {
 #include "ops.def"
 };
 
+/* The row whose results are the gradients of an operator; 0 for an operator that has them in its own row */
+static const int vjp_of[PE_COUNT] = {
+#define DISTANCE(name, ...) [PE_##name] = PE_##name##_vjp,
+#define PAIR DISTANCE
+#include "ops.def"
+};
+
 /* The least cost of a unit. Without it a long call of units without columns would not poll, and not answer Ctrl-C. */
 static const double least_ns = 10;
 
@@ -133,7 +140,6 @@ static int read_signature(pe_signature *row)
                 return -1;
             o->output = output;
             arrays += !o->in_tile;
-            row->is_summed |= o->summed;
             row->has_terms |= o->type == 'o';
             row->is_operator |= o->output && o->in_tile;
             row->first_axis = o->in_tile ? 0 : row->first_axis;
@@ -176,6 +182,7 @@ int pe_table_read(pe_table *table)
         row->name = rows[op].name;
         row->text = rows[op].signature;
         row->is_operator = rows[op].only_in_attention;
+        row->vjp = vjp_of[op] ? &table->row[vjp_of[op]] : NULL;
         if (read_signature(row) < 0) {
             if (!PyErr_Occurred())
                 PyErr_Format(PyExc_SystemError, "posenc: cannot read the signature of %s", row->name);
