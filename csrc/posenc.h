@@ -36,14 +36,14 @@ typedef struct {
     pe_storage storage;
 } pe_array;
 
-/* An operator of attention: its row of ops.def, its arrays, and its own positions of queries and keys, if it does not
- * read those of the call */
+/* An operator of attention: its row of ops.def, its arrays, its own positions of queries and keys, if it does not read
+ * those of the call, and the results of its row <name>_vjp, if the caller wants these gradients */
 typedef struct {
     int op;
     pe_array positions[2];
     idx dim[PE_OWN_AXES]; /* lengths of the row's capital axes */
     pe_array array[PE_TERM_ARRAYS];
-    idx size[PE_TERM_ARRAYS]; /* elements of an array in its named axes */
+    pe_array gradient[PE_TERM_ARRAYS];
 } pe_term;
 
 /* Units that multiply bfloat16 numbers, and their names as variants (dispatch.h). A call has one of them, or none. */

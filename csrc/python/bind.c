@@ -231,6 +231,12 @@ static int take_operand(pe_agreement *a, const pe_operand *o, PyObject *object, 
     if ((o->type == 'p' || o->finite) && check_numbers(a, o, array, out->storage) < 0)
         return -1;
     out->data = PyArray_BYTES(array);
+    if (o->summed && PyArray_SIZE(array) > 0) {
+        a->summed[a->nsummed].array = out;
+        a->summed[a->nsummed].result = (double *)(void *)out->data;
+        a->summed[a->nsummed++].length = PyArray_SIZE(array);
+        a->sums += PyArray_SIZE(array);
+    }
     return take_loops(a, o, array, out);
 }
 
@@ -270,24 +276,46 @@ static int take_term_positions(pe_agreement *a, PyObject *item, pe_term *term)
     return 0;
 }
 
-/* Take the arrays of one operator, except those that the tile supplies. */
+/* Take an array of an operator by its name, and count it if it is given. */
+static int take_term_array(pe_agreement *a, const pe_operand *o, PyObject *name, PyObject *operands, pe_array *out,
+                           Py_ssize_t *given)
+{
+    PyObject *array = PyDict_GetItemWithError(operands, name);
+    *given += array != NULL;
+    return PyErr_Occurred() ? -1 : take_operand(a, o, array ? array : Py_None, out);
+}
+
+/* Take the results of an operator's row <name>_vjp, all or none: a kernel adds to every one. */
+static int take_term_gradients(pe_agreement *a, const pe_signature *vjp, PyObject *operands, pe_term *term,
+                               Py_ssize_t *given)
+{
+    int n = 0;
+    for (int k = 0; k < vjp->noperands; k++) {
+        pe_operand o = vjp->operand[k];
+        if (!o.output)
+            continue;
+        o.optional = o.summed = 1;
+        pe_array *gradient = &term->gradient[n++];
+        if (take_term_array(a, &o, vjp->argument[k], operands, gradient, given) < 0)
+            return -1;
+        if (!gradient->data != !term->gradient[0].data)
+            return pe_wrong(PyExc_TypeError, a, vjp->name, "has some of its results; expected all or none");
+    }
+    return 0;
+}
+
+/* Take the arrays of one operator, except those that the tile supplies, and its gradients. */
 static int take_term_arrays(pe_agreement *a, const pe_signature *row, PyObject *operands, pe_term *term)
 {
     Py_ssize_t given = 0;
     int n = 0;
     for (int k = 0; k < row->noperands; k++) {
         const pe_operand *o = &row->operand[k];
-        if (o->in_tile)
-            continue;
-        PyObject *array = PyDict_GetItemWithError(operands, row->argument[k]);
-        given += array != NULL;
-        if (!array && PyErr_Occurred())
+        if (!o->in_tile && take_term_array(a, o, row->argument[k], operands, &term->array[n++], &given) < 0)
             return -1;
-        if (take_operand(a, o, array ? array : Py_None, &term->array[n]) < 0)
-            return -1;
-        term->size[n] = pe_elements(&term->array[n], o, a->dim);
-        n++;
     }
+    if (row->vjp && take_term_gradients(a, row->vjp, operands, term, &given) < 0)
+        return -1;
     if (given != PyDict_Size(operands))
         return pe_wrong(PyExc_TypeError, a, row->name, "has unknown operands; expected %s", row->text);
     return 0;
@@ -557,7 +585,8 @@ static int take_setting(const pe_signature *row, pe_agreement *a, PyObject *name
 /* Begin a call of `function`; its lengths are in dim. */
 static int begin(pe_agreement *a, PyObject *function, idx *dim)
 {
-    a->has_real = a->is_double = a->nloops = a->nkept = a->noutputs = a->ninputs = a->writes = a->reads = 0;
+    a->has_real = a->is_double = a->nloops = a->nkept = a->noutputs = a->ninputs = a->writes = a->reads = a->nsummed = 0;
+    a->sums = 0;
     a->is_quantized = a->fills_callers = 0;
     a->most_position = a->most_frequency = 0;
     a->first = a->dtype = a->cotangent = NULL;

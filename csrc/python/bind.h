@@ -29,13 +29,13 @@ typedef struct {
 } pe_parameter;
 
 /* The signature of a row of ops.def */
-typedef struct {
+typedef struct pe_signature {
     const char *name, *text;
+    const struct pe_signature *vjp;            /* of an operator: the row whose results are its gradients, or NULL */
     PyObject *key;                             /* the name as Python's interned string */
     PyObject *argument[PE_ARRAYS + PE_PARAMS]; /* likewise the names of the operands, then of the parameters */
     int op, noperands, nparams;
     int is_operator; /* attention takes it in `bias` */
-    int is_summed;   /* an output is summed over all rows */
     int has_terms;   /* an operand is a tuple of operators of attention */
     pe_operand operand[PE_ARRAYS];
     pe_parameter parameter[PE_PARAMS];
@@ -52,17 +52,6 @@ int pe_table_read(pe_table *table);
 void pe_table_free(pe_table *table);
 /* Units of one loop row, or -1 if lengths and parameters do not fit; nanoseconds of each */
 void pe_row_costs(int op, const idx *dim, const double *par, idx *units, double *ns);
-/* Elements of an array in its named axes; 0 for an optional operand that is None */
-static inline idx pe_elements(const pe_array *array, const pe_operand *o, const idx *dim)
-{
-    idx n = array->data ? 1 : 0;
-    for (int k = 0; k < o->naxes; k++)
-        n *= dim[o->axes[k]];
-    return n;
-}
-
-/* Compute a checked call, unless it writes no element; -1 with an exception. */
-int pe_run_call(const char *function, const pe_signature *row, pe_call *call, int is_double, int writes);
 int pe_run_init(void);
 int pe_bind_init(void); /* loads the NumPy C API */
 
@@ -71,7 +60,7 @@ int pe_bind_init(void); /* loads the NumPy C API */
 /* The state of one call: lengths that its operands agree on so far, and arrays that live as long as the call */
 typedef struct {
     const char *function;
-    int has_real, is_double, nloops, nkept, noutputs, ninputs;
+    int has_real, is_double, nloops, nkept, noutputs, ninputs, nsummed;
     int writes;                           /* an output has an element */
     int reads;                            /* no call: arrays keep their dtypes and layouts */
     int is_quantized;                     /* the operand has scales, so int8 are codes */
@@ -88,6 +77,12 @@ typedef struct {
     PyObject *input[PE_ARRAYS + PE_TERMS * (PE_TERM_ARRAYS + 2)]; /* arrays that no result may overlap; borrowed */
     PyObject *result[PE_ARRAYS], *written[PE_ARRAYS]; /* what is returned, and the memory that the kernel fills */
     PyObject *kept[3 * (PE_ARRAYS + PE_TERMS * (PE_TERM_ARRAYS + 2))];
+    struct {
+        pe_array *array;
+        double *result; /* the caller's memory; the kernel adds to partial sums instead (run.c) */
+        idx length;
+    } summed[PE_ARRAYS + PE_TERMS * PE_TERM_ARRAYS]; /* outputs that are summed over all rows */
+    idx sums;                                        /* elements of all of them */
 } pe_agreement;
 
 enum { PE_UNKNOWN = -1 };
@@ -114,6 +109,8 @@ PyObject *pe_bind(const pe_table *table, int op, PyObject *const *args, Py_ssize
  * this order, one array as it is. `row` may be the text of a signature. Reals keep their dtypes and layouts; integers
  * become double. `grad` is the cotangent of the first result, in exactly its shape. */
 PyObject *pe_read(const pe_table *table, PyObject *const *args, Py_ssize_t nargs, PyObject *names);
+/* Compute a checked call, unless it writes no element; -1 with an exception. */
+int pe_run_call(const pe_agreement *a, const pe_signature *row, pe_call *call);
 /* ---- rows.c ---- */
 
 /* Lengths of axes that only results have, and parameters that the caller left out, from other arguments */

@@ -393,6 +393,8 @@ int pe_is_ready(const pe_operand *o, PyObject *object)
 {
     PyArrayObject *array = A(object);
     const int last = PyArray_NDIM(array) - 1;
+    if (o->summed && !PyArray_IS_C_CONTIGUOUS(array)) /* a kernel uses its strides for partial sums without gaps */
+        return 0;
     const int no_gaps = o->naxes == 0 || o->strided || PyArray_SIZE(array) == 0 || PyArray_DIM(array, last) == 1
                         || PyArray_STRIDE(array, last) == PyArray_ITEMSIZE(array);
     return no_gaps && PyArray_ISALIGNED(array) && PyArray_ISNOTSWAPPED(array);

@@ -91,7 +91,6 @@ static void set_dim(pe_call *call, char axis, idx length) { call->dim[axis - 'A'
 
 static int rotate_by_table(const pe_table *table, const pe_agreement *a, const pe_call *rope)
 {
-    const char *const function = a->function;
     const int is_double = a->is_double, caller_out = a->fills_callers;
     const idx n = rope->D(n), e = rope->D(e), width = 2 * e * (is_double ? (idx)sizeof(double) : (idx)sizeof(float));
     const double factor = rope->par[FACTOR];
@@ -99,7 +98,7 @@ static int rotate_by_table(const pe_table *table, const pe_agreement *a, const p
     idx loops[PE_LOOPS], rows = n;
     pe_call first, second;
     if (rope->nloops == PE_LOOPS) {
-        PyErr_Format(PyExc_ValueError, "%s: x has too many axes; expected at most %d", function, PE_LOOPS + 1);
+        PyErr_Format(PyExc_ValueError, "%s: x has too many axes; expected at most %d", a->function, PE_LOOPS + 1);
         return -1;
     }
     memset(&first, 0, sizeof first);
@@ -150,9 +149,9 @@ static int rotate_by_table(const pe_table *table, const pe_agreement *a, const p
     pe_merge_loops(&first, own, PE_LOOPS);
     pe_merge_loops(&second, loops, PE_LOOPS);
     pe_hold_isa();
-    int status = pe_run_call(function, &table->row[PE_sinusoid], &first, is_double, 1);
+    int status = pe_run_call(a, &table->row[PE_sinusoid], &first);
     if (status == 0)
-        status = pe_run_call(function, &table->row[PE_rope], &second, is_double, 1);
+        status = pe_run_call(a, &table->row[PE_rope], &second);
     pe_release_isa();
     pe_scratch_give(memory, size);
     return status;
@@ -163,7 +162,7 @@ static int run_rotation(const pe_table *table, const pe_agreement *a, pe_call *r
     if (check_rotated_channels(a, rope) < 0)
         return -1;
     if (is_small_rotation(rope))
-        return pe_run_call(a->function, &table->row[PE_rope_positions], rope, a->is_double, a->writes);
+        return pe_run_call(a, &table->row[PE_rope_positions], rope);
     return rotate_by_table(table, a, rope);
 }
 
@@ -199,5 +198,5 @@ int pe_run_row(const pe_table *table, const pe_signature *row, pe_call *call, co
         if (!is_one_call(call))
             return 1;
     }
-    return pe_run_call(a->function, row, call, a->is_double, a->writes);
+    return pe_run_call(a, row, call);
 }

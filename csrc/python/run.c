@@ -65,52 +65,32 @@ static int interrupted(const pe_call *call)
 
 /* Run a job whose outputs are summed over the rows. A block adds to partial sums of its own, which the kernel finds at
  * data + block * loop[0]. They are added up in the order of the blocks, so the number of threads does not matter. */
-static int run_summed(const pe_signature *row, pe_call *call, pe_job *job)
+static int run_summed(const pe_agreement *a, const pe_job *job)
 {
-    const idx blocks = BLOCKS(job->units, job->block);
-    idx length[PE_ARRAYS], all = 0;
-    double *result[PE_ARRAYS];
-    for (int k = 0; k < row->noperands; k++) {
-        length[k] = row->operand[k].summed ? pe_elements(&call->array[k], &row->operand[k], call->dim) : 0;
-        all += length[k];
-    }
+    const idx blocks = BLOCKS(job->units, job->block), all = a->sums;
     const size_t size = (size_t)(all * blocks + 1) * sizeof(double); /* + 1: NULL means no memory */
     size_t taken = size;
     double *const sums = pe_scratch_take(&taken), *sum = sums;
     if (!sums)
         return PE_NO_MEMORY;
     memset(sums, 0, size);
-    for (int k = 0; k < row->noperands; k++) {
-        result[k] = (double *)(void *)call->array[k].data;
-        if (length[k] == 0)
-            continue;
-        call->array[k].data = (char *)sum;
-        call->array[k].loop[0] = all * (idx)sizeof *sums;
-        sum += length[k];
+    for (int k = 0; k < a->nsummed; sum += a->summed[k++].length) {
+        a->summed[k].array->data = (char *)sum;
+        a->summed[k].array->loop[0] = all * (idx)sizeof *sums;
     }
     const int status = pe_run(job);
     sum = sums;
-    for (int k = 0; k < row->noperands; sum += length[k++]) {
-        if (status != PE_DONE || length[k] == 0)
-            continue;
-        call->array[k].data = (char *)result[k];
-        memset(result[k], 0, (size_t)length[k] * sizeof *sums);
+    for (int k = 0; k < a->nsummed && status == PE_DONE; sum += a->summed[k++].length) {
+        double *result = a->summed[k].result;
+        const idx length = a->summed[k].length;
+        memset(result, 0, (size_t)length * sizeof *result);
         for (idx b = 0; b < blocks; b++) {
-            for (idx i = 0; i < length[k]; i++)
-                result[k][i] += sum[b * all + i];
+            for (idx i = 0; i < length; i++)
+                result[i] += sum[b * all + i];
         }
     }
     pe_scratch_give(sums, taken);
     return status;
-}
-
-/* Numbers of all outputs that are summed over the rows */
-static idx count_sums(const pe_signature *row, const pe_call *call)
-{
-    idx all = 0;
-    for (int k = 0; k < row->noperands; k++)
-        all += row->operand[k].summed ? pe_elements(&call->array[k], &row->operand[k], call->dim) : 0;
-    return all;
 }
 
 /* Units of a block: some 100 us, so that threads share evenly. If each block has sums of its own, there are at most
@@ -133,27 +113,27 @@ static idx units_of_block(const pe_job *job, idx sums)
     return job->units > block * blocks ? BLOCKS(job->units, blocks) : block;
 }
 
-int pe_run_call(const char *function, const pe_signature *row, pe_call *call, int is_double, int writes)
+int pe_run_call(const pe_agreement *a, const pe_signature *row, pe_call *call)
 {
     static const double worth_releasing_ns = 10e3;
     const int isa = pe_isa(); /* of the kernel and of the products */
-    pe_job job = {.kernel = pe_kernel_of(isa, row->op, is_double), .call = call};
+    pe_job job = {.kernel = pe_kernel_of(isa, row->op, a->is_double), .call = call};
     pe_row_costs(row->op, call->dim, call->par, &job.units, &job.ns);
     if (job.units < 0) {
-        PyErr_Format(PyExc_ValueError, "%s: an array has lengths that do not fit; expected those of %s", function,
+        PyErr_Format(PyExc_ValueError, "%s: an array has lengths that do not fit; expected those of %s", a->function,
                      row->text);
         return -1;
     }
     for (int d = 0; d < call->nloops; d++)
         job.units *= call->shape[d];
-    if (!writes || (job.units == 0 && !row->is_summed)) /* 2**56 rows without a column are no work */
+    if (!a->writes || (job.units == 0 && a->sums == 0)) /* 2**56 rows without a column are no work */
         return 0;
     if (pe_holds_kernels())
         return 0;
     const pe_storage storage = call->array[0].storage; /* of q, if the row has operators of attention */
     const int is_sixteen = row->has_terms && (storage == PE_BF16 || storage == PE_F16);
     call->products = is_sixteen ? pe_products_of(isa) : NULL;
-    job.block = units_of_block(&job, count_sums(row, call));
+    job.block = units_of_block(&job, a->sums);
     job.scratch = job.kernel->scratch(call);
 
     job.flush = row->has_terms;
@@ -169,7 +149,7 @@ int pe_run_call(const char *function, const pe_signature *row, pe_call *call, in
         w.next_look = seconds() + look_period;
         w.released = PyEval_SaveThread();
     }
-    const int status = row->is_summed ? run_summed(row, call, &job) : pe_run(&job);
+    const int status = a->sums > 0 ? run_summed(a, &job) : pe_run(&job);
     if (release)
         PyEval_RestoreThread(w.released);
     if (status == PE_NO_MEMORY)
@@ -178,7 +158,7 @@ int pe_run_call(const char *function, const pe_signature *row, pe_call *call, in
         PyErr_Format(PyExc_RuntimeError,
                      "%s: the process was forked during the call, and its threads are in the parent; "
                      "expected no fork in a signal handler",
-                     function);
+                     a->function);
     return status == PE_DONE ? 0 : -1;
 }
 

@@ -15,6 +15,13 @@ static const struct {
 #include "ops.def"
 };
 
+/* The row whose results are the gradients of an operator; 0 for an operator that has them in its own row */
+static const int vjp_of[PE_COUNT] = {
+#define DISTANCE(name, ...) [PE_##name] = PE_##name##_vjp,
+#define PAIR DISTANCE
+#include "ops.def"
+};
+
 /* The least cost of a unit. Without it a long call of units without columns would not poll, and not answer Ctrl-C. */
 static const double least_ns = 10;
 
@@ -129,7 +136,6 @@ int pe_signature_read(pe_signature *row)
                 return -1;
             o->output = output;
             arrays += !o->in_tile;
-            row->is_summed |= o->summed;
             row->has_terms |= o->type == 'o';
             row->is_operator |= o->output && o->in_tile;
         }
@@ -175,6 +181,7 @@ int pe_table_read(pe_table *table)
         row->name = rows[op].name;
         row->text = rows[op].signature;
         row->is_operator = rows[op].only_in_attention;
+        row->vjp = vjp_of[op] ? &table->row[vjp_of[op]] : NULL;
         row->key = PyUnicode_InternFromString(row->name);
         if (!row->key || pe_signature_read(row) < 0) {
             if (!PyErr_Occurred())

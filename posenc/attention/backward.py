@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from math import prod
 from typing import Any, NamedTuple
 
@@ -10,13 +10,13 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from .. import _core
-from .._core_api.arguments import F64, Array, Dtype, Float64, unbroadcast
+from .._core_api.arguments import F64, Array, Dtype, unbroadcast
 from .._core_api.constants import BLOCK_M, VJP_MODES, VJP_PARTS
 from ..bias.dense import DenseBias
 from ..bias.operator import Bias, assemble_gradient, name_gradients
 from ..bias.pair_function import PairFunctionBias, pair_values_vjp
-from ..bias.parameters import is_summed, zero_gradients
-from ..bias.terms import Gradients, Reduction, Reductions, Term
+from ..bias.parameters import has_slots, zero_gradients
+from ..bias.terms import Gradients
 from .blocks import Index, cut_blocks, has_functions
 from .forward import count_weight_parts
 from .inputs import Inputs, KernelTerm, Shape
@@ -130,38 +130,27 @@ def _add(total: Any, gradient: Any, index: Index) -> object:
 
 def _differentiate(function: str, inputs: Inputs, saved: Saved) -> _Gradients:
     """Return the gradients of a call that is one block."""
-    split, inputs = _split_work(inputs), _without_gaps(inputs)
+    split = _split_work(inputs)
     d_q, d_k, d_v = _allocate_gradients(inputs, split)
     d_sink = None if inputs.sink is None else np.zeros(inputs.shape[:-1])
-    names = [term.reductions for term in inputs.terms]
-    sums = _allocate_sums(inputs, split, names)
+    sums = _allocate_sums(inputs, split)
     batch, heads = inputs.shape[:-3], inputs.shape[-3]
-    buffers = [
-        zero_gradients(term, batch, heads, split.slots_per_head, inputs.dtype) if "tables" in term.reductions else {}
-        for term in inputs.terms
-    ]
+    buffers = [zero_gradients(term, batch, heads, split.slots_per_head, inputs.dtype) for term in inputs.terms]
     terms = inputs.kernel_terms(buffers)
     mode = SEPARATE if split.separate else TOGETHER
     results = {"dq": d_q, "dk": d_k, "dv": d_v, "d_sink": d_sink, **sums}
     _call_kernel(function, inputs, terms, saved, results, split, mode)
 
     shared = _reduce_shared(inputs, split, sums)
-    parameters = _split_parameters(inputs, names, sums.get("terms"))
     of_parts: list[Gradients] = []
-    for part, own, wanted, buffer in zip(inputs.parts, inputs.part_positions, names, buffers, strict=True):
-        reductions = shared
-        if "pairs" in wanted:
-            reductions = shared._replace(pairs=_reduce_pairs(function, inputs, saved, split, part, sums.get("pairs")))
-        if "parameters" in wanted:
-            reductions = shared._replace(parameters=next(parameters))
-        if "tables" in wanted:
-            tables = {
-                name: _sum_buffer(inputs.shape, array) if is_summed(part.name, name) else array
-                for name, array in buffer.items()
-            }
-            reductions = shared._replace(tables=tables)
-        is_mask = isinstance(part, DenseBias) and not wanted  # of a function without arrays
-        of_parts.append((None,) if is_mask else part._gradient(function, reductions, own))
+    for part, own, term, buffer in zip(inputs.parts, inputs.part_positions, inputs.terms, buffers, strict=True):
+        found = {name: shared[name] for name in term.reads if name in shared}
+        for name, array in buffer.items():
+            found[name] = _sum_buffer(inputs.shape, array) if has_slots(term.row, name) else array
+        if "pairs" in term.reads:
+            found["pairs"] = _reduce_pairs(function, inputs, saved, split, part, sums.get("pairs"))
+        is_mask = isinstance(part, DenseBias) and not term.reads  # of a function without arrays
+        of_parts.append((None,) if is_mask else part._gradient(function, found, own))
 
     d_k, d_v = (_sum_slots(d, split.slots_per_kv_head) for d in (d_k, d_v))
     return _Gradients(d_q, d_k, d_v, of_parts, d_sink)
@@ -195,13 +184,10 @@ def _allocate_gradients(inputs: Inputs, split: _Split) -> tuple[Array, Array, Ar
     return d_q, of_keys(inputs.k), of_keys(inputs.v)
 
 
-def _allocate_sums(inputs: Inputs, split: _Split, names: list[tuple[Reduction, ...]]) -> dict[str, Array]:
-    """Return arrays for the reductions of dS that a part reads, which the kernel fills for all parts.
-
-    The numbers of "parameters" are in the operand "terms", array behind array.
-    """
+def _allocate_sums(inputs: Inputs, split: _Split) -> dict[str, Array]:
+    """Return arrays for the sums of dS that a part reads, which the kernel fills for all parts."""
     *batch, heads, n, m = inputs.shape
-    wanted = {name for part in names for name in part}
+    wanted = {name for term in inputs.terms for name in term.reads}
     slots = heads * split.slots_per_head
     sums: dict[str, Array] = {}
     if "diagonals" in wanted:
@@ -210,10 +196,8 @@ def _allocate_sums(inputs: Inputs, split: _Split, names: list[tuple[Reduction, .
         sums["rows"] = np.zeros((*batch, heads, n))
     if "columns" in wanted:
         sums["columns"] = np.zeros((*batch, slots, m))
-    if "pairs" in wanted and _has_unshared_pairs(inputs, names):
+    if "pairs" in wanted and _has_unshared_pairs(inputs):
         sums["pairs"] = np.zeros(inputs.shape, inputs.dtype)
-    if "parameters" in wanted:
-        sums["terms"] = np.zeros(sum(map(_count_parameters, inputs.terms, names)))
     return sums
 
 
@@ -236,17 +220,14 @@ def _call_kernel(
     )  # fmt: skip
 
 
-def _reduce_shared(inputs: Inputs, split: _Split, sums: Mapping[str, Array]) -> Reductions:
+def _reduce_shared(inputs: Inputs, split: _Split, sums: Mapping[str, Array]) -> dict[str, Array]:
     """Return the sums that all parts read alike, added up over their slots."""
-    shared = Reductions()
-    if "diagonals" in sums:
-        diagonals = _sum_slots(sums["diagonals"][..., None, :], split.slots_per_head)[..., 0, :]
-        shared = shared._replace(diagonals=unbroadcast(diagonals, (inputs.shape[-3], diagonals.shape[-1]), F64))
-    if "rows" in sums:
-        shared = shared._replace(rows=sums["rows"])
-    if "columns" in sums:
-        columns = _sum_slots(sums["columns"][..., None, :], split.slots_per_head)[..., 0, :]
-        shared = shared._replace(columns=columns)
+    shared = {**sums}
+    for name in sums.keys() & {"diagonals", "columns"}:
+        shared[name] = _sum_slots(sums[name][..., None, :], split.slots_per_head)[..., 0, :]
+    if "diagonals" in shared:
+        diagonals = shared["diagonals"]
+        shared["diagonals"] = unbroadcast(diagonals, (inputs.shape[-3], diagonals.shape[-1]), F64)
     return shared
 
 
@@ -280,68 +261,9 @@ def _pairs_shape(part: Bias, shape: Shape) -> Shape:
     return (*(1,) * (len(shape) - 2 - len(leads)), *leads, *shape[-2:])
 
 
-def _has_unshared_pairs(inputs: Inputs, names: list[tuple[Reduction, ...]]) -> bool:
-    parts = zip(inputs.parts, names, strict=True)
-    return any("pairs" in wanted and _pairs_shape(part, inputs.shape) == inputs.shape for part, wanted in parts)
-
-
-def _count_parameters(term: Term, wanted: tuple[Reduction, ...]) -> int:
-    """Return how many numbers of the kernel's parameter gradients belong to a term: as many as its operands have."""
-    return sum(array.size for array in _arrays_of(term)) if "parameters" in wanted else 0
-
-
-def _without_gaps(inputs: Inputs) -> Inputs:
-    """Return the inputs with copies of the operands whose gradients the kernel could not write with their strides.
-
-    Functions make operators with arrays without gaps; `dataclasses.replace` takes any.
-    """
-    terms = []
-    for term in inputs.terms:
-        gaps = {
-            name: np.array(array, array.dtype.newbyteorder("="), order="C")
-            for name, array in term.operands.items()
-            if "parameters" in term.reductions and array is not None and not _is_compact(name, array)
-        }
-        terms.append(term._replace(operands={**term.operands, **gaps}) if gaps else term)
-    return inputs._replace(terms=tuple(terms))
-
-
-def _is_compact(name: str, array: Array) -> bool:
-    """Return whether the kernel reads an operand in place, and the operand has no gaps in memory.
-
-    The kernel copies arrays in Fortran order unless it reads their rows with any stride, as those of `table`.
-    """
-    flags = array.flags
-    is_ordered = flags.c_contiguous or (name == "table" and flags.f_contiguous)
-    return is_ordered and flags.aligned and array.dtype.isnative
-
-
-def _arrays_of(term: Term) -> list[Array]:
-    return [operand for operand in term.operands.values() if operand is not None]
-
-
-def _split_parameters(
-    inputs: Inputs, names: list[tuple[Reduction, ...]], flat: Array | None
-) -> Iterator[tuple[Float64, ...]]:
-    """Yield the gradients of the arrays of each part that reads "parameters".
-
-    The kernel writes them one after the other, each in the memory order of its array.
-    """
-    first_number = 0
-    for part, term, wanted in zip(inputs.parts, inputs.terms, names, strict=True):
-        if "parameters" not in wanted or flat is None:
-            continue
-        arrays = _arrays_of(term)
-        ends = first_number + np.cumsum([0, *(array.size for array in arrays)])
-        count = len(part.arrays)  # operands with a gradient come before the others
-        pieces = zip(ends[:count], ends[1:], arrays[:count], strict=False)
-        yield tuple(_in_memory_order(flat[first:last], operand) for first, last, operand in pieces)
-        first_number = ends[-1]
-
-
-def _in_memory_order(flat: Array, array: Array) -> Array:
-    """Return a flat gradient in the shape of `array`, whose numbers are in the same order in memory."""
-    return flat.reshape(array.shape, order="C" if array.flags.c_contiguous else "F")
+def _has_unshared_pairs(inputs: Inputs) -> bool:
+    parts = zip(inputs.parts, inputs.terms, strict=True)
+    return any("pairs" in term.reads and _pairs_shape(part, inputs.shape) == inputs.shape for part, term in parts)
 
 
 def _sum_buffer(shape: Shape, buffer: Array) -> Array:

@@ -95,7 +95,7 @@ def _cut_block(function: str, inputs: Inputs, rows: slice) -> Block:
     cut = inputs._replace(
         q=inputs.q[..., rows, :], k=inputs.k[..., columns, :], v=inputs.v[..., columns, :], shape=shape,
         parts=tuple(parts), positions=positions, part_positions=of_parts, operands=operands,
-        terms=tuple(term if read else term._replace(reductions=()) for term, read in zip(terms, is_read, strict=True)),
+        terms=tuple(term if read else term._replace(reads=()) for term, read in zip(terms, is_read, strict=True)),
         parameters={**inputs.parameters, "shift": positions.shift, **_seed_of_block(inputs, rows.start)},
     )  # fmt: skip
     functions = tuple(

@@ -8,9 +8,9 @@ from .. import _core
 from .._core_api.arguments import F64, Array, Dtype, Float64, store_result
 from ._diagonals import fill_matrix, read_diagonal_sums
 from .operator import Arrays, PositionBias, check_heads, check_range
-from .parameters import read_cotangent, row_results
+from .parameters import read_cotangent, row_gradients
 from .positions import Positions
-from .terms import Call, Reductions, Term
+from .terms import Call, Sums, Term
 from .toeplitz import diagonal_term
 
 
@@ -34,14 +34,28 @@ class DistanceBias(PositionBias[Arrays]):
         check_range(call.function, self, call.dtype)
         if positions.arrays is None:
             return diagonal_term(_values(self, call.function, positions.distances(call.function), call.dtype))
-        return Term(self.name, self.operands, ("parameters",))
+        return Term(self.name, self.operands, row_gradients(self.name))
 
-    def _gradient(self, function: str, reductions: Reductions, positions: Positions) -> tuple[Float64, ...]:
-        if reductions.cotangent is not None:
-            return _cotangent_vjp(self, function, reductions.cotangent, positions.as_consecutive())
-        if positions.arrays is None and self.arrays:
-            return _values_vjp(self, function, reductions.diagonals, positions.distances(function))
-        return reductions.parameters
+    def _gradient(self, function: str, sums: Sums, positions: Positions) -> tuple[Float64, ...]:
+        if "diagonals" in sums:
+            return _values_vjp(self, function, sums["diagonals"], positions.distances(function))
+        return tuple(sums.values())
+
+    def _matrix_gradient(self, function: str, grad: Array, positions: Positions) -> tuple[Float64, ...]:
+        """Accept sums of `grad` along diagonals where distances are those of consecutive positions."""
+        positions = positions.as_consecutive()
+        heads, n, m = self.heads, positions.n, positions.m
+        if positions.arrays is None:
+            diagonals = read_diagonal_sums(function, grad, heads, n, m)
+            return _values_vjp(self, function, diagonals, positions.distances(function))
+        rel = _distances(positions)
+        shape = (*rel.shape[:-2], heads, n, m)
+        cotangent = read_cotangent(function, grad, shape)
+        total = tuple(np.zeros(array.shape) for array in self.arrays)
+        for row in np.ndindex(shape[:-3]):
+            part = _values_vjp(self, function, cotangent[row].reshape(heads, n * m), rel[row].reshape(n * m))
+            total = tuple(map(np.add, total, part))
+        return total
 
 
 def _values(bias: DistanceBias, function: str, rel: Float64, dtype: Dtype) -> Array:
@@ -53,27 +67,9 @@ def _values(bias: DistanceBias, function: str, rel: Float64, dtype: Dtype) -> Ar
 
 def _values_vjp(bias: DistanceBias, function: str, grad: Float64, rel: Float64) -> tuple[Float64, ...]:
     """Return the gradient of each parameter for a cotangent (H, l) of the values."""
-    row = f"{bias.name}_vjp"
-    gradients = dict(zip(row_results(row), (np.zeros(array.shape) for array in bias.arrays), strict=True))
-    getattr(_core, row)(function, grad=grad, **bias.operands, rel=rel, **gradients)
+    gradients = dict(zip(row_gradients(bias.name), (np.zeros(array.shape) for array in bias.arrays), strict=True))
+    getattr(_core, f"{bias.name}_vjp")(function, grad=grad, **bias.operands, rel=rel, **gradients)
     return tuple(gradients.values())
-
-
-def _cotangent_vjp(bias: DistanceBias, function: str, grad: Array, positions: Positions) -> tuple[Float64, ...]:
-    """Return the gradient of each parameter for a cotangent of the matrix, or its sums along diagonals."""
-    heads, n, m = bias.heads, positions.n, positions.m
-    if positions.arrays is None:
-        return _values_vjp(
-            bias, function, read_diagonal_sums(function, grad, heads, n, m), positions.distances(function)
-        )
-    rel = _distances(positions)
-    shape = (*rel.shape[:-2], heads, n, m)
-    cotangent = read_cotangent(function, grad, shape)
-    total = tuple(np.zeros(array.shape) for array in bias.arrays)
-    for row in np.ndindex(shape[:-3]):
-        part = _values_vjp(bias, function, cotangent[row].reshape(heads, n * m), rel[row].reshape(n * m))
-        total = tuple(map(np.add, total, part))
-    return total
 
 
 def _distances(positions: Positions) -> Float64:

@@ -7,9 +7,9 @@ import numpy as np
 from .. import _core
 from .._core_api.arguments import F64, Array, Dtype, Float64, broadcasts_to, fail, finish_out, prepare_out, unbroadcast
 from .operator import Arrays, PositionBias, check_heads, check_range
-from .parameters import array_axes, read_cotangent, row_results
+from .parameters import array_axes, read_cotangent, row_gradients
 from .positions import Positions
-from .terms import Call, Reductions, Term
+from .terms import Call, Sums, Term
 
 
 class PairBias(PositionBias[Arrays]):
@@ -34,12 +34,28 @@ class PairBias(PositionBias[Arrays]):
             has = f"batch axes {batch} ({self.name})"
             fail(ValueError, call.function, "bias", has, f"to broadcast to {call.shape[:-3]}")
         check_positions(self, call.function, positions)
-        return Term(self.name, self.operands, ("parameters",))
+        return Term(self.name, self.operands, row_gradients(self.name))
 
-    def _gradient(self, function: str, reductions: Reductions, positions: Positions) -> tuple[Float64, ...]:
-        if reductions.cotangent is not None:
-            return _cotangent_vjp(self, function, reductions.cotangent, positions)
-        return reductions.parameters
+    def _gradient(self, function: str, sums: Sums, positions: Positions) -> tuple[Float64, ...]:
+        return tuple(sums.values())
+
+    def _matrix_gradient(self, function: str, grad: Array, positions: Positions) -> tuple[Float64, ...]:
+        q, k, batch = _read_positions(self, function, positions)
+        shape = (*batch, self.heads, positions.n, positions.m)
+        cotangent = read_cotangent(function, grad, shape)
+        ranks = {name: len(axes) for name, axes in array_axes(self.name).items()}
+        arrays = {name: _over_batch(self.operands[name], rank, batch) for name, rank in ranks.items()}
+        q, k = _over_batch(q, 1, batch), _over_batch(k, 1, batch)
+        gradients = [np.zeros(array.shape) for array in arrays.values()]
+        for row in np.ndindex(batch):
+            operands = {**self.operands, **{name: array[(*row, ...)] for name, array in arrays.items()}}
+            parts = [gradient[(*row, ...)] for gradient in gradients]
+            getattr(_core, f"{self.name}_vjp")(
+                function, grad=cotangent[row], **operands, q_positions=q[row], k_positions=k[row],
+                **dict(zip(row_gradients(self.name), parts, strict=True)),
+            )  # fmt: skip
+        pairs = zip(gradients, ranks, strict=True)
+        return tuple(unbroadcast(gradient, self.operands[name].shape, F64) for gradient, name in pairs)
 
 
 def _batch_of(bias: PairBias) -> tuple[int, ...]:
@@ -75,26 +91,6 @@ def _read_positions(bias: PairBias, function: str, positions: Positions) -> tupl
     except ValueError:
         argument = "q_positions" if q.shape[:-1] == batch else "k_positions"
         fail(ValueError, function, argument, f"batch axes {batch}", f"to broadcast against {of_arrays}")
-
-
-def _cotangent_vjp(bias: PairBias, function: str, grad: Array, positions: Positions) -> tuple[Float64, ...]:
-    """Return the gradients of the first operands of the kernel for a cotangent of the matrix."""
-    q, k, batch = _read_positions(bias, function, positions)
-    shape = (*batch, bias.heads, positions.n, positions.m)
-    cotangent = read_cotangent(function, grad, shape)
-    ranks = {name: len(axes) for name, axes in array_axes(bias.name).items()}
-    arrays = {name: _over_batch(bias.operands[name], rank, batch) for name, rank in ranks.items()}
-    q, k = _over_batch(q, 1, batch), _over_batch(k, 1, batch)
-    gradients, kernel = [np.zeros(array.shape) for array in arrays.values()], f"{bias.name}_vjp"
-    for row in np.ndindex(batch):
-        operands = {**bias.operands, **{name: array[(*row, ...)] for name, array in arrays.items()}}
-        parts = [gradient[(*row, ...)] for gradient in gradients]
-        getattr(_core, kernel)(
-            function, grad=cotangent[row], **operands, q_positions=q[row], k_positions=k[row],
-            **dict(zip(row_results(kernel), parts, strict=True)),
-        )  # fmt: skip
-    pairs = zip(gradients, ranks, strict=True)
-    return tuple(unbroadcast(gradient, bias.operands[name].shape, F64) for gradient, name in pairs)
 
 
 def _over_batch(array: Array, rank: int, batch: tuple[int, ...]) -> Array:

@@ -23,7 +23,7 @@ from .._core_api.arguments import (
 from .operator import PositionBias
 from .parameters import check_cotangent
 from .positions import Positions
-from .terms import Call, Reduction, Reductions, Term
+from .terms import Call, Sums, Term
 
 
 class DenseArrays(NamedTuple):
@@ -56,19 +56,20 @@ class DenseBias(PositionBias[DenseArrays]):
         if not (operand.dtype.isnative and operand.flags.aligned):
             operand = operand.astype(operand.dtype.newbyteorder("="))
         rows, columns = array.shape[-2:]
-        reduction: Reduction = "rows" if columns == 1 else "columns" if rows == 1 else "pairs"
-        return Term(self.name, {"array": np.broadcast_to(operand, (*array.shape[:-3], *shape[-3:]))}, (reduction,))
+        reads = "rows" if columns == 1 else "columns" if rows == 1 else "pairs"
+        return Term(self.name, {"array": np.broadcast_to(operand, (*array.shape[:-3], *shape[-3:]))}, (reads,))
 
-    def _gradient(self, function: str, reductions: Reductions, positions: Positions) -> tuple[Array]:
+    def _gradient(self, function: str, sums: Sums, positions: Positions) -> tuple[Array]:
         shape = self.arrays.array.shape
-        if reductions.cotangent is not None:
-            cotangent = check_cotangent(function, reductions.cotangent, _matrix_shape(self, function, positions))
-            return (unbroadcast(cotangent.astype(F64, copy=False), shape, F64),)
         if shape[-1] == 1:
-            return (unbroadcast(reductions.rows[..., :, None], shape, F64),)
+            return (unbroadcast(sums["rows"][..., :, None], shape, F64),)
         if shape[-2] == 1:
-            return (unbroadcast(reductions.columns[..., None, :], shape, F64),)
-        return (reductions.pairs.reshape(shape),)
+            return (unbroadcast(sums["columns"][..., None, :], shape, F64),)
+        return (sums["pairs"].reshape(shape),)
+
+    def _matrix_gradient(self, function: str, grad: Array, positions: Positions) -> tuple[Array]:
+        cotangent = check_cotangent(function, grad, _matrix_shape(self, function, positions))
+        return (unbroadcast(cotangent.astype(F64, copy=False), self.arrays.array.shape, F64),)
 
 
 def _matrix_shape(bias: DenseBias, function: str, positions: Positions) -> tuple[int, ...]:

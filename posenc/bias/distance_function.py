@@ -23,9 +23,9 @@ from .._core_api.arguments import (
 from ._diagonals import fill_matrix, read_diagonal_sums
 from ._function import Function, FunctionArrays, FunctionBias, Vjp, call_vjp, read_arguments
 from .operator import PositionBias, check_heads
-from .parameters import read_cotangent
+from .parameters import read_cotangent, row_gradients
 from .positions import Positions
-from .terms import Call, Reductions, Term
+from .terms import Call, Sums, Term
 from .toeplitz import diagonal_term
 
 _BLOCK = 1 << 20
@@ -71,19 +71,37 @@ class DistanceFunctionBias(FunctionBias):
         term = (
             diagonal_term(small)
             if is_row
-            else Term(self.name, {"values": values, "distances": distances}, ("parameters",))
+            else Term(self.name, {"values": values, "distances": distances}, row_gradients(self.name))
         )
-        return term if self.arrays.arrays else term._replace(reductions=())
+        return term if self.arrays.arrays else term._replace(reads=())
 
-    def _gradient(self, function: str, reductions: Reductions, positions: Positions) -> tuple[tuple[Array, ...]]:
-        if reductions.cotangent is not None:
-            return (_cotangent_vjp(self, function, reductions.cotangent, positions.as_consecutive()),)
-        visible = (positions.low, positions.high)
-        if not self.arrays.arrays:
+    def _gradient(self, function: str, sums: Sums, positions: Positions) -> tuple[tuple[Array, ...]]:
+        if not sums:
             return ((),)
+        is_row = positions.arrays is None
+        distances = _diagonals(function, positions) if is_row else _distinct(function, positions)
+        (grad,) = sums.values()
+        return (_values_vjp(self, function, grad, distances, positions.low, positions.high),)
+
+    def _matrix_gradient(self, function: str, grad: Array, positions: Positions) -> tuple[tuple[Array, ...]]:
+        positions = positions.as_consecutive()
+        heads, n, m = self.heads, positions.n, positions.m
         if positions.arrays is None:
-            return (_values_vjp(self, function, reductions.diagonals, _diagonals(function, positions), *visible),)
-        return (_values_vjp(self, function, reductions.parameters[0], _distinct(function, positions), *visible),)
+            diagonals = read_diagonal_sums(function, grad, heads, n, m)
+            return (_values_vjp(self, function, diagonals, _diagonals(function, positions)),)
+        batch = np.broadcast_shapes(*(array.shape[:-1] for array in positions.arrays))
+        cotangent = read_cotangent(function, grad, (*batch, heads, n, m))
+        total: tuple[Array, ...] = tuple(np.zeros(array.shape) for array in self.arrays.arrays)
+        for distances, blocks in _groups(positions):
+            values, sums = np.zeros((2, heads, len(distances)))
+            for rows, rel in blocks:
+                for row in np.ndindex(batch):
+                    flat = np.ascontiguousarray(cotangent[(*row, slice(None), rows)]).reshape(heads, -1)
+                    _core.distance_function_vjp(
+                        function, grad=flat, values=values, distances=distances, rel=rel[row].reshape(-1), d_values=sums
+                    )
+            total = tuple(map(np.add, total, _values_vjp(self, function, sums, distances)))
+        return (total,)
 
 
 def _values(
@@ -129,29 +147,6 @@ def _values_vjp(
         return tuple(np.zeros(array.shape) for array in arrays)
     cotangent = np.ascontiguousarray(grad[:, seen])
     return call_vjp(bias, function, cotangent if bias.options["heads"] is not None else cotangent[0], rel[seen])
-
-
-def _cotangent_vjp(bias: DistanceFunctionBias, function: str, grad: Array, positions: Positions) -> tuple[Array, ...]:
-    """Return the gradient of each array for a cotangent of the matrix, or its sums along diagonals."""
-    heads, n, m = bias.heads, positions.n, positions.m
-    if positions.arrays is None:
-        return _values_vjp(
-            bias, function, read_diagonal_sums(function, grad, heads, n, m), _diagonals(function, positions)
-        )
-    batch = np.broadcast_shapes(*(array.shape[:-1] for array in positions.arrays))
-    shape = (*batch, heads, n, m)
-    cotangent = read_cotangent(function, grad, shape)
-    total: tuple[Array, ...] = tuple(np.zeros(array.shape) for array in bias.arrays.arrays)
-    for distances, blocks in _groups(positions):
-        values, sums = np.zeros((2, heads, len(distances)))
-        for rows, rel in blocks:
-            for row in np.ndindex(batch):
-                flat = np.ascontiguousarray(cotangent[(*row, slice(None), rows)]).reshape(heads, -1)
-                _core.distance_function_vjp(
-                    function, grad=flat, values=values, distances=distances, rel=rel[row].reshape(-1), d_values=sums
-                )
-        total = tuple(map(np.add, total, _values_vjp(bias, function, sums, distances)))
-    return total
 
 
 def _diagonals(function: str, positions: Positions) -> Float64:

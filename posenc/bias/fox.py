@@ -13,7 +13,7 @@ from .._core_api.arguments import F64, Array, Float64, as_data, fail, unbroadcas
 from ._pair import PairBias, check_positions
 from .operator import PositionBias
 from .positions import Positions
-from .terms import Call, Operands, Reductions, Term
+from .terms import Call, Operands, Sums, Term
 
 
 class FoxArrays(NamedTuple):
@@ -39,23 +39,24 @@ class FoxBias(PairBias[FoxArrays]):
         return int(self.arrays.log_forget.shape[-1])
 
     def _term(self, call: Call, positions: Positions) -> Term:
-        return super()._term(call, positions)._replace(reductions=("rows", "columns"))
+        return super()._term(call, positions)._replace(reads=("rows", "columns"))
 
-    def _gradient(self, function: str, reductions: Reductions, positions: Positions) -> tuple[Float64, ...]:
+    def _gradient(self, function: str, sums: Sums, positions: Positions) -> tuple[Float64, ...]:
         """b_ij = C[query i] - C[key j], so d C[query i] += sum_j dS_ij and d C[key j] -= sum_i dS_ij."""
-        if reductions.cotangent is not None:
-            return (_sum_from_the_end(*super()._gradient(function, reductions, positions)),)
         shape = self.arrays.log_forget.shape
-        d_cumulative = np.zeros((*reductions.rows.shape[:-1], shape[-1]))
+        d_cumulative = np.zeros((*sums["rows"].shape[:-1], shape[-1]))
         count = prod(d_cumulative.shape[:-1])
         table = d_cumulative.reshape(count, shape[-1])  # one row per head of each batch row
         row = np.arange(count)[:, None]
         checked = check_positions(self, function, positions)
-        for at, part in zip(checked, (reductions.rows, -reductions.columns), strict=True):
+        for at, part in zip(checked, (sums["rows"], -sums["columns"]), strict=True):
             # All heads have the same positions: integers, or zeros where there is no pair.
             column = np.broadcast_to(np.expand_dims(at.astype(np.intp), -2), part.shape)
             np.add.at(table, (row, column.reshape(count, part.shape[-1])), part.reshape(count, part.shape[-1]))
         return (_sum_from_the_end(unbroadcast(d_cumulative, shape, F64)),)
+
+    def _matrix_gradient(self, function: str, grad: Array, positions: Positions) -> tuple[Float64, ...]:
+        return (_sum_from_the_end(*super()._matrix_gradient(function, grad, positions)),)
 
 
 def _sum_from_the_end(d_cumulative: Float64) -> Float64:

@@ -33,7 +33,7 @@ from .._core_api.variant import in_one_isa
 from ._diagonals import diagonals_of, fill_matrix, is_matrix_view
 from .parameters import check_cotangent, count_heads
 from .positions import OwnPositions, Positions, as_lengths, copy_positions, read_positions
-from .terms import Call, Gradients, Operands, Options, Reductions, Term
+from .terms import Call, Gradients, Operands, Options, Sums, Term
 
 if TYPE_CHECKING:
     from typing_extensions import Self, TypeVar
@@ -252,8 +252,8 @@ class Bias(ABC, Generic[Arrays]):
         """Return the term for a call at the positions that the operator reads; refuse arrays that do not fit it."""
         raise NotImplementedError("a sum of operators has no term; its parts have terms")
 
-    def _gradient(self, function: str, reductions: Reductions, positions: Positions) -> Gradients:
-        """Return the gradient of each array, in its shape."""
+    def _gradient(self, function: str, sums: Sums, positions: Positions) -> Gradients:
+        """Return the gradient of each array, in its shape, from what the kernel of attention returns."""
         raise NotImplementedError("a sum of operators has no term; its parts have terms")
 
 
@@ -385,13 +385,17 @@ class PositionBias(Bias[Arrays]):
         """
         function = f"{self.name}.vjp"
         positions = read_method_positions(function, self, n, m, q_positions, k_positions)
-        reductions = Reductions(cotangent=as_data(function, "grad", grad))
+        cotangent = as_data(function, "grad", grad)
         with without_warnings():
-            return cast("Arrays", name_gradients(self, self._gradient(function, reductions, positions)))
+            return cast("Arrays", name_gradients(self, self._matrix_gradient(function, cotangent, positions)))
 
     @abstractmethod
     def _matrix(self, function: str, positions: Positions, dtype: Dtype, out: Array | None) -> Array:
         """Return the result of `matrix`."""
+
+    @abstractmethod
+    def _matrix_gradient(self, function: str, grad: Array, positions: Positions) -> Gradients:
+        """Return the gradient of each array, in its shape, for a cotangent of the matrix as `vjp` takes it."""
 
 
 class ContentBias(Bias[Arrays], Generic[Arrays, Gradient]):
@@ -698,19 +702,18 @@ class PositionSum(_Sum, PositionBias):
             return fill_matrix(function, cast_result(np.asarray(diagonals), dtype), n, m, out)
         return store_result(function, out, sum(matrices[1:], matrices[0]), dtype)
 
-    def _gradient(self, function: str, reductions: Reductions, positions: Positions) -> Gradients:
-        grad, n, m = reductions.cotangent, positions.n, positions.m
-        if grad is None:
-            return super()._gradient(function, reductions, positions)
+    def _matrix_gradient(self, function: str, grad: Array, positions: Positions) -> Gradients:
+        n, m = positions.n, positions.m
         matrices = _matrices(self, function, positions)
         shape = np.broadcast_shapes(*(matrix.shape for matrix in matrices))
         are_sums = grad.shape[-1:] == (n + m - 1,) and grad.shape[-2:] != (n, m) and all(map(is_matrix_view, matrices))
         cotangent = grad if are_sums else check_cotangent(function, grad, shape)
         gradients = []
-        for part, matrix in zip(self.parts, matrices, strict=True):
+        parts = (part for part in self.parts if isinstance(part, PositionBias))
+        for part, matrix in zip(parts, matrices, strict=True):
             own = cotangent if are_sums else unbroadcast(cotangent, matrix.shape, F64)
             at = resolve_positions(function, part, positions)
-            gradients.append(part._gradient(function, Reductions(cotangent=own), at))
+            gradients.append(part._matrix_gradient(function, own, at))
         return tuple(gradients)
 
 

@@ -26,7 +26,7 @@ from .dense import DenseArrays, DenseBias
 from .operator import PositionBias, check_heads
 from .parameters import read_cotangent
 from .positions import Positions
-from .terms import Call, Reductions, Term
+from .terms import Call, Sums, Term
 
 _PAIRS = 1 << 20
 """Pairs of a block, times heads and rows of a batch of positions, where a block has more than BLOCK_M queries."""
@@ -60,10 +60,11 @@ class PairFunctionBias(FunctionBias):
             cast_operand(call.function, "arrays", array, call.dtype)
         return Term(self.name, {})
 
-    def _gradient(self, function: str, reductions: Reductions, positions: Positions) -> tuple[tuple[Array, ...]]:
-        if reductions.cotangent is None:
-            raise NotImplementedError("attention computes the gradient in blocks")
-        cotangent = read_cotangent(function, reductions.cotangent, _shape_of(self, positions))
+    def _gradient(self, function: str, sums: Sums, positions: Positions) -> tuple[tuple[Array, ...]]:
+        raise NotImplementedError("attention computes the gradient in blocks")
+
+    def _matrix_gradient(self, function: str, grad: Array, positions: Positions) -> tuple[tuple[Array, ...]]:
+        cotangent = read_cotangent(function, grad, _shape_of(self, positions))
         total = tuple(np.zeros(array.shape) for array in self.arrays.arrays)
         for rows, block in _blocks(self, positions):
             total = tuple(map(np.add, total, pair_values_vjp(self, function, cotangent[..., rows, :], block)))

@@ -19,22 +19,28 @@ Arrays = TypeVar("Arrays", bound=NamedTuple)
 
 
 class _Row(NamedTuple):
-    """The arrays and gradients of an operator, read from its row of csrc/ops.def."""
+    """The arrays and gradients of an operator, read from its rows of csrc/ops.def."""
 
     arrays: dict[str, str]
     """The axes of each array that the user passes, one letter per axis."""
-    results: dict[str, tuple[str, bool]]
+    gradients: dict[str, tuple[str, bool]]
     """The axes of each gradient, and whether it is always float64; otherwise it has the kernel's arithmetic type."""
+    has_vjp: bool
+    """True if a row of its own has the gradients as results, which attention sums over the batch."""
 
 
 @cache
 def _read_row(row: str) -> _Row:
     """Return the arrays of a row. Operands marked @ (supplied by the tile) or # (derived in Python) are left out."""
-    inputs, _, outputs = _core.table().get(row, "").partition("->")
+    table = _core.table()
+    own = table.get(row, "")
+    vjp = table.get(f"{row}_vjp", own)
+    inputs, outputs = own.partition("->")[0], vjp.partition("->")[2]
     arrays, results = (re.findall(r"(\w+) \+?(\w+)([?~!@#]*)\(((?:\w(?:,\w)*)?)\)", part) for part in (inputs, outputs))
     return _Row(
         {name: axes.replace(",", "") for _, name, marks, axes in arrays if not {"@", "#"} & {*marks}},
-        {name: (axes.replace(",", ""), kind == "f64") for kind, name, marks, axes in results if "@" not in marks},
+        {name: (axes.replace(",", ""), kind == "f64") for kind, name, _, axes in results},
+        vjp is not own,
     )
 
 
@@ -43,33 +49,35 @@ def array_axes(row: str) -> dict[str, str]:
     return _read_row(row).arrays
 
 
-def row_results(row: str) -> tuple[str, ...]:
-    """Return the names of the results of a row of csrc/ops.def."""
-    return tuple(_read_row(row).results)
+def row_gradients(row: str) -> tuple[str, ...]:
+    """Return the names of the gradients of an operator's row of csrc/ops.def: its results, or those of its row _vjp."""
+    return tuple(_read_row(row).gradients)
 
 
 def zero_gradients(term: Term, batch: tuple[int, ...], heads: int, slots: int, dtype: Dtype) -> dict[str, Array]:
-    """Return arrays of zeros, to which the kernel of a CONTENT row adds gradients.
+    """Return arrays of zeros, to which a kernel adds the gradients of a row that the term reads.
 
-    The results of a row are the gradients of its first operands, in order. An operand that is None gets no array. The
-    axis t has `slots` sums for each head. If the letter of a gradient's axis occurs in no operand, the axis is as
-    long as the axis at the same place of the gradient's own operand, rounded up to whole vectors.
+    They are the gradients of the row's first operands, in order. An operand that is None gets no array. The axis t has
+    `slots` sums for each head. If the letter of a gradient's axis occurs in no operand, the axis is as long as the axis
+    at the same place of the gradient's own operand, rounded up to whole vectors.
     """
     found: dict[str, Array] = {}
-    arrays, results = _read_row(term.row)
-    lengths = "".join(arrays.values())
-    for (name, (axes, is_float64)), operand in zip(results.items(), term.operands.values(), strict=False):
-        if operand is not None:
-            pairs = zip(axes[1:], operand.shape[operand.ndim - len(axes) + 1 :], strict=True)
-            shape = (n if axis in lengths else -(-n // VECTOR_PADDING) * VECTOR_PADDING for axis, n in pairs)
-            rows = heads * slots if axes[0] == "t" else heads
-            found[name] = np.zeros((*batch, rows, *shape), F64 if is_float64 else dtype)
+    arrays, gradients, has_vjp = _read_row(term.row)
+    letters = "".join(arrays.values())
+    for (name, (axes, is_float64)), operand in zip(gradients.items(), term.operands.values(), strict=False):
+        if operand is None or name not in term.reads:
+            continue
+        shape = [] if has_vjp else [*batch]
+        for axis, length in zip(axes, operand.shape[operand.ndim - len(axes) :], strict=True):
+            padded = -(-length // VECTOR_PADDING) * VECTOR_PADDING
+            shape.append(heads * slots if axis == "t" else length if axis in letters else padded)
+        found[name] = np.zeros(shape, F64 if is_float64 else dtype)
     return found
 
 
-def is_summed(row: str, result: str) -> bool:
-    """Return whether a gradient of a CONTENT row begins with the axis t: its batch axes and slots are to be summed."""
-    return _read_row(row).results[result][0][0] == "t"
+def has_slots(row: str, gradient: str) -> bool:
+    """Return whether a gradient begins with the axis t: its batch axes and slots are to be summed."""
+    return _read_row(row).gradients[gradient][0][:1] == "t"
 
 
 def count_heads(row: str, arrays: tuple[object, ...], options: Options) -> int | None:

@@ -31,7 +31,7 @@ class SandwichBias(DistanceBias[SandwichArrays]):
         return {"frequencies": high, "lo": low, "divisor": 8.0 * np.arange(1, heads + 1) / heads}
 
     def _term(self, call: Call, positions: Positions) -> Term:
-        return super()._term(call, positions)._replace(reductions=())
+        return super()._term(call, positions)._replace(reads=())
 
 
 def sandwich(heads: int, dim: int) -> PositionBias[SandwichArrays]:

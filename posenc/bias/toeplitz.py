@@ -12,7 +12,7 @@ from ._diagonals import fill_matrix, read_diagonal_sums
 from .operator import PositionBias, check_heads
 from .parameters import cast_arrays
 from .positions import Positions
-from .terms import Call, Reductions, Term
+from .terms import Call, Sums, Term
 
 
 class ToeplitzArrays(NamedTuple):
@@ -45,12 +45,13 @@ class ToeplitzBias(PositionBias[ToeplitzArrays]):
         diagonals = _check_length(self, call.function, *call.shape[-2:])
         return diagonal_term(**cast_arrays(call.function, {"diagonals": diagonals}, call.dtype))
 
-    def _gradient(self, function: str, reductions: Reductions, positions: Positions) -> tuple[Array]:
-        if reductions.cotangent is None:
-            return (reductions.diagonals,)
+    def _gradient(self, function: str, sums: Sums, positions: Positions) -> tuple[Array]:
+        return (sums["diagonals"],)
+
+    def _matrix_gradient(self, function: str, grad: Array, positions: Positions) -> tuple[Array]:
         n, m = positions.n, positions.m
         heads = len(_check_length(self, function, n, m))
-        return (read_diagonal_sums(function, reductions.cotangent, heads, n, m),)
+        return (read_diagonal_sums(function, grad, heads, n, m),)
 
 
 def _check_length(bias: ToeplitzBias, function: str, n: int, m: int) -> Array:

@@ -32,9 +32,9 @@ from .._core_api.arguments import (
     without_warnings,
 )
 from ..bias.operator import Arrays, ContentBias, Gradient, check_heads, name_gradients, read_method_positions
-from ..bias.parameters import array_axes, cast_arrays, row_results, zero_gradients
+from ..bias.parameters import array_axes, cast_arrays, row_gradients, zero_gradients
 from ..bias.positions import Positions
-from ..bias.terms import Call, Operands, Reductions, Term
+from ..bias.terms import Call, Operands, Sums, Term
 
 INFINITY = float("inf")
 
@@ -74,7 +74,7 @@ class TableBias(ContentBias[Arrays, Gradient]):
         kind = call.dtype, call.shape[-3]
         if self._last[0] != kind:
             vars(self)["_last"] = kind, self._cast_operands(call)
-        return Term(self.name, self._last[1], ("tables",))
+        return Term(self.name, self._last[1], row_gradients(self.name))
 
     def _cast_operands(self, call: Call) -> Operands:
         arrays = cast_arrays(call.function, {name: array for name, array, _ in self._tables}, call.dtype)
@@ -83,14 +83,14 @@ class TableBias(ContentBias[Arrays, Gradient]):
                 arrays[name] = np.broadcast_to(arrays[name], (call.shape[-3], *array.shape))
         return {**self.operands, **arrays}
 
-    def _gradient(self, function: str, reductions: Reductions, positions: Positions) -> tuple[Array | None, ...]:
+    def _gradient(self, function: str, sums: Sums, positions: Positions) -> tuple[Array | None, ...]:
         gradients: list[Array | None] = []
-        pairs = zip(self.arrays, array_axes(self.name).values(), row_results(self.name), strict=True)
-        for array, axes, result in pairs:
+        pairs = zip(self.arrays, array_axes(self.name).values(), row_gradients(self.name), strict=True)
+        for array, axes, name in pairs:
             if array is None:
                 gradients.append(None)
                 continue
-            per_head = reductions.tables[result][..., : array.shape[-1]]  # the kernel rounds rows up to whole vectors
+            per_head = sums[name][..., : array.shape[-1]]  # the kernel rounds rows up to whole vectors
             gradients.append(per_head.sum(0, dtype=F64) if array.ndim < len(axes) else per_head)
         return tuple(gradients)
 
@@ -136,8 +136,8 @@ class TableBias(ContentBias[Arrays, Gradient]):
             )  # fmt: skip
         batch_axes = tuple(range(len(batch)))
         with without_warnings():
-            tables = {name: table.sum(batch_axes, dtype=F64) if batch else table for name, table in buffers.items()}
-            arrays = name_gradients(self, self._gradient(function, Reductions(tables=tables), inputs.positions))
+            sums = {name: table.sum(batch_axes, dtype=F64) if batch else table for name, table in buffers.items()}
+            arrays = name_gradients(self, self._gradient(function, sums, inputs.positions))
         d_q = unbroadcast(d_q, inputs.q.shape, inputs.q.dtype)
         d_k = unbroadcast(d_k, inputs.k.shape, inputs.k.dtype)
         if inputs.is_one_head:

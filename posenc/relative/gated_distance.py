@@ -24,10 +24,10 @@ from .._core_api.arguments import (
     unbroadcast,
 )
 from ..bias.operator import PositionBias, check_heads
-from ..bias.parameters import cast_arrays, read_cotangent
+from ..bias.parameters import cast_arrays, read_cotangent, row_gradients
 from ..bias.positions import Positions
 from ..bias.t5 import t5_bucket
-from ..bias.terms import Call, Operands, Reductions, Term
+from ..bias.terms import Call, Operands, Sums, Term
 from ._content import as_table, check_odd_rows, check_table_heads, copy_finite
 
 _ROWS: tuple[Literal["clipped", "past", "buckets"], ...] = ("clipped", "past", "buckets")
@@ -85,17 +85,22 @@ class GatedDistanceBias(PositionBias[GatedDistanceArrays]):
             has = f"batch axes {batch} ({self.name})"
             fail(ValueError, call.function, "bias", has, f"to broadcast to {call.shape[:-3]}")
         by_head = np.broadcast_to(table, (gates.shape[-3], *table.shape[-2:]))
-        return Term(self.name, {"gates": gates, "table": by_head, "rows": self.operands["rows"]}, ("tables",))
+        operands = {"gates": gates, "table": by_head, "rows": self.operands["rows"]}
+        return Term(self.name, operands, row_gradients(self.name))
 
-    def _gradient(self, function: str, reductions: Reductions, positions: Positions) -> tuple[Float64, Float64]:
-        if reductions.cotangent is not None:
-            d_gates, d_table = _cotangent_vjp(self, function, reductions.cotangent, positions)
-        else:
-            d_gates, d_table = reductions.tables["d_gates"], reductions.tables["d_table"]
-        gates, table = self.arrays
-        if table.ndim == 2:
-            d_table = d_table.sum(0, dtype=F64)
-        return unbroadcast(d_gates, gates.shape, F64), d_table[..., : table.shape[-2], : table.shape[-1]]
+    def _gradient(self, function: str, sums: Sums, positions: Positions) -> tuple[Float64, Float64]:
+        return _in_shape(self, sums["d_gates"], sums["d_table"])
+
+    def _matrix_gradient(self, function: str, grad: Array, positions: Positions) -> tuple[Float64, Float64]:
+        return _in_shape(self, *_cotangent_vjp(self, function, grad, positions))
+
+
+def _in_shape(bias: GatedDistanceBias, d_gates: Array, d_table: Array) -> tuple[Float64, Float64]:
+    """Return the gradients of gates for a whole batch and of a table for each head in the shapes of the arrays."""
+    gates, table = bias.arrays
+    if table.ndim == 2:
+        d_table = d_table.sum(0, dtype=F64)
+    return unbroadcast(d_gates, gates.shape, F64), d_table[..., : table.shape[-2], : table.shape[-1]]
 
 
 def _check_queries(bias: GatedDistanceBias, function: str, n: int) -> None:

@@ -18,9 +18,9 @@ from .._core_api.arguments import (
     store_result,
 )
 from ..bias.operator import Bias, PositionBias, check_heads, resolve_positions
-from ..bias.parameters import cast_arrays, read_cotangent
+from ..bias.parameters import cast_arrays, read_cotangent, row_gradients
 from ..bias.positions import Positions
-from ..bias.terms import Call, Gradients, Operands, Reductions, Term
+from ..bias.terms import Call, Gradients, Operands, Sums, Term
 from ._content import as_table, check_table_heads
 
 
@@ -79,18 +79,32 @@ class TupeBias(PositionBias[TupeArrays]):
         operands = cast_arrays(call.function, self.operands, call.dtype)
         check_heads(call.function, self, call.shape)
         _check_lengths(self, call.function, *call.shape[-2:])
-        return Term(self.name, operands, ("tables",), 1 / sqrt(2 * (call.width or 1)))
+        return Term(self.name, operands, row_gradients(self.name), 1 / sqrt(2 * (call.width or 1)))
 
-    def _gradient(self, function: str, reductions: Reductions, positions: Positions) -> Gradients:
-        if reductions.cotangent is not None:
-            return _cotangent_vjp(self, function, reductions.cotangent, positions)
-        tables = reductions.tables
-        d_pos_q, d_pos_k = tables["d_pos_q"], tables["d_pos_k"]
+    def _gradient(self, function: str, sums: Sums, positions: Positions) -> Gradients:
+        d_pos_q, d_pos_k = sums["d_pos_q"], sums["d_pos_k"]
         *batch, heads, n, width = d_pos_q.shape
         flat = d_pos_q.reshape(prod(batch), heads, n, width)
         d_pos_q = flat[0] if len(flat) == 1 else flat.sum(0, dtype=F64)
         d_pos_q *= _scale(self)  # in place: it may be as large as q
-        return (d_pos_q, d_pos_k[..., : d_pos_q.shape[-1]], tables.get("d_cls"), tables.get("d_any"), None)
+        return (d_pos_q, d_pos_k[..., : d_pos_q.shape[-1]], sums.get("d_cls"), sums.get("d_any"), None)
+
+    def _matrix_gradient(self, function: str, grad: Array, positions: Positions) -> Gradients:
+        shape = _check_lengths(self, function, positions.n, positions.m)
+        pos_q, pos_k, cls_to_any, any_to_cls, relative = self.arrays
+        d_relative = d_cls_to_any = d_any_to_cls = None
+        if relative is not None:
+            d_relative = relative._matrix_gradient(function, grad, resolve_positions(function, relative, positions))
+        d_matrix = np.array(read_cotangent(function, grad, shape))
+        if cls_to_any is not None:
+            d_cls_to_any = d_matrix[:, :1].sum((1, 2))
+            d_matrix[:, :1] = 0
+        if any_to_cls is not None:
+            d_any_to_cls = d_matrix[:, :, :1].sum((1, 2))
+            d_matrix[:, :, :1] = 0
+        d_pos_q = _scale(self) * (d_matrix @ pos_k.astype(F64, copy=False))
+        d_pos_k = _scale(self) * (d_matrix.swapaxes(-1, -2) @ pos_q.astype(F64, copy=False))
+        return d_pos_q, d_pos_k, d_cls_to_any, d_any_to_cls, d_relative
 
 
 def _scale(bias: TupeBias) -> float:
@@ -103,26 +117,6 @@ def _check_lengths(bias: TupeBias, function: str, n: int, m: int) -> tuple[int, 
         if array.shape[1] != length:
             fail(ValueError, function, argument, f"{array.shape[1]} positions", str(length))
     return len(bias.arrays.pos_q), n, m
-
-
-def _cotangent_vjp(bias: TupeBias, function: str, grad: Array, positions: Positions) -> Gradients:
-    """Return the gradients of the arrays and of `relative` for a cotangent of the matrix."""
-    shape = _check_lengths(bias, function, positions.n, positions.m)
-    pos_q, pos_k, cls_to_any, any_to_cls, relative = bias.arrays
-    d_relative = d_cls_to_any = d_any_to_cls = None
-    if relative is not None:
-        at = resolve_positions(function, relative, positions)
-        d_relative = relative._gradient(function, Reductions(cotangent=grad), at)
-    d_matrix = np.array(read_cotangent(function, grad, shape))
-    if cls_to_any is not None:
-        d_cls_to_any = d_matrix[:, :1].sum((1, 2))
-        d_matrix[:, :1] = 0
-    if any_to_cls is not None:
-        d_any_to_cls = d_matrix[:, :, :1].sum((1, 2))
-        d_matrix[:, :, :1] = 0
-    d_pos_q = _scale(bias) * (d_matrix @ pos_k.astype(F64, copy=False))
-    d_pos_k = _scale(bias) * (d_matrix.swapaxes(-1, -2) @ pos_q.astype(F64, copy=False))
-    return d_pos_q, d_pos_k, d_cls_to_any, d_any_to_cls, d_relative
 
 
 def tupe(

@@ -102,32 +102,34 @@ def test_heads_of_shared_tables_and_functions():
 
 GAPS = {
     "rows": lambda table: table[::-1], "heads": lambda table: table[:, ::-1], "both": lambda table: table[::-1, ::-1],
-    "step": lambda table: np.repeat(table, 2, 0)[::2],
+    "step": lambda table: np.repeat(table, 2, 0)[::2], "columns": np.asfortranarray,
     "swapped": lambda table: np.asfortranarray(table.astype(table.dtype.newbyteorder())),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("gaps", GAPS)
-@pytest.mark.parametrize("name", ["t5", "swin", "tisa"])
+@pytest.mark.parametrize("name", ["t5", "swin", "tisa", "fire"])
 def test_gradient_of_an_array_with_gaps(name, gaps):
     """dataclasses.replace puts any array into an operator; the kernel wrote the gradient with the strides of the array,
-    before its own memory."""
+    before its own memory. At other positions than 0, 1, ... the kernel adds up the gradient of a function of distance,
+    too."""
     table = np.random.default_rng(3).standard_normal((49, 2))
-    makers = {
-        "t5": posenc.t5,
-        "swin": lambda t: posenc.swin(t, 4, 4),
-        "tisa": lambda t: posenc.tisa(t[:2], t[2:4], t[:2]),
-    }
-    bias = makers[name](table)
-    field = bias.arrays._fields[0]
+    bias, field = {
+        "t5": lambda: (posenc.t5(table), "table"),
+        "swin": lambda: (posenc.swin(table, 4, 4), "table"),
+        "tisa": lambda: (posenc.tisa(table[:2], table[2:4], table[:2]), "a"),
+        "fire": lambda: (posenc.fire(**LAYERS), "w2"),
+    }[name]()
     table = getattr(bias.arrays, field)
     q, k, v, grad = np.random.default_rng(4).standard_normal((4, 2, 16, 4))
-    found = []
-    for array in (GAPS[gaps](table), np.array(GAPS[gaps](table), float, order="C")):
-        made = dataclasses.replace(bias, arrays=bias.arrays._replace(**{field: array}))
-        found.append(posenc.attention_vjp(grad, q, k, v, bias=made).bias[0][0])
-    assert found[0].any()
-    np.testing.assert_array_equal(*found)
+    for at in (np.arange(16), np.random.default_rng(5).permutation(16)):
+        found = []
+        for array in (GAPS[gaps](table), np.array(GAPS[gaps](table), float, order="C")):
+            made = dataclasses.replace(bias, arrays=bias.arrays._replace(**{field: array}))
+            vjp = posenc.attention_vjp(grad, q, k, v, bias=made, q_positions=at, k_positions=at)
+            found.append(getattr(vjp.bias[0], field))
+        assert found[0].any()
+        np.testing.assert_array_equal(*found)
 
 
 @pytest.mark.parametrize(("dtype", "m"), [(np.float32, 2052), (np.float64, 1023)])

@@ -259,6 +259,21 @@ def test_calls_without_pairs(batch, n, m, kind):
     assert gradient.q.shape == q.shape
 
 
+def test_a_function_without_arrays_leaves_the_other_gradients():
+    """Its distances were counted among the gradients of the call, which were then all 0."""
+    (q, k, v), where = qkv(), PLACES["integers"]
+    function = posenc.distance_function(lambda rel: -0.01 * rel**2 * np.ones((2, 1)), 2)
+    places = {name: where[name] for name in ("q_positions", "k_positions")}
+    same = posenc.dense(function.matrix(70, 130, **places, dtype=np.float64))
+    grad = RNG.standard_normal((2, 70, 4))
+    found, expected = (
+        posenc.attention_vjp(grad, q, k, v, bias=[posenc.alibi(SLOPES), other], **where).bias[0].slopes
+        for other in (function, same)
+    )
+    assert found.all()
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
 def test_numbers_beyond_float32_become_infinite_in_blocks():
     """Without a warning, as those of positions that count up by one do."""
     bias = posenc.distance_function(lambda rel: 1e300 * rel)

@@ -130,6 +130,15 @@ def _terms_that_do_not_fit():
     yield (("toeplitz", {"diagonals": ones(2, 3)}, None, None),), False
     yield (shaw(table, **rows, d_rel_k=ones(2, 5, 8)),), True  # rows that are not padded to whole vectors
     yield (shaw(table, **rows, d_rel_k=ones(1, 5, 16)),), True  # too few heads
+    slopes = {"slopes": np.ones(2)}
+    for d_slopes in (np.ones(3), np.ones((1, 2)), np.array(1.0), np.ones(4)[::2], np.ones(2, ">f8")):
+        yield (("alibi", {**slopes, "d_slopes": d_slopes}, None, None),), True
+    held = np.ones(2)
+    held.flags.writeable = False
+    yield (("alibi", {**slopes, "d_slopes": held}, None, None),), True
+    swin = {"table": np.asfortranarray(np.ones((9, 2))), "grid": np.array([2, 2])}
+    for d_table in (np.ones((9, 3))[:, :2], np.ones((9, 2))[::-1], np.asfortranarray(np.ones((9, 2))), np.ones((8, 2))):
+        yield (("swin", {**swin, "d_table": d_table}, None, None),), True
     cope = "cope", {"table": ones(2, 4, 8), "d_table": ones(3, 4, 16)}, None, None
     yield (shaw(table, **rows, d_rel_k=ones(2, 5, 16)), cope), True
 
@@ -151,6 +160,36 @@ def test_core_refuses_terms_that_do_not_fit(terms, gradients):
     if not gradients:
         with pytest.raises(ValueError, match="f: "):
             _core.attention("f", **inputs, v=k, out=q.copy(), lse=lse.copy(), **WHOLE)
+
+
+def test_core_takes_all_gradients_of_an_operator_or_none():
+    from posenc import _core
+
+    q, one = np.ones((2, 70, 8)), np.ones(2)
+    inputs = {"q": q, "k": q, "v": q, "out": q, "lse": q[..., 0], "grad": q}
+    options = {**SCALE_TO_SHIFT, **NO_DROPOUT, "head_parts": 1, "block_parts": 1, "mode": 1, "weight_parts": 0}
+    kerple = {"r1": one, "r2": one}
+    for given in ({"d_r1": one.copy()}, {"d_r2": one.copy()}, {"d_r1": None, "d_r2": one.copy()}):
+        with pytest.raises(TypeError, match=r"^f: kerple_log_vjp has some of its results; expected all or none$"):
+            _core.attention_vjp("f", **inputs, bias=(("kerple_log", {**kerple, **given}, None, None),), **options)
+    narrow = {"d_r1": np.ones(2, np.float32), "d_r2": one.copy()}
+    with pytest.raises(TypeError, match=r"^f: d_r1 has dtype float32; expected float64$"):
+        _core.attention_vjp("f", **inputs, bias=(("kerple_log", {**kerple, **narrow}, None, None),), **options)
+    gradients = {"d_r1": np.full(2, 7.0), "d_r2": np.full(2, 7.0)}  # what is in them does not matter
+    _core.attention_vjp("f", **inputs, bias=(("kerple_log", {**kerple, **gradients}, None, None),), **options)
+    np.testing.assert_array_equal(gradients["d_r1"], 0)  # all keys are equal
+    np.testing.assert_array_equal(gradients["d_r2"], 0)
+
+
+def test_sums_of_a_row_are_refused_with_gaps():
+    """A kernel would use their strides for its partial sums, which have no gaps."""
+    from posenc import _core
+
+    at, swin = np.arange(4), {"table": np.ones((9, 2)), "grid": np.array([2, 2])}
+    with pytest.raises(ValueError, match=r"^f: d_table is unaligned, byte-swapped or scattered; expected "):
+        _core.swin_vjp(
+            "f", grad=np.ones((2, 4, 4)), **swin, q_positions=at, k_positions=at, d_table=np.ones((9, 90))[:, :2]
+        )
 
 
 @pytest.mark.parametrize(("parts", "rows"), [(0, 2), (-1, 2), (2, 3), (2, None), (17, 34), (1.5, 3)])

@@ -16,6 +16,12 @@ static const pe_position_op *position_op(const pe_query_block *queries, int term
     return FN(position_op)[queries->call->term[term].op];
 }
 
+/* Only an operator on positions has these gradients. */
+static int has_gradient(const pe_query_block *queries, int term)
+{
+    return queries->call->term[term].gradient[0].data != NULL;
+}
+
 /* Row i of an output of doubles, or NULL */
 static double *output_row(const pe_query_block *queries, int operand, idx i)
 {
@@ -33,31 +39,19 @@ void FN(bias_grad_clear)(const pe_query_block *queries, idx t)
         memset(columns, 0, (size_t)call->D(m) * sizeof(double));
 }
 
-/* Point g->into at the gradients of each operator's arrays in `terms`, where they follow one another. Each has the
- * strides of its array. No gradient is computed if they do not fit. */
-static void locate_term_gradients(pe_bias_grad *g, const pe_query_block *queries, const pe_work *work)
+/* Point g->into at the partial sums of this block of work. */
+static void locate_gradients(pe_bias_grad *g, const pe_query_block *queries, const pe_work *work)
 {
-    const pe_call *call = queries->call;
-    const pe_array *terms = &call->array[A_TERMS];
-    idx used = 0;
     g->has_distance_terms = g->has_pair_terms = 0;
-    if (!terms->data)
-        return;
-    for (int i = 0; i < call->nterms; i++) {
-        const pe_term *term = &call->term[i];
-        const pe_position_op *op = position_op(queries, i);
-        if (!has_tile_vjp(op))
-            continue;
-        g->has_distance_terms |= op->distance_vjp != NULL;
-        g->has_pair_terms |= op->pairs_vjp != NULL;
-        for (int k = 0; k < PE_TERM_ARRAYS && term->array[k].data; k++) {
-            g->into[i][k] = term->array[k];
-            g->into[i][k].data = terms->data + work->block * terms->loop[0] + used * (idx)sizeof(double);
-            used += term->size[k];
+    for (int t = 0; t < queries->call->nterms; t++) {
+        const pe_array *gradient = queries->call->term[t].gradient;
+        g->has_distance_terms |= has_gradient(queries, t) && position_op(queries, t)->distance_vjp;
+        g->has_pair_terms |= has_gradient(queries, t) && position_op(queries, t)->pairs_vjp;
+        for (int k = 0; k < PE_TERM_ARRAYS && gradient[k].data; k++) {
+            g->into[t][k] = gradient[k];
+            g->into[t][k].data += work->block * gradient[k].loop[0];
         }
     }
-    if (used > call->D(z))
-        g->has_distance_terms = g->has_pair_terms = 0;
 }
 
 void FN(bias_grad_block)(pe_bias_grad *g, const pe_query_block *queries, idx t, const pe_work *work)
@@ -67,7 +61,7 @@ void FN(bias_grad_block)(pe_bias_grad *g, const pe_query_block *queries, idx t, 
     g->columns = output_row(queries, A_COLUMNS, t);
     g->has_rows = queries->batch_row.data[A_ROWS] != NULL;
     g->pairs = queries->batch_row.data[A_PAIRS];
-    locate_term_gradients(g, queries, work);
+    locate_gradients(g, queries, work);
 }
 
 /* ---- sums ---- */
@@ -150,7 +144,7 @@ static void add_distance_gradients(pe_bias_grad *g, const pe_key_tile *keys, con
         for (int t = 0; t < queries->call->nterms; t++) {
             const pe_position_op *op = position_op(queries, t);
             const pe_positions *at_k = key_positions(keys, queries, t), *at_q = query_positions(queries, t);
-            if (!op || !op->distance_vjp)
+            if (!has_gradient(queries, t) || !op->distance_vjp)
                 continue;
             for (int r = 0; r < rows; r++) {
                 for (int l = 0; l < width; l++)
@@ -171,7 +165,7 @@ static void add_pair_gradients(pe_bias_grad *g, const pe_key_tile *keys, const p
     for (int t = 0; t < queries->call->nterms; t++) {
         const pe_position_op *op = position_op(queries, t);
         const pe_pair_block block = pair_block_of(keys, queries, p, t, from, to - from);
-        if (has_tile_vjp(op) && op->pairs_vjp)
+        if (has_gradient(queries, t) && op->pairs_vjp)
             op->pairs_vjp(queries->term[t], queries->call->term[t].dim, queries->head, &block, grad, g->into[t]);
     }
 }

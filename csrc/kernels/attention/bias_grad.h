@@ -5,7 +5,7 @@
  *     diagonals(t,l)  sum over the pairs with j - i = l - (N - 1), for toeplitz
  *     rows(h,n)       sum over the keys             columns(t,m)  sum over the queries
  *     pairs(h,n,m)    dS itself, added to the output with any strides
- *     terms(z)        gradients of the arrays of operators with has_tile_vjp, one array after another
+ * The gradients of DISTANCE and PAIR rows are computed here, from dS and positions, if the caller passes them.
  * Axis t has a row for each head, or for each head and block part of attention_vjp: no two units add to the same row.
  */
 #ifndef PE_BIAS_GRAD_H
@@ -14,14 +14,14 @@
 #include "bias/position.h"
 #include "tile/tile.h"
 
-enum { A_GRAD_LSE = A_GRAD + 1, A_DQ, A_DK, A_DV, A_D_SINK, A_DIAGONALS, A_ROWS, A_COLUMNS, A_PAIRS, A_TERMS };
+enum { A_GRAD_LSE = A_GRAD + 1, A_DQ, A_DK, A_DV, A_D_SINK, A_DIAGONALS, A_ROWS, A_COLUMNS, A_PAIRS };
 
 /* The reductions of one head and block of queries; NULL or 0 where the caller passes no output */
 typedef struct {
     double *diagonals, *columns, rows[BLOCK_M];
     char *pairs;
     int has_rows, has_distance_terms, has_pair_terms;
-    pe_array into[PE_TERMS][PE_TERM_ARRAYS]; /* gradients in `terms` of each operator's arrays */
+    pe_array into[PE_TERMS][PE_TERM_ARRAYS]; /* partial sums of each operator's gradients */
     union {                                  /* buffers of one reduction */
         real padded[BLOCK_N * (PANEL_LANES + 2 * LANES)];
         double pairs[BLOCK_N * PANEL_LANES];

@@ -39,9 +39,6 @@ typedef struct {
     /* into[k] += sum_jl grad[j * width + l] d b_h(query l, key j) / d array[k] */
     void (*pairs_vjp)(const pe_array *array, const idx *dim, idx h, const pe_pair_block *block, const double *grad,
                       const pe_array *into);
-    /* Nonzero: attention sums dS, the gradient of the scores, over rows and over columns, which gives the gradient of
-     * the operator. pairs_vjp is then called only by the row <name>_vjp, for the gradient of a bias as a matrix. */
-    int vjp_from_sums;
 } pe_position_op;
 
 /* Declare the functions of an operator. Not every operator reads all arguments. */
@@ -59,12 +56,6 @@ typedef struct {
                      const double *grad, const pe_array *into)
 
 extern const pe_position_op *const FN(position_op)[PE_COUNT]; /* NULL for rows that are no position operators */
-
-/* Return whether attention's gradient calls the operator's own gradient function for each tile. */
-INLINE int has_tile_vjp(const pe_position_op *op)
-{
-    return op && (op->distance_vjp || op->pairs_vjp) && !op->vjp_from_sums;
-}
 
 /* The address of element (i, j) of an array of doubles with at most two axes. */
 INLINE double *element(const pe_array *a, idx i, idx j) { return as_doubles(entry_at(a, a->data, i, j)); }
