@@ -6,7 +6,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from .. import _core
-from .._core_api.arguments import F64, Array, Float64, fail, finish_out, prepare_out, unbroadcast
+from .._core_api.arguments import F64, Array, Float64, fail, unbroadcast
 
 
 def matrix_view(diagonals: Array, n: int, m: int) -> Array:
@@ -32,10 +32,7 @@ def fill_matrix(function: str, diagonals: Array, n: int, m: int, out: Array | No
     """Return the view of `diagonals` as a matrix, or fill `out` with that matrix."""
     if out is None:
         return matrix_view(diagonals, n, m)
-    out, buffer = prepare_out(function, out, (*diagonals.shape[:-1], n, m), diagonals.dtype, (diagonals,))
-    if n and m:
-        _core.toeplitz_matrix(function, row=diagonals, out=buffer)
-    return finish_out(out, buffer)
+    return _core.toeplitz_matrix(function, row=diagonals, out=out, n=n, m=m)
 
 
 def sum_diagonals(function: str, matrix: Array, n: int, m: int) -> Float64:

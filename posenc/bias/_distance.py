@@ -49,27 +49,21 @@ class DistanceBias(PositionBias[Arrays]):
             diagonals = read_diagonal_sums(function, grad, heads, n, m)
             return _values_vjp(self, function, diagonals, positions.distances(function))
         rel = _distances(positions)
-        shape = (*rel.shape[:-2], heads, n, m)
-        cotangent = read_cotangent(function, grad, shape)
-        total = tuple(np.zeros(array.shape) for array in self.arrays)
-        for row in np.ndindex(shape[:-3]):
-            part = _values_vjp(self, function, cotangent[row].reshape(heads, n * m), rel[row].reshape(n * m))
-            total = tuple(map(np.add, total, part))
-        return total
+        *batch, _, _ = rel.shape
+        cotangent = read_cotangent(function, grad, (*batch, heads, n, m)).reshape(*batch, heads, n * m)
+        return _values_vjp(self, function, cotangent, rel.reshape(*batch, n * m))
 
 
 def _values(bias: DistanceBias, function: str, rel: Float64, dtype: Dtype) -> Array:
     """Return b_h(rel), (..., H, l), for distances (..., l)."""
-    values = np.empty((*rel.shape[:-1], bias.heads, rel.shape[-1]), dtype)
-    getattr(_core, bias.name)(function, **bias.operands, rel=rel, out=values)
+    values: Array = getattr(_core, bias.name)(function, **bias.operands, rel=rel, dtype=dtype)
     return values
 
 
 def _values_vjp(bias: DistanceBias, function: str, grad: Float64, rel: Float64) -> tuple[Float64, ...]:
-    """Return the gradient of each parameter for a cotangent (H, l) of the values."""
-    gradients = dict(zip(row_gradients(bias.name), (np.zeros(array.shape) for array in bias.arrays), strict=True))
-    getattr(_core, f"{bias.name}_vjp")(function, grad=grad, **bias.operands, rel=rel, **gradients)
-    return tuple(gradients.values())
+    """Return the gradient of each parameter for a cotangent (..., H, l) of the values, summed over its batch axes."""
+    gradients = getattr(_core, f"{bias.name}_vjp")(function, grad=grad, **bias.operands, rel=rel)
+    return gradients if isinstance(gradients, tuple) else (gradients,)
 
 
 def _distances(positions: Positions) -> Float64:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from .. import _core
-from .._core_api.arguments import F64, Array, Dtype, Float64, broadcasts_to, fail, finish_out, prepare_out, unbroadcast
+from .._core_api.arguments import F64, Array, Dtype, Float64, broadcasts_to, fail, unbroadcast
 from .operator import Arrays, PositionBias, check_heads, check_range
 from .parameters import array_axes, read_cotangent, row_gradients
 from .positions import Positions
@@ -20,11 +20,11 @@ class PairBias(PositionBias[Arrays]):
     is_relative = False
 
     def _matrix(self, function: str, positions: Positions, dtype: Dtype, out: Array | None) -> Array:
-        q, k, batch = _read_positions(self, function, positions)
-        shape = (*batch, self.heads, positions.n, positions.m)
-        out, buffer = prepare_out(function, out, shape, dtype, (q, k))
-        getattr(_core, self.name)(function, **self.operands, q_positions=q, k_positions=k, out=buffer)
-        return finish_out(out, buffer)
+        q, k, _ = _read_positions(self, function, positions)
+        matrix: Array = getattr(_core, self.name)(
+            function, **self.operands, q_positions=q, k_positions=k, out=out, dtype=dtype
+        )
+        return matrix
 
     def _term(self, call: Call, positions: Positions) -> Term:
         check_heads(call.function, self, call.shape)

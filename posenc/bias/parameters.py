@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import _core
-from .._core_api.arguments import F64, Array, Dtype, Float64, as_data, as_parameter, cast_operand, fail, unbroadcast
+from .._core_api.arguments import F32, F64, Array, Dtype, Float64, cast_operand, fail, unbroadcast
 from .._core_api.constants import VECTOR_PADDING
 from .terms import Operands, Options, Term
 
@@ -95,16 +95,20 @@ def copy_parameters(kind: type[Arrays], row: str, *parameters: npt.ArrayLike) ->
 
     The row of csrc/ops.def states the rank of each array. Axes with the same letter must have the same length.
     """
-    dtypes, kept = [], []
-    lengths: dict[str, int] = {}
-    for (argument, axes), parameter in zip(array_axes(row).items(), parameters, strict=True):
-        dtypes.append(as_data(row, argument, parameter).dtype)
-        array = as_parameter(row, argument, parameter, len(axes))
-        for axis, length in zip(axes, array.shape, strict=True):
-            if lengths.setdefault(axis, length) != length:
-                fail(ValueError, row, argument, f"length {length}", str(lengths[axis]))
-        kept.append(array)
-    return kind._make(kept), tuple(dtypes)
+    axes = array_axes(row)
+    signature = ", ".join(f"real {name}:({','.join(letters)})" for name, letters in axes.items())
+    arrays = _core.read(row, signature, **dict(zip(axes, parameters, strict=True)))
+    kept = arrays if isinstance(arrays, tuple) else (arrays,)
+    copies = [copy_finite(row, name, array).astype(F64, copy=False) for name, array in zip(axes, kept, strict=True)]
+    return kind._make(copies), tuple(array.dtype for array in kept)
+
+
+def copy_finite(function: str, argument: str, array: Array) -> Array:
+    """Return a contiguous copy of an array in native byte order. Refuse NaN and infinity."""
+    kept = np.array(array, array.dtype.newbyteorder("="), order="C")
+    if not np.isfinite(kept.astype(F32 if kept.itemsize == 2 else kept.dtype, copy=False)).all():
+        fail(ValueError, function, argument, "NaN or infinity", "finite numbers")
+    return kept
 
 
 def cast_arrays(function: str, arrays: Mapping[str, Array | None], dtype: Dtype) -> Operands:

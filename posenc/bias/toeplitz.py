@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numpy as np
 import numpy.typing as npt
 
-from .._core_api.arguments import Array, Dtype, as_data, as_parameter, cast_result, fail
+from .. import _core
+from .._core_api.arguments import Array, Dtype, cast_result, fail
 from ._diagonals import fill_matrix, read_diagonal_sums
 from .operator import PositionBias, check_heads
-from .parameters import cast_arrays
+from .parameters import cast_arrays, copy_finite
 from .positions import Positions
 from .terms import Call, Sums, Term
 
@@ -101,6 +101,5 @@ def toeplitz(diagonals: npt.ArrayLike) -> PositionBias[ToeplitzArrays]:
            [-2. , -0.5,  0. , -0.5],
            [-4.5, -2. , -0.5,  0. ]], dtype=float32)
     """
-    array = as_data("toeplitz", "diagonals", diagonals)
-    as_parameter("toeplitz", "diagonals", array, 2)
-    return ToeplitzBias("toeplitz", ToeplitzArrays(np.array(array, array.dtype.newbyteorder("="), order="C")))
+    array = _core.read("toeplitz", "real diagonals:(h,l)", diagonals=diagonals)
+    return ToeplitzBias("toeplitz", ToeplitzArrays(copy_finite("toeplitz", "diagonals", array)))

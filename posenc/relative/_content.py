@@ -12,7 +12,6 @@ import numpy.typing as npt
 
 from .. import _core
 from .._core_api.arguments import (
-    F32,
     F64,
     I64,
     LARGEST_SCALE32,
@@ -32,7 +31,7 @@ from .._core_api.arguments import (
     without_warnings,
 )
 from ..bias.operator import Arrays, ContentBias, Gradient, check_heads, name_gradients, read_method_positions
-from ..bias.parameters import array_axes, cast_arrays, row_gradients, zero_gradients
+from ..bias.parameters import array_axes, cast_arrays, copy_finite, row_gradients, zero_gradients
 from ..bias.positions import Positions
 from ..bias.terms import Call, Operands, Sums, Term
 
@@ -226,15 +225,6 @@ def as_table(function: str, argument: str, value: npt.ArrayLike, *shapes: str) -
     if array.ndim not in [len(shape.strip("(,)").split(",")) for shape in shapes]:
         fail(ValueError, function, argument, f"shape {array.shape}", " or ".join(shapes))
     return copy_finite(function, argument, array)
-
-
-def copy_finite(function: str, argument: str, value: npt.ArrayLike) -> Array:
-    """Return a contiguous copy of an array in native byte order. Refuse NaN and infinity."""
-    array = as_data(function, argument, value)
-    kept = np.array(array, array.dtype.newbyteorder("="), order="C")
-    if not np.isfinite(kept.astype(F32 if kept.itemsize == 2 else kept.dtype, copy=False)).all():
-        fail(ValueError, function, argument, "NaN or infinity", "finite numbers")
-    return kept
 
 
 def check_odd_rows(function: str, argument: str, table: Array) -> None:

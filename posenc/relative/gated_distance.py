@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from .. import _core
 from .._core_api.arguments import (
     F32,
     F64,
@@ -24,11 +25,11 @@ from .._core_api.arguments import (
     unbroadcast,
 )
 from ..bias.operator import PositionBias, check_heads
-from ..bias.parameters import cast_arrays, read_cotangent, row_gradients
+from ..bias.parameters import cast_arrays, copy_finite, read_cotangent, row_gradients
 from ..bias.positions import Positions
 from ..bias.t5 import t5_bucket
 from ..bias.terms import Call, Operands, Sums, Term
-from ._content import as_table, check_odd_rows, check_table_heads, copy_finite
+from ._content import as_table, check_odd_rows, check_table_heads
 
 _ROWS: tuple[Literal["clipped", "past", "buckets"], ...] = ("clipped", "past", "buckets")
 _FARTHEST = 2**20
@@ -223,7 +224,7 @@ def gated_distance(
     """
     function = "gated_distance"
     check_choice(function, "rows", rows, _ROWS)
-    of_queries = copy_finite(function, "gates", gates)
+    of_queries = copy_finite(function, "gates", _core.read(function, "real gates()", gates=gates))
     if of_queries.ndim < 3:
         fail(ValueError, function, "gates", f"shape {of_queries.shape}", "(..., H, N, R)")
     kept = as_table(function, "table", table, "(T, R)", "(H, T, R)")

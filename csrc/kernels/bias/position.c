@@ -42,19 +42,38 @@ static void distance_values(const pe_call *call, idx begin, idx end, const pe_po
     }
 }
 
-/* grad(h,l), arrays..., rel(l) -> gradients of the arrays that have one. One unit computes all heads, because heads may
- * share an array and then add to one gradient. The kernel of an operator without gradients computes nothing. */
-static void distance_gradients(const pe_call *call, int arrays, const pe_position_op *op)
+/* The gradients of a call, from operand `first` on, for this block */
+static void gradients_of_block(const pe_call *call, int first, const pe_work *work, pe_array *into)
+{
+    for (int k = 0; k < call->narrays - first; k++) {
+        into[k] = call->array[first + k];
+        into[k].data += work->block * into[k].loop[0];
+    }
+}
+
+/* grad(h,l), arrays..., rel(l) -> +gradients of the arrays that have one, for all heads of a row of the batch. The
+ * kernel of an operator without gradients computes nothing. */
+static void distance_gradients(const pe_call *call, idx begin, idx end, const pe_work *work, int arrays,
+                               const pe_position_op *op)
 {
     const idx heads = call->D(h), l = call->D(l);
-    const pe_array *rel = &call->array[1 + arrays], *into = rel + 1;
-    for (idx h = 0; h < heads && op->distance_vjp; h++) {
-        const double *grad = element(&call->array[0], h, 0);
-        for (idx j = 0; j < l; j += ROW) {
-            if (stop_requested(call))
-                return;
-            op->distance_vjp(call->array + 1, call->dim, h, as_doubles(rel->data) + j, (int)min_(ROW, l - j), grad + j,
-                             into);
+    const int rel = 1 + arrays;
+    pe_array array[PE_TERM_ARRAYS], into[PE_TERM_ARRAYS];
+    gradients_of_block(call, rel + 1, work, into);
+    for (idx u = begin; u < end && op->distance_vjp; u++) {
+        const pe_row row = row_at(call, u);
+        for (int k = 0; k < arrays; k++) {
+            array[k] = call->array[1 + k];
+            array[k].data = row.data[1 + k];
+        }
+        for (idx h = 0; h < heads; h++) {
+            const double *grad = as_doubles(row.data[0] + h * call->array[0].core[0]);
+            for (idx j = 0; j < l; j += ROW) {
+                if (stop_requested(call))
+                    return;
+                op->distance_vjp(array, call->dim, h, as_doubles(row.data[rel]) + j, (int)min_(ROW, l - j), grad + j,
+                                 into);
+            }
         }
     }
 }
@@ -172,13 +191,9 @@ static void pair_values(const pe_call *call, idx begin, idx end, int arrays, con
 static void pair_gradients(const pe_call *call, idx begin, idx end, const pe_work *work, int arrays,
                            const pe_position_op *op)
 {
-    const int first_result = arrays + 3;
     pe_array into[PE_TERM_ARRAYS];
     operator_block w = {.call = call, .op = op, .into = into};
-    for (int k = 0; k < call->narrays - first_result; k++) {
-        into[k] = call->array[first_result + k];
-        into[k].data += work->block * into[k].loop[0];
-    }
+    gradients_of_block(call, arrays + 3, work, into);
     compute_units(&w, begin, end, 1, arrays, compute_gradients);
 }
 
@@ -188,7 +203,7 @@ static void pair_gradients(const pe_call *call, idx begin, idx end, const pe_wor
 #define DISTANCE(name, arrays, gradients)                               \
     extern const pe_position_op FN(name##_op);                          \
     KERNEL(name) { distance_values(call, begin, end, &FN(name##_op)); } \
-    KERNEL(name##_vjp) { distance_gradients(call, arrays_in(arrays), &FN(name##_op)); }
+    KERNEL(name##_vjp) { distance_gradients(call, begin, end, work, arrays_in(arrays), &FN(name##_op)); }
 #define PAIR(name, arrays, gradients)                                                  \
     extern const pe_position_op FN(name##_op);                                         \
     KERNEL(name) { pair_values(call, begin, end, arrays_in(arrays), &FN(name##_op)); } \
