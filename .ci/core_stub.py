@@ -13,14 +13,19 @@ of the row, checks ranks, lengths and numbers, and allocates results that are no
 means, the functions of posenc check.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 Numbers = npt.ArrayLike
 
-def read(function: str, row: str, /, **operands: Any) -> Any: ...
-def set_helpers(reader: object, shown: object, /) -> None: ...
+class Arrays(np.ndarray[Any, np.dtype[Any]]):  # only for type checkers: one array, or a tuple of several
+    def __iter__(self) -> Iterator[npt.NDArray[Any]]: ...
+
+def read(function: str, row: str, /, **operands: Any) -> Arrays: ...
+def set_helpers(reader: object, shown: object, caster: object, /) -> None: ...
 def isa() -> str: ...
 def isas() -> tuple[str, ...]: ...
 def set_isa(name: str, /) -> None: ...
@@ -46,23 +51,25 @@ def stub() -> str:
             rows.append(f"def {row}(function: str, /, **operands: Any) -> Any: ...\n")
             continue
         operands, _, parameters = signature.partition(";")
+        inputs, _, results = operands.partition("->")
         required, optional = [], []
-        for name, marks in re.findall(r"\w+ \+?(\w+)([^\w\s(]*)\(", operands):
-            if set(marks) & {"?", "="}:
+        named = r"\w+ \+?(\w+)([^\w\s(]*)\("
+        for name, marks in re.findall(named, inputs):
+            if "?" in marks:
                 optional.append(f"{name}: Any = None")
             else:
                 required.append(f"{name}: Numbers")
+        names = [name for name, _ in re.findall(named, results)]
+        optional += [f"{name}: Any = None" for name in names]
         for parameter in filter(None, map(str.strip, parameters.split(","))):
             name, of = re.split(r"[^\w]", parameter, maxsplit=1)[0], "str" if ":" in parameter else "float"
             if "=" in parameter:
                 optional.append(f"{name}: {of} | None = None")
             else:
                 required.append(f"{name}: {of}")
-        allocates = re.search(r"=[^\w\s(]*\(", operands)
-        if allocates:
-            optional += ["dtype: Any = None", "start: Any = 0", "**lengths: int"]
+        optional += ["dtype: Any = None", "**settings: Any"]  # start, and lengths by their letters
         listed = "".join(f"    {argument},\n" for argument in ["function: str", "/", "*", *required, *optional])
-        rows.append(f"def {row}(\n{listed}) -> {'npt.NDArray[Any]' if allocates else 'Any'}: ...\n")
+        rows.append(f"def {row}(\n{listed}) -> {'npt.NDArray[Any]' if len(names) == 1 else 'Any'}: ...\n")
     return "".join(rows)
 
 

@@ -5,14 +5,19 @@ of the row, checks ranks, lengths and numbers, and allocates results that are no
 means, the functions of posenc check.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 Numbers = npt.ArrayLike
 
-def read(function: str, row: str, /, **operands: Any) -> Any: ...
-def set_helpers(reader: object, shown: object, /) -> None: ...
+class Arrays(np.ndarray[Any, np.dtype[Any]]):  # only for type checkers: one array, or a tuple of several
+    def __iter__(self) -> Iterator[npt.NDArray[Any]]: ...
+
+def read(function: str, row: str, /, **operands: Any) -> Arrays: ...
+def set_helpers(reader: object, shown: object, caster: object, /) -> None: ...
 def isa() -> str: ...
 def isas() -> tuple[str, ...]: ...
 def set_isa(name: str, /) -> None: ...
@@ -39,8 +44,7 @@ def sinusoid(
     lo: Any = None,
     out: Any = None,
     dtype: Any = None,
-    start: Any = 0,
-    **lengths: int,
+    **settings: Any,
 ) -> npt.NDArray[Any]: ...
 def recurrent(
     function: str,
@@ -49,12 +53,14 @@ def recurrent(
     p0: Numbers,
     weight: Numbers,
     bias: Numbers,
-    out: Numbers,
     gru: float,
     skip: float,
     inputs: Any = None,
     input_weight: Any = None,
-) -> Any: ...
+    out: Any = None,
+    dtype: Any = None,
+    **settings: Any,
+) -> npt.NDArray[Any]: ...
 def recurrent_vjp(
     function: str,
     /,
@@ -63,15 +69,17 @@ def recurrent_vjp(
     path: Numbers,
     weight: Numbers,
     bias: Numbers,
-    dp0: Numbers,
-    dweight: Numbers,
-    dbias: Numbers,
     gru: float,
     skip: float,
     inputs: Any = None,
     input_weight: Any = None,
+    dp0: Any = None,
+    dweight: Any = None,
+    dbias: Any = None,
     dinputs: Any = None,
     dinput_weight: Any = None,
+    dtype: Any = None,
+    **settings: Any,
 ) -> Any: ...
 def floater(
     function: str,
@@ -83,10 +91,12 @@ def floater(
     w2: Numbers,
     b2: Numbers,
     when: Numbers,
-    out: Numbers,
     dt: float,
-    method: float,
-) -> Any: ...
+    method: str,
+    out: Any = None,
+    dtype: Any = None,
+    **settings: Any,
+) -> npt.NDArray[Any]: ...
 def floater_vjp(
     function: str,
     /,
@@ -98,13 +108,15 @@ def floater_vjp(
     w2: Numbers,
     b2: Numbers,
     when: Numbers,
-    dp0: Numbers,
-    dw1: Numbers,
-    db1: Numbers,
-    dw2: Numbers,
-    db2: Numbers,
     dt: float,
-    method: float,
+    method: str,
+    dp0: Any = None,
+    dw1: Any = None,
+    db1: Any = None,
+    dw2: Any = None,
+    db2: Any = None,
+    dtype: Any = None,
+    **settings: Any,
 ) -> Any: ...
 def rotation_table(
     function: str,
@@ -112,10 +124,12 @@ def rotation_table(
     *,
     positions: Numbers,
     frequencies: Numbers,
-    out: Numbers,
     sine_scale: float,
     cosine_scale: float,
-) -> Any: ...
+    out: Any = None,
+    dtype: Any = None,
+    **settings: Any,
+) -> npt.NDArray[Any]: ...
 def rope_positions(
     function: str,
     /,
@@ -131,8 +145,7 @@ def rope_positions(
     attention_factor: float | None = None,
     rotary_dim: float | None = None,
     dtype: Any = None,
-    start: Any = 0,
-    **lengths: int,
+    **settings: Any,
 ) -> npt.NDArray[Any]: ...
 def rope(
     function: str,
@@ -147,8 +160,7 @@ def rope(
     caller_out: float,
     out: Any = None,
     dtype: Any = None,
-    start: Any = 0,
-    **lengths: int,
+    **settings: Any,
 ) -> npt.NDArray[Any]: ...
 def convolution(
     function: str,
@@ -156,24 +168,28 @@ def convolution(
     *,
     x: Numbers,
     kernel: Numbers,
-    out: Numbers,
     top: float,
     left: float,
-    padding: float,
+    padding: str,
     residual: float,
     bias: Any = None,
-) -> Any: ...
+    out: Any = None,
+    dtype: Any = None,
+    **settings: Any,
+) -> npt.NDArray[Any]: ...
 def convolution_vjp(
     function: str,
     /,
     *,
     grad: Numbers,
     x: Numbers,
-    dkernel: Numbers,
-    dbias: Numbers,
     top: float,
     left: float,
-    padding: float,
+    padding: str,
+    dkernel: Any = None,
+    dbias: Any = None,
+    dtype: Any = None,
+    **settings: Any,
 ) -> Any: ...
 def learned(
     function: str,
@@ -183,8 +199,7 @@ def learned(
     positions: Numbers,
     out: Any = None,
     dtype: Any = None,
-    start: Any = 0,
-    **lengths: int,
+    **settings: Any,
 ) -> npt.NDArray[Any]: ...
 def hierarchical(
     function: str,
@@ -195,8 +210,7 @@ def hierarchical(
     alpha: float,
     out: Any = None,
     dtype: Any = None,
-    start: Any = 0,
-    **lengths: int,
+    **settings: Any,
 ) -> npt.NDArray[Any]: ...
 def embedding_backward(
     function: str,
@@ -209,8 +223,7 @@ def embedding_backward(
     weight: Any = None,
     dtable: Any = None,
     dtype: Any = None,
-    start: Any = 0,
-    **lengths: int,
+    **settings: Any,
 ) -> npt.NDArray[Any]: ...
 def interpolate_table(
     function: str,
@@ -219,8 +232,7 @@ def interpolate_table(
     table: Numbers,
     out: Any = None,
     dtype: Any = None,
-    start: Any = 0,
-    **lengths: int,
+    **settings: Any,
 ) -> npt.NDArray[Any]: ...
 def merge(
     function: str,
@@ -231,8 +243,7 @@ def merge(
     mode: str,
     out: Any = None,
     dtype: Any = None,
-    start: Any = 0,
-    **lengths: int,
+    **settings: Any,
 ) -> npt.NDArray[Any]: ...
 def concat(
     function: str,
@@ -242,17 +253,18 @@ def concat(
     p: Numbers,
     out: Any = None,
     dtype: Any = None,
-    start: Any = 0,
-    **lengths: int,
+    **settings: Any,
 ) -> npt.NDArray[Any]: ...
 def merge_vjp(
     function: str,
     /,
     *,
     grad: Numbers,
-    dp: Numbers,
     x: Any = None,
-) -> Any: ...
+    dp: Any = None,
+    dtype: Any = None,
+    **settings: Any,
+) -> npt.NDArray[Any]: ...
 def complex_order(
     function: str,
     /,
@@ -260,59 +272,73 @@ def complex_order(
     amplitude: Numbers,
     cos: Numbers,
     sin: Numbers,
-    out: Numbers,
-) -> Any: ...
+    out: Any = None,
+    dtype: Any = None,
+    **settings: Any,
+) -> npt.NDArray[Any]: ...
 def complex_order_vjp(
     function: str,
     /,
     *,
-    grad: Numbers,
     amplitude: Numbers,
+    grad: Numbers,
     cos: Numbers,
     sin: Numbers,
-    damplitude: Numbers,
-    dangle: Numbers,
+    damplitude: Any = None,
+    dangle: Any = None,
+    dtype: Any = None,
+    **settings: Any,
 ) -> Any: ...
 def digits(
     function: str,
     /,
     *,
     whole: Numbers,
-    out: Numbers,
     base: float,
     fraction: Any = None,
-) -> Any: ...
+    out: Any = None,
+    dtype: Any = None,
+    **settings: Any,
+) -> npt.NDArray[Any]: ...
 def from_digits(
     function: str,
     /,
     *,
     digits: Numbers,
-    out: Numbers,
     base: float,
-) -> Any: ...
+    out: Any = None,
+    dtype: Any = None,
+    **settings: Any,
+) -> npt.NDArray[Any]: ...
 def positions_from_mask(
     function: str,
     /,
     *,
     keep: Numbers,
-    out: Numbers,
     start: float,
-) -> Any: ...
+    out: Any = None,
+    dtype: Any = None,
+    **settings: Any,
+) -> npt.NDArray[Any]: ...
 def gram(
     function: str,
     /,
     *,
     x: Numbers,
-    out: Numbers,
     mode: float,
-) -> Any: ...
+    out: Any = None,
+    dtype: Any = None,
+    **settings: Any,
+) -> npt.NDArray[Any]: ...
 def standardize(
     function: str,
     /,
     *,
     x: Numbers,
-    out: Numbers,
-) -> Any: ...
+    out: Any = None,
+    dtype: Any = None,
+    **settings: Any,
+) -> npt.NDArray[Any]: ...
 def alibi(function: str, /, **operands: Any) -> Any: ...
 def alibi_vjp(function: str, /, **operands: Any) -> Any: ...
 def kerple_log(function: str, /, **operands: Any) -> Any: ...
@@ -332,15 +358,19 @@ def toeplitz_matrix(
     /,
     *,
     row: Numbers,
-    out: Numbers,
-) -> Any: ...
+    out: Any = None,
+    dtype: Any = None,
+    **settings: Any,
+) -> npt.NDArray[Any]: ...
 def diagonal_sums(
     function: str,
     /,
     *,
     grad: Numbers,
-    out: Numbers,
-) -> Any: ...
+    out: Any = None,
+    dtype: Any = None,
+    **settings: Any,
+) -> npt.NDArray[Any]: ...
 def fire(function: str, /, **operands: Any) -> Any: ...
 def fire_vjp(function: str, /, **operands: Any) -> Any: ...
 def swin(function: str, /, **operands: Any) -> Any: ...
@@ -359,6 +389,8 @@ def merge_attention(
     *,
     outs: Numbers,
     lses: Numbers,
-    out: Numbers,
-    lse: Numbers,
+    out: Any = None,
+    lse: Any = None,
+    dtype: Any = None,
+    **settings: Any,
 ) -> Any: ...

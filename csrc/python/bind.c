@@ -211,9 +211,17 @@ static int take_operand(pe_agreement *a, const pe_operand *o, PyObject *object, 
     const int rank = PyArray_NDIM(array), storage = pe_storage_of((PyObject *)array), is_alone = o->summed || o->alone;
     if (o->output && check_dtype(a, o, array, storage) < 0)
         return -1;
+    if (a->reads && o->follows && o->shared > 0) { /* its shape is checked; it stays as it is */
+        array = o->type == 'r' ? array : make_ready(a, o, array);
+        a->taken = (PyObject *)array;
+        const int has_numbers = o->type == 'p' || o->finite;
+        return !array ? -1 : has_numbers ? check_numbers(a, o, array, (pe_storage)storage) : 0;
+    }
     if (rank == 0 && o->naxes > 0 && !o->output)
         return pe_wrong_value(PyExc_ValueError, a, o->name, "is", object, "an array with %s%d %s",
                               is_alone ? "" : "at least ", o->naxes, o->naxes == 1 ? "axis" : "axes");
+    if (is_alone && o->naxes == 0 && rank > 0)
+        return pe_wrong(PyExc_ValueError, a, o->name, "has %d axes; expected one number", rank);
     if (rank < o->naxes || (is_alone && rank > o->naxes))
         return pe_wrong(PyExc_ValueError, a, o->name, "has %d axes; expected %s%d", rank, is_alone ? "" : "at least ",
                         o->naxes);
@@ -582,14 +590,15 @@ static int take_setting(const pe_signature *row, pe_agreement *a, PyObject *name
     return -1;
 }
 
-/* Begin a call of `function`; its lengths are in dim. */
-static int begin(pe_agreement *a, PyObject *function, idx *dim)
+/* Begin a call of a row for `function`; its lengths are in dim. */
+static int begin(pe_agreement *a, PyObject *function, const pe_signature *row, idx *dim)
 {
     a->has_real = a->is_double = a->nloops = a->nkept = a->noutputs = a->ninputs = a->writes = a->reads = a->nsummed = 0;
     a->sums = 0;
     a->is_quantized = a->fills_callers = 0;
     a->most_position = a->most_frequency = 0;
     a->first = a->dtype = a->cotangent = NULL;
+    a->lead = row->operand;
     a->terms = NULL;
     a->start = 0;
     a->dim = dim;
@@ -651,7 +660,7 @@ PyObject *pe_bind(const pe_table *table, int op, PyObject *const *args, Py_ssize
     pe_agreement a;
     if (nargs != 1 || !PyUnicode_Check(args[0]))
         return PyErr_Format(PyExc_TypeError, "_core.%s takes a function name, and by name %s", row->name, row->text);
-    if (begin(&a, args[0], call.dim) < 0)
+    if (begin(&a, args[0], row, call.dim) < 0)
         return NULL;
     if (place_arguments(table, row, &a, args + 1, names, placed) == 0 && fill_places(row, &a, placed) == 0)
         results = bind(table, row, placed, &a, &call);
@@ -670,6 +679,7 @@ static PyObject *read_cotangent(pe_agreement *a, const pe_signature *row)
     while (!result->output)
         result++;
     const int n = pe_shape_of_result(a, result, NULL, shape);
+    a->reads = 0; /* the arithmetic is known: float64 narrows, and float32 widens */
     PyObject *array = pe_input(a, &grad, a->cotangent);
     return array && pe_check_shape(a, grad.name, array, shape, n) == 0 ? array : NULL;
 }
@@ -733,7 +743,7 @@ PyObject *pe_read(const pe_table *table, PyObject *const *args, Py_ssize_t nargs
     }
     if (!row)
         PyErr_Format(PyExc_TypeError, "_core.read: %U is no row and no signature of ops.def", args[1]);
-    else if (begin(&a, args[0], dim) == 0) {
+    else if (begin(&a, args[0], row, dim) == 0) {
         arrays = read_arguments(table, row, &a, args + 2, names);
         end(&a);
     }

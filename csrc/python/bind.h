@@ -14,6 +14,7 @@ typedef struct {
     unsigned char axes[PE_CORE]; /* entries of dim */
     int naxes, output, optional, strided, summed, finite, in_tile;
     int counts, ids, alone, follows, copied; /* %, number of ^, :, <, > */
+    int shared;                              /* of an operand with <: leading named axes that the first has too */
     int scale;                               /* of `codes`: the operand of its scales */
     int ruled, is_work, in_place;            /* of an output: =, *, & */
 } pe_operand;
@@ -67,13 +68,14 @@ typedef struct {
     int fills_callers;                    /* the last output is the caller's array */
     double most_position, most_frequency; /* largest magnitudes */
     idx *dim;
-    idx loops[PE_LOOPS]; /* right-aligned */
-    pe_term *terms;      /* on the heap: sixteen of them would fill the stack of a small thread */
-    PyObject *first;     /* the first real operand as an array, which decides on the dtype of results; or NULL */
-    PyObject *dtype;     /* the caller's dtype of results, or NULL */
-    PyObject *taken;     /* the array of the last operand */
-    PyObject *cotangent; /* the argument `grad` of a read, or NULL */
-    int64_t start;       /* an int n for an operand with % means start .. start + n - 1 */
+    idx loops[PE_LOOPS];    /* right-aligned */
+    pe_term *terms;         /* on the heap: sixteen of them would fill the stack of a small thread */
+    const pe_operand *lead; /* the first operand of the row */
+    PyObject *first;        /* the first real operand as an array, which decides on the dtype of results; or NULL */
+    PyObject *dtype;        /* the caller's dtype of results, or NULL */
+    PyObject *taken;        /* the array of the last operand */
+    PyObject *cotangent;    /* the argument `grad` of a read, or NULL */
+    int64_t start;          /* an int n for an operand with % means start .. start + n - 1 */
     PyObject *input[PE_ARRAYS + PE_TERMS * (PE_TERM_ARRAYS + 2)]; /* arrays that no result may overlap; borrowed */
     PyObject *result[PE_ARRAYS], *written[PE_ARRAYS]; /* what is returned, and the memory that the kernel fills */
     PyObject *kept[3 * (PE_ARRAYS + PE_TERMS * (PE_TERM_ARRAYS + 2))];
@@ -99,7 +101,7 @@ PyObject *pe_input(pe_agreement *a, const pe_operand *o, PyObject *object);
 PyObject *pe_output(pe_agreement *a, const pe_operand *o, PyObject *object);
 /* Copy results to their places, and return them. */
 PyObject *pe_results(pe_agreement *a);
-int pe_set_helpers(PyObject *functions); /* (reader, shown), see convert.c */
+int pe_set_helpers(PyObject *functions); /* (reader, shown, caster), see convert.c */
 /* The shape of a result: the loops of the call and its named axes. A length that no operand has is that of `given`. */
 int pe_shape_of_result(const pe_agreement *a, const pe_operand *o, PyObject *given, idx *shape);
 int pe_check_shape(const pe_agreement *a, const char *operand, PyObject *array, const idx *shape, int n);
@@ -107,7 +109,7 @@ int pe_check_shape(const pe_agreement *a, const char *operand, PyObject *array, 
 PyObject *pe_bind(const pe_table *table, int op, PyObject *const *args, Py_ssize_t nargs, PyObject *names);
 /* Read arguments as _core.<row> does, without a call: _core.read(function, row, name=value, ...) returns their arrays in
  * this order, one array as it is. `row` may be the text of a signature. Reals keep their dtypes and layouts; integers
- * become double. `grad` is the cotangent of the first result, in exactly its shape. */
+ * become double. `grad` is the cotangent of the first result, in exactly its shape and for the arithmetic. */
 PyObject *pe_read(const pe_table *table, PyObject *const *args, Py_ssize_t nargs, PyObject *names);
 /* Compute a checked call, unless it writes no element; -1 with an exception. */
 int pe_run_call(const pe_agreement *a, const pe_signature *row, pe_call *call);

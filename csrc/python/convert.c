@@ -10,12 +10,14 @@
 
 #include <math.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
 #define A(object) ((PyArrayObject *)(object))
 
-/* Functions of Python: reader(function, argument, value) -> an array, shown(value) -> text for a message */
-static PyObject *reader, *shown;
+/* Functions of Python: reader(function, argument, value) -> an array, shown(value) -> text for a message,
+ * caster(function, argument, array, dtype) -> the array, rounded once to the dtype of a result */
+static PyObject *reader, *shown, *caster;
 static const char *const storage_dtypes = "float16, bfloat16, float32 or float64";
 static const char *const ids_below = "ids of at least 0 and below %zd";
 
@@ -222,7 +224,7 @@ static PyObject *in_dtype(pe_agreement *a, const pe_operand *o, PyObject *array,
         if (!a->has_real)
             a->is_double = storage == PE_F64;
         a->has_real = 1;
-        if (a->reads || a->is_double == (storage == PE_F64))
+        if (a->reads || o->copied || a->is_double == (storage == PE_F64))
             return array;
         return a->is_double ? cast(a, array, NPY_DOUBLE) : narrow(a, o, array);
     }
@@ -306,29 +308,38 @@ static int check_ids(pe_agreement *a, const pe_operand *o, PyObject *array, PyOb
     return -1;
 }
 
-/* A view in the shape of the first operand */
+/* A view whose loops, and the named axes that it shares with the first operand, have the lengths of that one */
 static PyObject *follow(pe_agreement *a, const pe_operand *o, PyObject *array)
 {
-    const int n = PyArray_NDIM(A(a->first)), own = PyArray_NDIM(A(array));
-    npy_intp *shape = PyArray_DIMS(A(a->first)), strides[NPY_MAXDIMS] = {0};
-    if (own == n && PyArray_DIM(A(array), n - 1) == shape[n - 1] && n == o->naxes)
-        return array;
-    int fits = own <= n;
-    for (int d = 0; fits && d < own; d++) {
+    const pe_operand *lead = a->lead;
+    const int own = o->naxes - o->shared, n = PyArray_NDIM(A(a->first)) - (lead->naxes - o->shared);
+    const int rank = PyArray_NDIM(A(array)), axes = rank - own;
+    npy_intp shape[NPY_MAXDIMS], strides[NPY_MAXDIMS] = {0};
+    int fits = axes <= n, is_whole = axes >= o->shared;
+    if (axes < 0 || n < 0)
+        return array; /* take_operand says so */
+    memcpy(shape, PyArray_DIMS(A(a->first)), (size_t)n * sizeof *shape);
+    for (int d = 0; fits && d < rank; d++) {
         const npy_intp length = PyArray_DIM(A(array), d);
-        fits = length == shape[n - own + d] || length == 1;
-        strides[n - own + d] = length == 1 ? 0 : PyArray_STRIDE(A(array), d);
+        npy_intp *expected = &shape[n - axes + d];
+        if (d >= axes)
+            *expected = length;
+        fits = length == *expected || length == 1;
+        is_whole = is_whole && (d < axes - o->shared || length == *expected);
+        strides[n - axes + d] = length == *expected ? PyArray_STRIDE(A(array), d) : 0;
     }
     if (!fits) {
-        wrong_shape(a, o->name, array, shape, n, "a shape that broadcasts to ", ", the shape of x");
+        char after[96];
+        snprintf(after, sizeof after, ", the %s of %s%s", n == PyArray_NDIM(A(a->first)) ? "shape" : "leading axes",
+                 lead->name, own > 0 ? ", and a last axis of any length" : "");
+        wrong_shape(a, o->name, array, shape, n, "a shape that broadcasts to ", after);
         return NULL;
     }
-    if (a->reads || (own >= o->naxes && PyArray_DIM(A(array), own - 1) == shape[n - 1]))
+    if (a->reads || is_whole)
         return array; /* the loops broadcast */
     Py_INCREF(PyArray_DESCR(A(array)));
-    PyObject *view = PyArray_NewFromDescr(&PyArray_Type, PyArray_DESCR(A(array)), n, shape, strides,
-                                          PyArray_DATA(A(array)), 0, NULL);
-    return keep(a, view);
+    return keep(a, PyArray_NewFromDescr(&PyArray_Type, PyArray_DESCR(A(array)), n + own, shape, strides,
+                                        PyArray_DATA(A(array)), 0, NULL));
 }
 
 PyObject *pe_input(pe_agreement *a, const pe_operand *o, PyObject *object)
@@ -371,15 +382,12 @@ PyObject *pe_input(pe_agreement *a, const pe_operand *o, PyObject *object)
     const int is_empty_list = array != object && PyArray_SIZE(A(array)) == 0 && PyArray_NDIM(A(array)) > 0;
     PyObject *given = array;
     array = in_dtype(a, o, array, is_empty_list);
-    if (array && (o->type == 'r' || o->type == 'c')) {
+    if (array && (o->type == 'r' || o->type == 'c'))
         a->first = a->first ? a->first : array;
-        if (o->follows)
-            array = follow(a, o, array);
-        if (array && o->copied && !a->reads && pe_storage_of(array) != pe_storage_of(a->first)) {
-            PyArray_Descr *descr = PyArray_DescrNewByteorder(PyArray_DESCR(A(a->first)), NPY_NATIVE);
-            array = descr ? keep(a, PyArray_FromArray(A(array), descr, NPY_ARRAY_CARRAY | NPY_ARRAY_FORCECAST)) : NULL;
-        }
-    }
+    if (array && o->follows && a->first)
+        array = follow(a, o, array);
+    if (array && o->copied && !a->reads && pe_storage_of(array) != pe_storage_of(a->first))
+        array = keep(a, PyObject_CallFunction(caster, "ssOO", a->function, o->name, array, PyArray_DESCR(A(a->first))));
     if (array && o->ids && check_ids(a, o, array, given) < 0)
         return NULL;
     if (array)
@@ -395,8 +403,8 @@ int pe_is_ready(const pe_operand *o, PyObject *object)
     const int last = PyArray_NDIM(array) - 1;
     if (o->summed && !PyArray_IS_C_CONTIGUOUS(array)) /* a kernel uses its strides for partial sums without gaps */
         return 0;
-    const int no_gaps = o->naxes == 0 || o->strided || PyArray_SIZE(array) == 0 || PyArray_DIM(array, last) == 1
-                        || PyArray_STRIDE(array, last) == PyArray_ITEMSIZE(array);
+    const int no_gaps = o->naxes == 0 || last < 0 || o->strided || PyArray_SIZE(array) == 0
+                        || PyArray_DIM(array, last) == 1 || PyArray_STRIDE(array, last) == PyArray_ITEMSIZE(array);
     return no_gaps && PyArray_ISALIGNED(array) && PyArray_ISNOTSWAPPED(array);
 }
 
@@ -570,12 +578,14 @@ PyObject *pe_results(pe_agreement *a)
 
 int pe_set_helpers(PyObject *functions)
 {
-    PyObject *read = NULL, *show = NULL;
-    if (!PyArg_ParseTuple(functions, "OO", &read, &show))
+    PyObject *read = NULL, *show = NULL, *cast_copied = NULL;
+    if (!PyArg_ParseTuple(functions, "OOO", &read, &show, &cast_copied))
         return -1;
     Py_CLEAR(reader);
     Py_CLEAR(shown);
+    Py_CLEAR(caster);
     reader = Py_NewRef(read);
     shown = Py_NewRef(show);
+    caster = Py_NewRef(cast_copied);
     return 0;
 }

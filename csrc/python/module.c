@@ -155,7 +155,7 @@ static PyMethodDef methods[] = {
     {"read", (PyCFunction)(void (*)(void))read_arguments, METH_FASTCALL | METH_KEYWORDS,
      "arguments of a row as arrays, checked as in a call"},
     {"set_helpers", set_helpers, METH_VARARGS,
-     "set (reader, shown): what reads other objects than arrays, and shows values"},
+     "set (reader, shown, caster): what reads other objects than arrays, shows values, and rounds once"},
     {"isa", isa, METH_NOARGS, "name of the kernel variant in use"},
     {"isas", isas, METH_NOARGS, "names of the variants that this machine can run, slowest first"},
     {"set_isa", set_isa, METH_O, "use the variant of that name"},

@@ -141,6 +141,10 @@ int pe_signature_read(pe_signature *row)
         }
     }
     for (int k = 0; k < row->noperands; k++) {
+        pe_operand *o = &row->operand[k];
+        const pe_operand *lead = &row->operand[0];
+        while (o->shared < o->naxes && o->shared < lead->naxes && o->axes[o->shared] == lead->axes[o->shared])
+            o->shared++;
         for (int j = 0; j < row->noperands; j++) {
             const size_t n = strlen(row->operand[k].name);
             if (strncmp(row->operand[j].name, row->operand[k].name, n) == 0

@@ -111,9 +111,6 @@ def as_array(function: str, argument: str, value: object) -> Array:
     return array
 
 
-_core.set_helpers(as_array, shown)
-
-
 def _read_array(function: str, argument: str, value: object) -> Array:
     if isinstance(value, np.ndarray):
         if isinstance(value, np.ma.MaskedArray):  # np.asarray would ignore its mask
@@ -212,6 +209,9 @@ def cast_copied(function: str, argument: str, array: Array, dtype: Dtype) -> Arr
     """Return data that become part of a result in `dtype`, rounded once; the range is that of `cast_operand`."""
     cast_operand(function, argument, array, dtype)  # it refuses what is beyond the range
     return cast_result(array, dtype)
+
+
+_core.set_helpers(as_array, shown, cast_copied)
 
 
 def cast_result(array: Array, dtype: Dtype) -> Array:

@@ -30,8 +30,6 @@ MOST_WIDTH: int = _shared["MOST_WIDTH"]
 
 VJP_MODES = _options("VJP_MODES")
 GRAM_MODES = _options("GRAM_MODES")
-MERGE_MODES = _options("MERGE_MODES")
-PADDINGS = _options("PADDINGS")
 
 TABLEAUS: dict[str, tuple[tuple[tuple[float, ...], ...], tuple[float, ...]]] = {
     name: (tuple(slopes[i * (i - 1) // 2 : i * (i + 1) // 2] for i in range(stages)), weights[:stages])

@@ -14,12 +14,6 @@ from .._core_api.arguments import (
     Array,
     Float64,
     as_array,
-    as_data,
-    as_float64,
-    as_positions,
-    broadcasts_to,
-    cast_operand,
-    check_positions,
     compute_dtype,
     fail,
     unbroadcast,
@@ -74,12 +68,10 @@ class _Operands(NamedTuple):
         width = self.amplitude.shape[-1]
         if frequencies.shape[-1] != width:
             frequencies = np.broadcast_to(frequencies, (*frequencies.shape[:-1], width)).copy()
-        rows = np.broadcast_shapes(coordinates.shape[:-1], frequencies.shape[:-2])
-        table = np.empty((*rows, 2 * width))
-        _core.rotation_table(
-            function, positions=coordinates, frequencies=frequencies, out=table, sine_scale=1, cosine_scale=1
-        )
-        return table
+        return _core.rotation_table(
+            function, positions=coordinates, frequencies=frequencies, sine_scale=1, cosine_scale=1, t=2 * width,
+            dtype=F64,
+        )  # fmt: skip
 
     def _select(self, array: Array, index: tuple[slice, ...], columns: int = 0) -> Float64:
         """Return the part of positions, frequency or phase that belongs to a block, in float64."""
@@ -96,45 +88,24 @@ def _read_operands(
     positions: npt.ArrayLike,
     phase: npt.ArrayLike | None,
 ) -> _Operands:
-    amplitude = as_data(function, "amplitude", amplitude)
-    if amplitude.ndim < 2:
-        fail(ValueError, function, "amplitude", f"{amplitude.ndim} axes", "at least 2: (..., N, C)")
-    positions = as_positions(function, "positions", positions)
-    *batch, n, _ = amplitude.shape
-    if not broadcasts_to(positions.shape, (*batch, n)) or positions.shape[-1] != n:
-        leading = f"leading axes that broadcast to {tuple(batch)}" if batch else "no other axes"
-        expected = f"{n} positions on the last axis, and {leading}"
-        fail(ValueError, function, "positions", f"shape {positions.shape}", expected)
-    check_positions(function, "positions", positions)
-    largest = _largest_magnitude(function, "positions", positions)
-    frequency = _read_angles(function, "frequency", frequency, amplitude, largest)
-    phase = None if phase is None else _read_angles(function, "phase", phase, amplitude, 2.0)
-    return _Operands(amplitude, positions, frequency, phase)
+    row = "real amplitude(n,c), pos positions%<(n), f64 frequency!<(n,c), f64 phase?!<(n,c)"
+    operands = _Operands(*_core.read(
+        function, row, amplitude=amplitude, positions=positions, frequency=frequency, phase=phase
+    ))  # fmt: skip
+    n, places = operands.amplitude.shape[-2], operands.positions
+    if places.shape[-1] != n:
+        fail(ValueError, function, "positions", f"shape {places.shape}", f"{n} positions on the last axis")
+    largest = _largest_magnitude(operands.frequency)
+    if largest * _largest_magnitude(places) > LARGEST_ANGLE:
+        fail(ValueError, function, "frequency", largest, "at most 2**56 radians at the largest position")
+    largest = 0.0 if operands.phase is None else _largest_magnitude(operands.phase)
+    if 2 * largest > LARGEST_ANGLE:
+        fail(ValueError, function, "phase", largest, "at most 2**55 radians")
+    return operands
 
 
-def _read_angles(
-    function: str, argument: str, angles: npt.ArrayLike, amplitude: Array, largest_position: float
-) -> Float64:
-    """Return radians per position that broadcast to amplitude."""
-    array = as_float64(function, argument, angles)
-    if not broadcasts_to(array.shape, amplitude.shape):
-        expected = f"a shape that broadcasts to {amplitude.shape}, the shape of amplitude"
-        fail(ValueError, function, argument, f"shape {array.shape}", expected)
-    largest = _largest_magnitude(function, argument, array)
-    if largest * largest_position > LARGEST_ANGLE:
-        expected = "at most 2**55 radians" if argument == "phase" else "at most 2**56 radians at the largest position"
-        fail(ValueError, function, argument, largest, expected)
-    return array
-
-
-def _largest_magnitude(function: str, argument: str, array: Array) -> float:
-    """Return the largest magnitude; refuse NaN and infinity."""
-    if not array.size:
-        return 0.0
-    smallest, largest = float(array.min()), float(array.max())
-    if not (np.isfinite(smallest) and np.isfinite(largest)):
-        fail(ValueError, function, argument, "NaN or infinity", "finite numbers")
-    return max(-smallest, largest)
+def _largest_magnitude(array: Array) -> float:
+    return max(-float(array.min()), float(array.max())) if array.size else 0.0
 
 
 @in_one_isa
@@ -242,14 +213,13 @@ def complex_order_vjp(
     """
     function = "complex_order_vjp"
     operands = _read_operands(function, amplitude, frequency, positions, phase)
-    amplitude, dtype, shape = operands.amplitude, compute_dtype(operands.amplitude), operands.amplitude.shape
+    amplitude, shape = operands.amplitude, operands.amplitude.shape
     grad = as_array(function, "grad", grad)
     if not (grad.dtype.kind == "c" and grad.dtype.itemsize <= 16):
-        grad = as_data(function, "grad", grad).astype(F64, copy=False)
+        grad = _core.read(function, "f64 grad()", grad=grad)
     if grad.shape != shape:
         fail(ValueError, function, "grad", f"shape {grad.shape}", str(shape))
     pairs = np.ascontiguousarray(grad, np.complex128).view(F64)
-    grad = cast_operand(function, "grad", pairs, dtype)
     d_amplitude = np.empty(shape, amplitude.dtype.newbyteorder("="))
     positions, frequency = (
         with_axes(operands.positions[..., None], len(shape)),
@@ -259,11 +229,9 @@ def complex_order_vjp(
     d_phase = None if operands.phase is None else np.zeros(with_axes(operands.phase, len(shape)).shape)
     for index in row_blocks(shape[:-1], shape[-1]):
         cos, sin = halves(operands.table(function, index))
-        d_angle = np.empty(amplitude[index].shape)
-        _core.complex_order_vjp(
-            function, grad=grad[index], amplitude=amplitude[index], cos=cos, sin=sin,
-            damplitude=d_amplitude[index], dangle=d_angle,
-        )  # fmt: skip
+        d_angle = _core.complex_order_vjp(
+            function, amplitude=amplitude[index], grad=pairs[index], cos=cos, sin=sin, damplitude=d_amplitude[index]
+        )
         of_positions, of_angles = select_rows(index, positions.shape), select_rows(index, frequency.shape)
         with without_warnings():
             _add(d_positions[of_positions], (frequency[of_angles] * d_angle).sum(-1, keepdims=True))

@@ -10,13 +10,8 @@ import numpy.typing as npt
 from .. import _core
 from .._core_api.arguments import (
     Array,
-    as_bool,
-    as_data,
-    as_grad,
     as_index,
-    cast_operand,
     cast_result,
-    check_choice,
     compute_dtype,
     copy_result,
     fail,
@@ -25,7 +20,6 @@ from .._core_api.arguments import (
     prepare_out,
     without_warnings,
 )
-from .._core_api.constants import PADDINGS
 from .._core_api.variant import in_one_isa
 
 Padding = Literal["zero", "circular", "replicate"]
@@ -88,10 +82,9 @@ class _Convolution(NamedTuple):
     padding: Padding
     residual: bool
 
-    def kernel_by_tap(self, function: str) -> Array:
-        """Return the kernel as (rows, columns, d) in the dtype of the arithmetic."""
-        dtype = compute_dtype(self.x)
-        return cast_operand(function, "kernel", self.kernel, dtype).transpose(1, 2, 0).astype(dtype, order="C")
+    def kernel_by_tap(self) -> Array:
+        """View the kernel as (rows, columns, d)."""
+        return self.kernel.transpose(1, 2, 0)
 
 
 def _read_convolution(
@@ -106,12 +99,12 @@ def _read_convolution(
     left: int | None = None,
 ) -> _Convolution:
     """Check the arguments of a convolution of a grid, or without `size` (height, width, prefix) of a sequence."""
-    check_choice(function, "padding", padding, PADDINGS)
-    x, kernel = as_data(function, "x", x), as_data(function, "kernel", kernel)
-    if x.ndim < 2:
-        fail(ValueError, function, "x", f"{x.ndim} axes", "at least 2, (..., N, d)")
-    n, d = x.shape[-2:]
-    _check_kernel(function, kernel, ("d", "taps") if size is None else ("d", "rows", "columns"), d)
+    axes = "d,s" if size is None else "d,r,s"
+    row = f"real x(n,d), real kernel:({axes}), real bias?:(d)"
+    x, kernel, bias = _core.read(function, row, x=x, kernel=kernel, bias=bias)
+    if 0 in kernel.shape[1:]:
+        fail(ValueError, function, "kernel", f"shape {kernel.shape}", "at least one tap")
+    n = x.shape[-2]
     grid = _Grid(1, n, 0) if size is None else _read_grid(function, n, *size)
     if size is None:
         kernel = kernel[:, None]
@@ -124,19 +117,7 @@ def _read_convolution(
     if padding == "circular" and grid.height * grid.width:
         _check_reach(function, grid.height, rows - 1 - top)
         _check_reach(function, grid.width, max(before, columns - 1 - before))
-    bias = None if bias is None else as_data(function, "bias", bias)
-    if bias is not None and bias.shape != (d,):
-        fail(ValueError, function, "bias", f"shape {bias.shape}", str((d,)))
-    return _Convolution(x, kernel, bias, grid, top, before, padding, as_bool(function, "residual", residual))
-
-
-def _check_kernel(function: str, kernel: Array, axes: tuple[str, ...], d: int) -> None:
-    if kernel.ndim != len(axes):
-        fail(ValueError, function, "kernel", f"{kernel.ndim} axes", f"{len(axes)}, ({', '.join(axes)})")
-    if kernel.shape[0] != d:
-        fail(ValueError, function, "kernel", f"{kernel.shape[0]} channels", f"{d}, as x")
-    if 0 in kernel.shape[1:]:
-        fail(ValueError, function, "kernel", f"shape {kernel.shape}", "at least one tap")
+    return _Convolution(x, kernel, bias, grid, top, before, padding, residual)
 
 
 def _read_grid(function: str, n: int, height: int, width: int, prefix: int) -> _Grid:
@@ -159,27 +140,23 @@ def _check_reach(function: str, length: int, reach: int) -> None:
 def _convolve(function: str, c: _Convolution, out: Array | None) -> Array:
     x, grid = c.x, c.grid
     out, buffer = prepare_out(function, out, x.shape, x.dtype, (x, c.kernel, c.bias))
-    if buffer.size:
-        bias = None if c.bias is None else cast_operand(function, "bias", c.bias, compute_dtype(x))
-        _core.convolution(
-            function, x=grid.view(x), kernel=c.kernel_by_tap(function), bias=bias, out=grid.view(buffer),
-            top=c.top, left=c.left, padding=PADDINGS.index(c.padding), residual=c.residual,
-        )  # fmt: skip
-        buffer[..., : grid.prefix, :] = x[..., : grid.prefix, :]
+    _core.convolution(
+        function, x=grid.view(x), kernel=c.kernel_by_tap(), bias=c.bias, out=grid.view(buffer),
+        top=c.top, left=c.left, padding=c.padding, residual=c.residual,
+    )  # fmt: skip
+    buffer[..., : grid.prefix, :] = x[..., : grid.prefix, :]
     return finish_out(out, buffer)
 
 
 def _gradients(function: str, grad: npt.ArrayLike, c: _Convolution) -> tuple[Array, Array, Array | None]:
     """Return the gradients with respect to x, kernel (d, rows, columns) and bias."""
-    x, kernel, bias, grid = c.x, c.kernel, c.bias, c.grid
-    grad = cast_operand(function, "grad", as_grad(function, grad, x.shape), compute_dtype(x))
-    by_tap = c.kernel_by_tap(function)
-    rows, columns, d = by_tap.shape
+    bias, grid, by_tap = c.bias, c.grid, c.kernel_by_tap()
+    x, grad = _core.read(function, "real x(n,d) -> real out(n,d)", x=c.x, grad=grad)
     d_x = np.empty(x.shape, x.dtype.newbyteorder("="))
-    d_kernel, d_bias = np.zeros(by_tap.shape), np.zeros(d)
     if d_x.size:
         # The transpose reverses the kernel. For "replicate" it is a convolution with zeros on a larger grid, of which
         # the results beyond the edges are added to the tokens that were replicated.
+        rows, columns, _ = by_tap.shape
         tokens, d_tokens, padding = grid.view(grad), grid.view(d_x), c.padding
         edges = (c.top, rows - 1 - c.top), (c.left, columns - 1 - c.left)
         if c.padding == "replicate":
@@ -187,18 +164,18 @@ def _gradients(function: str, grad: npt.ArrayLike, c: _Convolution) -> tuple[Arr
             d_tokens, padding = np.empty(tokens.shape, compute_dtype(x)), "zero"
         _core.convolution(
             function, x=tokens, kernel=by_tap[::-1, ::-1], out=d_tokens, top=edges[0][1], left=edges[1][1],
-            padding=PADDINGS.index(padding), residual=c.residual,
+            padding=padding, residual=c.residual, dtype=d_tokens.dtype,
         )  # fmt: skip
         if c.padding == "replicate":
             copy_result(grid.view(d_x), _add_edges(_add_edges(d_tokens, -3, *edges[0]), -2, *edges[1]))
         copy_result(d_x[..., : grid.prefix, :], grad[..., : grid.prefix, :])
-        _core.convolution_vjp(
-            function, grad=grid.view(grad), x=grid.view(x), dkernel=d_kernel, dbias=d_bias,
-            top=c.top, left=c.left, padding=PADDINGS.index(c.padding),
-        )  # fmt: skip
+    d_kernel, d_bias = _core.convolution_vjp(
+        function, grad=grid.view(grad), x=grid.view(x), r=by_tap.shape[0], s=by_tap.shape[1],
+        top=c.top, left=c.left, padding=c.padding,
+    )  # fmt: skip
     return (
         d_x,
-        np.ascontiguousarray(cast_result(d_kernel.transpose(2, 0, 1), kernel.dtype)),
+        np.ascontiguousarray(cast_result(d_kernel.transpose(2, 0, 1), c.kernel.dtype)),
         None if bias is None else cast_result(d_bias, bias.dtype),
     )
 

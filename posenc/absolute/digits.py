@@ -85,9 +85,7 @@ def digits(numbers: npt.ArrayLike, *, base: int = 10, width: int) -> Float64:
     function = "digits"
     base, width = as_index(function, "base", base, 2), as_index(function, "width", width, 1)
     whole, fraction = _read_numbers(function, numbers, base, width)
-    out = np.empty((*whole.shape, width))
-    _core.digits(function, whole=whole, fraction=fraction, out=out, base=base)
-    return out
+    return _core.digits(function, whole=whole, fraction=fraction, base=base, w=width)
 
 
 def from_digits(digits: npt.ArrayLike, *, base: int = 10) -> Float64:
@@ -125,13 +123,7 @@ def from_digits(digits: npt.ArrayLike, *, base: int = 10) -> Float64:
     array([874.5, 749. ])
     """
     function = "from_digits"
-    base = as_index(function, "base", base, 2)
-    digits = as_float64(function, "digits", digits)
-    if digits.ndim < 1:
-        fail(ValueError, function, "digits", "no axes", "an axis of digits")
-    out = np.empty(digits.shape[:-1])
-    _core.from_digits(function, digits=digits, out=out, base=base)
-    return out
+    return _core.from_digits(function, digits=digits, base=as_index(function, "base", base, 2))
 
 
 def positions_from_mask(keep: npt.ArrayLike, *, start: int = 0) -> npt.NDArray[np.int64]:
@@ -173,12 +165,5 @@ def positions_from_mask(keep: npt.ArrayLike, *, start: int = 0) -> npt.NDArray[n
     array([[0, 0, 0, 1, 2]])
     """
     function = "positions_from_mask"
-    mask = as_array(function, "keep", keep)
-    if mask.dtype != np.bool_:
-        fail(TypeError, function, "keep", f"dtype {mask.dtype}", "bool")
-    if mask.ndim < 1:
-        fail(ValueError, function, "keep", "no axes", "(..., N)")
     start = as_index(function, "start", start, -LARGEST_POSITION)
-    out = np.empty(mask.shape, I64)
-    _core.positions_from_mask(function, keep=mask, out=out, start=start)
-    return out
+    return _core.positions_from_mask(function, keep=keep, start=start)

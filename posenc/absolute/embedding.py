@@ -13,10 +13,7 @@ from .._core_api.arguments import (
     I64,
     Array,
     Float64,
-    as_grad,
     as_number,
-    cast_operand,
-    compute_dtype,
     fail_value,
 )
 
@@ -64,16 +61,14 @@ class Entries(NamedTuple):
     weight: Float64
 
 
-def scatter_add(function: str, grad: npt.ArrayLike, table: Array, ids: Indices, entries: Entries | None) -> Array:
+def scatter_add(function: str, grad: Array, table: Array, ids: Indices, entries: Entries | None) -> Array:
     """Return dtable, whose row r is the sum of all entries with ``row == r``.
 
     If `entries` is None, ``grad[m]`` is added to row ``ids[m]``. A stable sort makes the entries of a row adjacent and
     keeps their order. The kernel adds them in this order in float64, with any number of threads, and rounds each sum
     once.
     """
-    grad = as_grad(function, grad, (*ids.shape, table.shape[1]))
     rows, width = table.shape
-    flat = cast_operand(function, "grad", grad, compute_dtype(table)).reshape(ids.size, width)
     row = ids.reshape(-1) if entries is None else entries.row
     order = np.argsort(row, kind="stable")
     bounds = np.zeros(rows + 1, I64)
@@ -81,8 +76,9 @@ def scatter_add(function: str, grad: npt.ArrayLike, table: Array, ids: Indices, 
     weight = None if entries is None else entries.weight[order]
     position = order if entries is None else entries.position[order]
     return _core.embedding_backward(
-        function, grad=flat, order=position, weight=weight, first=bounds[:-1], last=bounds[1:], dtype=table.dtype
-    )
+        function, grad=grad.reshape(ids.size, width), order=position, weight=weight, first=bounds[:-1],
+        last=bounds[1:], dtype=table.dtype,
+    )  # fmt: skip
 
 
 def learned(table: npt.ArrayLike, positions: npt.ArrayLike, *, out: Array | None = None) -> Array:
@@ -164,8 +160,7 @@ def learned_vjp(grad: npt.ArrayLike, table: npt.ArrayLike, positions: npt.ArrayL
            [0.]])
     """
     function = "learned_vjp"
-    table = read_table(function, table)
-    ids = read_ids(function, positions, table.shape[0])
+    table, ids, grad = _core.read(function, "learned", table=table, positions=positions, grad=grad)
     return LearnedGradient(scatter_add(function, grad, table, ids, None))
 
 
@@ -274,9 +269,8 @@ def hierarchical_vjp(
            [ 5.]])
     """
     function = "hierarchical_vjp"
-    table = read_table(function, table)
     alpha = _read_alpha(function, alpha)
-    ids = read_ids(function, positions, table.shape[0] ** 2)
+    table, ids, grad = _core.read(function, "hierarchical", table=table, positions=positions, grad=grad)
     i, j = np.divmod(ids.reshape(-1), max(table.shape[0], 1))
     (beyond,) = np.nonzero(i)  # the other positions have i = 0, so their p[i] - p[0] is 0
     factor = alpha / (1 - alpha)

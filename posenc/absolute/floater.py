@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,28 +16,17 @@ from .._core_api.arguments import (
     as_data,
     as_index,
     as_number,
-    as_reals,
-    cast_operand,
     cast_result,
     check_choice,
     compute_dtype,
     copy_result,
     fail,
-    fail_value,
     finish_out,
     prepare_out,
 )
 from .._core_api.constants import TABLEAUS
 from .._core_api.variant import in_one_isa
-from ._scan import (
-    like_arguments,
-    merge_batch_axes,
-    prepare_rows,
-    read_grad_of_rows,
-    read_states,
-    read_weight,
-    shape_of_rows,
-)
+from ._scan import like_arguments, merge_batch_axes, prepare_rows, read_grad_of_rows
 
 Method = Literal["rk4_38", "rk4", "midpoint", "euler"]
 METHODS = tuple(TABLEAUS)
@@ -64,21 +53,11 @@ class _Flow(NamedTuple):
     """The checked arguments of `floater`."""
 
     p0: Array
-    field: tuple[Array, Array, Array, Array]
+    field: tuple[Array, ...]
     """w1, b1, w2, b2."""
     n: int
-    starts: Float64
-    """Start of each substep, as a fraction of dt."""
-    dt: float
-    method: int
-    """Code of the method in the kernel."""
-
-    def operands(self, function: str) -> dict[str, Array]:
-        """Return p0 and the field in the shapes and dtypes that the kernels take, by name."""
-        dtype = compute_dtype(self.p0)
-        named = zip(("w1", "b1", "w2", "b2"), self.field, strict=True)
-        weights = {argument: cast_operand(function, argument, weight, dtype) for argument, weight in named}
-        return {"p0": merge_batch_axes(self.p0, 1), **weights}
+    arguments: dict[str, Any]
+    """All other arguments of the kernels, with the field, by name."""
 
 
 def _read_flow(
@@ -93,17 +72,16 @@ def _read_flow(
     substeps: int,
     method: Method,
 ) -> _Flow:
-    p0 = read_states(function, p0)
-    c = p0.shape[-1]
-    w1 = read_weight(function, "w1", w1, ("E", c + 1))
-    e = w1.shape[0]
-    b1 = read_weight(function, "b1", b1, (e,))
-    w2 = read_weight(function, "w2", w2, (c, e + 1))
-    b2 = read_weight(function, "b2", b2, (c,))
+    row = "real p0(c), real w1:(e,j), real b1:(e), real w2:(c,k), real b2:(c)"
+    p0, w1, b1, w2, b2 = _core.read(function, row, p0=p0, w1=w1, b1=b1, w2=w2, b2=b2)
+    for name, weight, width in (("w1", w1, p0.shape[-1]), ("w2", w2, len(b1))):
+        if weight.shape[1] != width + 1:
+            fail(ValueError, function, name, f"{weight.shape[1]} columns", f"{width + 1}, the last of them for time")
     n, dt = as_index(function, "n", n, 0), as_number(function, "dt", dt)
     substeps = as_index(function, "substeps", substeps, 1)
-    check_choice(function, "method", method, METHODS)
-    return _Flow(p0, (w1, b1, w2, b2), n, np.arange(substeps) / substeps, dt, METHODS.index(method))
+    when = np.arange(substeps) / substeps  # the start of each substep, as a fraction of dt
+    arguments = {"w1": w1, "b1": b1, "w2": w2, "b2": b2, "when": when, "dt": dt, "method": method}
+    return _Flow(p0, (w1, b1, w2, b2), n, arguments)
 
 
 def floater(
@@ -173,10 +151,8 @@ def floater(
     function = "floater"
     flow = _read_flow(function, p0, w1, b1, w2, b2, n, dt, substeps, method)
     out, buffer = prepare_rows(function, out, flow.p0, flow.n, (flow.p0, *flow.field))
-    _core.floater(
-        function, **flow.operands(function), when=flow.starts, out=merge_batch_axes(buffer, 2),
-        dt=flow.dt, method=flow.method,
-    )  # fmt: skip
+    states, rows = merge_batch_axes(flow.p0, 1), merge_batch_axes(buffer, 2)
+    _core.floater(function, p0=states, out=rows, **flow.arguments)
     return finish_out(out, buffer)
 
 
@@ -233,15 +209,10 @@ def floater_vjp(
     function = "floater_vjp"
     flow = _read_flow(function, p0, w1, b1, w2, b2, n, dt, substeps, method)
     grad = read_grad_of_rows(function, grad, flow.p0, flow.n)
-    operands = flow.operands(function)
-    states = np.empty(grad.shape, grad.dtype)
-    _core.floater(function, **operands, when=flow.starts, out=states, dt=flow.dt, method=flow.method)
-    gradients = {f"d{name}": np.empty(operand.shape) for name, operand in operands.items()}
-    del operands["p0"]
-    _core.floater_vjp(
-        function, grad=grad, path=states, **operands, when=flow.starts, **gradients, dt=flow.dt, method=flow.method
-    )
-    return FloaterGradient(*like_arguments(gradients.values(), (flow.p0, *flow.field)))
+    p0 = merge_batch_axes(flow.p0, 1)
+    path = _core.floater(function, p0=p0, n=flow.n, dtype=compute_dtype(p0), **flow.arguments)
+    gradients = _core.floater_vjp(function, grad=grad, path=path, **flow.arguments)
+    return FloaterGradient(*like_arguments(gradients, (flow.p0, *flow.field)))
 
 
 def integrate(
@@ -306,19 +277,13 @@ def integrate(
     function = "integrate"
     if not callable(h):
         fail(TypeError, function, "h", f"type {type(h).__name__}", "a callable h(t, p)")
-    start, given, times = read_states(function, p0), times, as_reals(function, "times", times).astype(F64, copy=False)
-    if times.ndim == 0:
-        fail_value(ValueError, function, "times", given, "an array of times (N,), such as np.arange(n)")
-    if times.ndim != 1:
-        fail(ValueError, function, "times", f"{times.ndim} axes", "1")
-    if not np.isfinite(times).all():
-        fail(ValueError, function, "times", "NaN or infinity", "finite numbers")
+    start, times = _core.read(function, "real p0(c), f64 times!:(n)", p0=p0, times=times)
     substeps = as_index(function, "substeps", substeps, 1)
     check_choice(function, "method", method, METHODS)
     stages, weights = TABLEAUS[method]
     dtype, p = compute_dtype(start), start.astype(F64)
     states = np.empty((len(times), *start.shape), start.dtype.newbyteorder("="))
-    out, buffer = prepare_out(function, out, shape_of_rows(start, len(times)), start.dtype, (start,))
+    out, buffer = prepare_out(function, out, (*start.shape[:-1], len(times), start.shape[-1]), start.dtype, (start,))
 
     def slope(t: float, state: Float64) -> Float64:
         array = as_data(function, "h", h(t, cast_result(state, dtype)))

@@ -7,14 +7,13 @@ from typing import Literal, get_args
 
 import numpy as np
 
+from .. import _core
 from .._core_api.arguments import (
     Float64,
-    as_float64,
     as_index,
     as_number,
     as_positive,
     check_choice,
-    fail,
     fail_value,
 )
 from .._core_api.constants import MOST_WIDTH
@@ -125,7 +124,4 @@ def _exact_frequencies(dim: int, base: float, denominator: Denominator) -> tuple
 
 def as_frequencies(function: str, frequencies: object) -> Float64:
     """Return the user's frequencies as float64. Refuse an array that does not have one axis."""
-    array = as_float64(function, "frequencies", frequencies)
-    if array.ndim != 1:
-        fail(ValueError, function, "frequencies", f"{array.ndim} axes", "1")
-    return array
+    return _core.read(function, "f64 frequencies:(f)", frequencies=frequencies)

@@ -107,6 +107,7 @@ def interpolate_table_vjp(grad: npt.ArrayLike, table: npt.ArrayLike, n: int) -> 
     """
     function = "interpolate_table_vjp"
     table, n = _read_arguments(function, table, n)
+    table, grad = _core.read(function, "interpolate_table", table=table, grad=grad, n=n)
     last_row, last_position = max(len(table) - 1, 0), max(n - 1, 1)
     positions = np.arange(n, dtype=I64)
     row, remainder = np.divmod(positions * last_row, last_position)

@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+import math
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from .. import _core
-from .._core_api.arguments import (
-    Array,
-    as_data,
-    as_grad,
-    broadcasts_to,
-    cast_copied,
-    cast_operand,
-    cast_result,
-    check_choice,
-    compute_dtype,
-    fail,
-    unbroadcast,
-)
-from .._core_api.constants import MERGE_MODES
+from .._core_api.arguments import Array, cast_result, unbroadcast
 from .._core_api.variant import in_one_isa
 
 Mode = Literal["add", "mul", "mul1p", "replace", "concat"]
-MODES = (*MERGE_MODES, "concat")
+MODES = get_args(Mode)
 
 
 class MergeGradient(NamedTuple):
@@ -39,31 +27,6 @@ class MergeGradient(NamedTuple):
 
     x: Array
     p: Array
-
-
-def _read_operands(function: str, x: npt.ArrayLike, p: npt.ArrayLike, mode: Mode) -> tuple[Array, Array, int]:
-    """Return x, p, and the width of the result."""
-    check_choice(function, "mode", mode, MODES)
-    x, p = as_data(function, "x", x), as_data(function, "p", p)
-    if x.ndim < 1:
-        fail(ValueError, function, "x", "no axes", "at least one")
-    if mode == "concat":
-        if p.ndim < 1 or not broadcasts_to(p.shape[:-1], x.shape[:-1]):
-            expected = f"a shape that broadcasts to {x.shape[:-1]}, and a last axis of any length"
-            fail(ValueError, function, "p", f"shape {p.shape}", expected)
-        return x, p, x.shape[-1] + p.shape[-1]
-    if not broadcasts_to(p.shape, x.shape):
-        fail(ValueError, function, "p", f"shape {p.shape}", f"a shape that broadcasts to {x.shape}, the shape of x")
-    return x, p, x.shape[-1]
-
-
-def _kernel_p(function: str, p: Array, x: Array, mode: Mode) -> Array:
-    """Return p in a dtype that the kernel takes with x, and as wide as x."""
-    is_copied = mode in ("replace", "concat")  # then the cast is the only rounding
-    p = cast_copied(function, "p", p, x.dtype) if is_copied else cast_operand(function, "p", p, compute_dtype(x))
-    if mode != "concat" and p.shape[-1:] != x.shape[-1:]:
-        p = np.broadcast_to(p, (*p.shape[:-1], x.shape[-1]))
-    return p
 
 
 def merge(x: npt.ArrayLike, p: npt.ArrayLike, *, mode: Mode = "add", out: Array | None = None) -> Array:
@@ -114,11 +77,11 @@ def merge(x: npt.ArrayLike, p: npt.ArrayLike, *, mode: Mode = "add", out: Array 
     >>> posenc.merge(words, posenc.sinusoidal(3, 4), out=words) is words
     True
     """
-    if mode == "replace" or mode == "concat":  # p becomes part of the result, rounded once
-        x, p, _ = _read_operands("merge", x, p, mode)
-        p = _kernel_p("merge", p, x, mode)
-        if mode == "concat":
-            return _core.concat("merge", x=x, p=p, out=out)
+    if mode == "replace":
+        x, p = _core.read("merge", "merge", x=x, p=p)
+        return _core.concat("merge", x=x[..., :0], p=np.broadcast_to(p, x.shape), out=out)
+    if mode == "concat":
+        return _core.concat("merge", x=x, p=p, out=out)
     return _core.merge("merge", x=x, p=p, out=out, mode=mode)
 
 
@@ -152,8 +115,10 @@ def merge_vjp(grad: npt.ArrayLike, x: npt.ArrayLike, p: npt.ArrayLike, *, mode: 
            [5.]]), p=array([5.]))
     """
     function = "merge_vjp"
-    x, p, width = _read_operands(function, x, p, mode)
-    grad = cast_operand(function, "grad", as_grad(function, grad, (*x.shape[:-1], width)), compute_dtype(x))
+    if mode == "concat":
+        x, p, grad = _core.read(function, "concat", x=x, p=p, grad=grad)
+    else:
+        x, p, grad = _core.read(function, "merge", x=x, p=p, mode=mode, grad=grad)
     of_x, of_p = (grad[..., : x.shape[-1]], grad[..., x.shape[-1] :]) if mode == "concat" else (grad, grad)
     is_product = mode in ("mul", "mul1p")
     if is_product:
@@ -169,13 +134,11 @@ def _gradient_of_p(function: str, grad: Array, factor: Array | None, p: Array) -
     last = grad.ndim - 1
     summed = [axis for axis in range(last) if lengths[axis] != grad.shape[axis]]
     kept = [axis for axis in range(last) if lengths[axis] == grad.shape[axis]]
-    rows = int(np.prod([grad.shape[axis] for axis in summed], dtype=np.int64))
-    # The kernel sums the rows of a matrix (rows, kept axes). If p lacks leading axes only, the matrix is a view.
-    shape, axes = (rows, grad.size // max(rows, 1)), (*summed, *kept, last)
     sum_shape = (*(1 if axis in summed else grad.shape[axis] for axis in range(last)), grad.shape[-1])
-    total = np.empty(sum_shape) if rows else np.zeros(sum_shape)
-    if rows:
-        factors = None if factor is None else factor.transpose(axes).reshape(shape)
-        _core.merge_vjp(function, grad=grad.transpose(axes).reshape(shape), x=factors, dp=total.reshape(-1))
+    # The kernel sums the rows of a matrix (rows, kept axes). If p lacks leading axes only, the matrix is a view.
+    axes = (*summed, *kept, last)
+    shape = math.prod(grad.shape[axis] for axis in summed), math.prod(sum_shape)
+    factors = None if factor is None else factor.transpose(axes).reshape(shape)
+    total = _core.merge_vjp(function, grad=grad.transpose(axes).reshape(shape), x=factors).reshape(sum_shape)
     own_axes = total.reshape(sum_shape[min(grad.ndim - p.ndim, last) :])  # a sum over axes of length 1 would copy
     return unbroadcast(own_axes, p.shape, p.dtype)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -10,11 +10,9 @@ import numpy.typing as npt
 from .. import _core
 from .._core_api.arguments import (
     Array,
-    Float64,
     as_bool,
-    as_data,
     as_index,
-    cast_operand,
+    cast_result,
     check_choice,
     compute_dtype,
     fail,
@@ -23,10 +21,15 @@ from .._core_api.arguments import (
     unbroadcast,
 )
 from .._core_api.variant import in_one_isa
-from ._scan import merge_batch_axes, prepare_rows, read_grad_of_rows, read_states, read_weight
+from ._scan import like_arguments, merge_batch_axes, prepare_rows, read_grad_of_rows
 
 Cell = Literal["tanh", "gru"]
 CELLS: tuple[Cell, ...] = get_args(Cell)
+_ROWS = {
+    "tanh": "real p0(c), real weight:(c,c), real bias:(c), real inputs?(n,e), real input_weight?:(c,e)",
+    "gru": "real p0(c), real weight:(g,c), real bias:(s,g), real inputs?(n,e), real input_weight?:(g,e)",
+}
+"""The arguments of each cell."""
 
 
 class RecurrentGradient(NamedTuple):
@@ -61,40 +64,18 @@ class _Arguments(NamedTuple):
     start: Array
     """p0 with the leading axes of the result."""
 
-    @property
-    def arrays(self) -> tuple[Array, ...]:
-        return tuple(array for array in self[:5] if array is not None)
-
-    def operands(self, function: str) -> dict[str, Array]:
-        """Return the arrays in the shapes and dtypes that the kernels take, by name."""
-        dtype = compute_dtype(self.p0)
-        two_sides = self.bias if self.bias.ndim == 2 else self.bias[None]
-        found = {
+    def operands(self) -> dict[str, Any]:
+        """Return the arrays in the shapes that the kernels take, by name."""
+        inputs = self.inputs
+        if inputs is not None:
+            inputs = merge_batch_axes(np.broadcast_to(inputs, (*self.start.shape[:-1], *inputs.shape[-2:])), 2)
+        return {
             "p0": merge_batch_axes(self.start, 1),
-            "weight": cast_operand(function, "weight", self.weight, dtype),
-            "bias": cast_operand(function, "bias", two_sides, dtype),
+            "weight": self.weight,
+            "bias": self.bias if self.bias.ndim == 2 else self.bias[None],
+            "inputs": inputs,
+            "input_weight": self.input_weight,
         }
-        if self.inputs is not None and self.input_weight is not None:
-            inputs = np.broadcast_to(self.inputs, (*self.start.shape[:-1], *self.inputs.shape[-2:]))
-            found["inputs"] = cast_operand(function, "inputs", merge_batch_axes(inputs, 2), dtype)
-            found["input_weight"] = cast_operand(function, "input_weight", self.input_weight, dtype)
-        return found
-
-    def gradient(self, gradients: dict[str, Float64]) -> RecurrentGradient:
-        """Return the gradients of the operands in the shapes and dtypes of the arguments."""
-
-        def of(name: str, argument: Array, core: int, batch: tuple[int, ...] = ()) -> Array:
-            shape = (*batch, *argument.shape[max(argument.ndim - core, 0) :])
-            return unbroadcast(gradients[f"d{name}"].reshape(shape), argument.shape, argument.dtype)
-
-        batch = self.start.shape[:-1]
-        return RecurrentGradient(
-            of("p0", self.p0, 1, batch),
-            of("weight", self.weight, 2),
-            of("bias", self.bias, 2),
-            None if self.inputs is None else of("inputs", self.inputs, 2, batch),
-            None if self.input_weight is None else of("input_weight", self.input_weight, 2),
-        )
 
 
 def _read_arguments(
@@ -107,27 +88,20 @@ def _read_arguments(
     input_weight: npt.ArrayLike | None,
     cell: Cell,
 ) -> _Arguments:
-    states = read_states(function, p0)
     check_choice(function, "cell", cell, CELLS)
-    c = states.shape[-1]
-    rows, bias_shape = (3 * c, (2, 3 * c)) if cell == "gru" else (c, (c,))
-    weights = read_weight(function, "weight", weight, (rows, c)), read_weight(function, "bias", bias, bias_shape)
-    if inputs is None:
-        if input_weight is not None:
-            fail(ValueError, function, "input_weight", "an array", "None, because inputs is None")
-        return _Arguments(states, *weights, None, None, states)
-    if input_weight is None:
+    if inputs is None and input_weight is not None:
+        fail(ValueError, function, "input_weight", "an array", "None, because inputs is None")
+    if inputs is not None and input_weight is None:
         fail_value(ValueError, function, "input_weight", None, "an array, because inputs are given")
-    array = as_data(function, "inputs", inputs)
-    if array.ndim < 2 or array.shape[-2] != n:
-        fail(ValueError, function, "inputs", f"shape {array.shape}", f"(..., n = {n}, E)")
-    own = read_weight(function, "input_weight", input_weight, (rows, array.shape[-1]))
-    try:
-        batch = np.broadcast_shapes(states.shape[:-1], array.shape[:-2])
-    except ValueError:
-        expected = f"leading axes that broadcast with {states.shape[:-1]}, the leading axes of p0"
-        fail(ValueError, function, "inputs", f"shape {array.shape}", expected)
-    return _Arguments(states, *weights, array, own, np.broadcast_to(states, (*batch, c)))
+    c = _core.read(function, "real p0(c)", p0=p0).shape[-1]
+    p0, weight, bias, inputs, input_weight = _core.read(
+        function, _ROWS[cell], p0=p0, weight=weight, bias=bias, inputs=inputs, input_weight=input_weight,
+        n=n, s=2, g=3 * c,
+    )  # fmt: skip
+    start = p0
+    if inputs is not None:
+        start = np.broadcast_to(p0, (*np.broadcast_shapes(p0.shape[:-1], inputs.shape[:-2]), c))
+    return _Arguments(p0, weight, bias, inputs, input_weight, start)
 
 
 def recurrent(
@@ -217,9 +191,9 @@ def recurrent(
     function = "recurrent"
     n, include_p0 = as_index(function, "n", n, 0), as_bool(function, "include_p0", include_p0)
     given = _read_arguments(function, p0, weight, bias, n, inputs, input_weight, cell)
-    out, buffer = prepare_rows(function, out, given.start, n, given.arrays)
+    out, buffer = prepare_rows(function, out, given.start, n, given)
     rows = merge_batch_axes(buffer, 2)
-    _core.recurrent(function, **given.operands(function), out=rows, gru=cell == "gru", skip=not include_p0)
+    _core.recurrent(function, **given.operands(), out=rows, gru=cell == "gru", skip=not include_p0)
     return finish_out(out, buffer)
 
 
@@ -272,11 +246,21 @@ def recurrent_vjp(
     n, include_p0 = as_index(function, "n", n, 0), as_bool(function, "include_p0", include_p0)
     given = _read_arguments(function, p0, weight, bias, n, inputs, input_weight, cell)
     grad = read_grad_of_rows(function, grad, given.start, n)
-    operands = given.operands(function)
-    states = np.empty((len(grad), n + (not include_p0), given.start.shape[-1]), grad.dtype)
-    gru = cell == "gru"
-    _core.recurrent(function, **operands, out=states, gru=gru, skip=False)
-    gradients = {f"d{name}": np.zeros(operand.shape) for name, operand in operands.items()}
+    operands, gru = given.operands(), cell == "gru"
+    path = _core.recurrent(
+        function, **operands, gru=gru, skip=False, dtype=compute_dtype(given.p0), n=n + (not include_p0)
+    )
     del operands["p0"]
-    _core.recurrent_vjp(function, grad=grad, path=states, **operands, **gradients, gru=gru, skip=not include_p0)
-    return given.gradient(gradients)
+    has_inputs = True if given.inputs is not None else None
+    d_p0, d_weight, d_bias, *of_inputs = _core.recurrent_vjp(
+        function, grad=grad, path=path, **operands, dinputs=has_inputs, dinput_weight=has_inputs,
+        gru=gru, skip=not include_p0,
+    )  # fmt: skip
+    d_inputs = d_input_weight = None
+    if given.inputs is not None and given.input_weight is not None:
+        shape = (*given.start.shape[:-1], *given.inputs.shape[-2:])
+        d_inputs = unbroadcast(of_inputs[0].reshape(shape), given.inputs.shape, given.inputs.dtype)
+        d_input_weight = cast_result(of_inputs[1], given.input_weight.dtype)
+    d_p0 = unbroadcast(d_p0.reshape(given.start.shape), given.p0.shape, given.p0.dtype)
+    d_weight, d_bias = like_arguments((d_weight, d_bias), (given.weight, given.bias))
+    return RecurrentGradient(d_p0, d_weight, d_bias, d_inputs, d_input_weight)

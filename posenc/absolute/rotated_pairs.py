@@ -32,12 +32,10 @@ class RotatedPairs(NamedTuple):
 
     def x_gradient(self, function: str, grad: Array, cos: Array, sin: Array) -> Array:
         """Rotate `grad` by the negated angles, from the result's layout to that of x."""
-        d_x = np.empty(grad.shape, grad.dtype)
-        _core.rope(
-            function, x=grad, cos=cos, sin=-sin, out=d_x, offset=self.offset,
+        return _core.rope(
+            function, x=grad, cos=cos, sin=-sin, offset=self.offset,
             interleaved=self.out_interleaved, out_interleaved=self.interleaved, caller_out=False,
         )  # fmt: skip
-        return d_x
 
     def table_gradients(self, grad: Array, x: Array, rows: tuple[int, ...]) -> Iterator[tuple[Index, Float64, Float64]]:
         """Yield (index, d_cos, d_sin), terms of the gradients of cos and sin with `rows`, as many axes as x has rows.

@@ -11,20 +11,13 @@ from .. import _core
 from .._core_api.arguments import (
     Array,
     Float64,
-    as_data,
-    as_grad,
     as_index,
-    as_reals,
     broadcasts_to,
-    cast_operand,
     cast_result,
-    check_positions,
     check_table_size,
     compute_dtype,
     fail,
     fail_value,
-    finish_out,
-    prepare_out,
 )
 from .._core_api.constants import MOST_WIDTH
 from .._core_api.variant import in_one_isa
@@ -64,10 +57,10 @@ class _Shift(NamedTuple):
     frequencies: Float64
     interleaved: bool
 
-    def rotate(self, function: str, x: Array, out: Array) -> None:
-        """Write the rows of x, shifted, to `out`."""
+    def rotate(self, function: str, x: Array, out: Array | None = None) -> Array:
+        """Return the rows of x, shifted, in `out` if it is an array."""
         cos, sin = halves(self.table)
-        _core.rope(
+        return _core.rope(
             function, x=x, cos=cos, sin=sin, out=out, offset=0, interleaved=self.interleaved,
             out_interleaved=self.interleaved, caller_out=False,
         )  # fmt: skip
@@ -83,13 +76,11 @@ def _read_shift(
     order: Order,
     denominator: Denominator,
 ) -> _Shift:
-    width = encoding.shape[-1] if encoding.ndim else 0
+    width = encoding.shape[-1]
     if width % 2 or not width:
-        has = f"last axis {width}" if encoding.ndim else "no axes"
-        fail(ValueError, function, "encoding", has, EVEN_WIDTH)
+        fail(ValueError, function, "encoding", f"last axis {width}", EVEN_WIDTH)
     columns = read_columns(function, width, base, frequencies, layout, order, denominator)
-    offset = as_reals(function, "offset", offset)
-    check_positions(function, "offset", offset)
+    offset = _core.read(function, "pos offset()", offset=offset)
     if not broadcasts_to(offset.shape, encoding.shape[:-1]) or (offset.ndim and offset.shape[-1] != encoding.shape[-2]):
         expected = f"one offset, or one per row of {encoding.shape[:-1]}"
         fail(ValueError, function, "offset", f"shape {offset.shape}", expected)
@@ -150,11 +141,9 @@ def shift(
     True
     """
     function = "shift"
-    data = as_data(function, "encoding", encoding)
+    data = _core.read(function, "real encoding(d)", encoding=encoding)
     s = _read_shift(function, data, offset, base, frequencies, layout, order, denominator)
-    out, buffer = prepare_out(function, out, data.shape, data.dtype, (data, offset, frequencies))
-    s.rotate(function, data, buffer)
-    return finish_out(out, buffer)
+    return s.rotate(function, data, out)
 
 
 @in_one_isa
@@ -196,10 +185,9 @@ def shift_vjp(
     ShiftGradient(encoding=array([[1., 0.]]), offset=array(1.), frequencies=array([0.]))
     """
     function = "shift_vjp"
-    data = as_data(function, "encoding", encoding)
+    data, grad = _core.read(function, "real encoding(d) -> real out(d)", encoding=encoding, grad=grad)
     s = _read_shift(function, data, offset, base, frequencies, layout, order, denominator)
-    dtype = compute_dtype(data)
-    grad = cast_operand(function, "grad", as_grad(function, grad, data.shape), dtype).astype(dtype, copy=False)
+    grad = grad.astype(s.table.dtype, copy=False)
     pairs = RotatedPairs(0, len(s.frequencies), s.interleaved, s.interleaved)
     d_encoding = pairs.x_gradient(function, grad, *halves(s.table))
     found = pairs.angle_gradient(grad, data, s.table, s.positions[..., None], s.frequencies[None])
@@ -254,13 +242,10 @@ def shift_matrix(
     """
     function = "shift_matrix"
     dim = as_index(function, "dim", dim, 1, MOST_WIDTH)
-    array = as_reals(function, "offset", offset)
-    if array.ndim:
-        fail(ValueError, function, "offset", f"{array.ndim} axes", "one number")
+    number = _core.read(function, "pos offset:()", offset=offset)
     if dim % 2:
         fail_value(ValueError, function, "dim", dim, EVEN_WIDTH)
     check_table_size(function, dim * dim, dim=dim)
-    identity, rows = np.eye(dim), np.empty((dim, dim))
-    s = _read_shift(function, identity, array, base, frequencies, layout, order, denominator)
-    s.rotate(function, identity, rows)
-    return np.ascontiguousarray(rows.T)
+    identity = np.eye(dim)
+    s = _read_shift(function, identity, number, base, frequencies, layout, order, denominator)
+    return np.ascontiguousarray(s.rotate(function, identity).T)

@@ -15,10 +15,8 @@ from .._core_api.arguments import (
     Array,
     Dtype,
     Float64,
-    as_grad,
     as_index,
     as_number,
-    as_positions,
     check_choice,
     check_range,
     fail,
@@ -288,11 +286,10 @@ def sinusoidal_vjp(
     SinusoidalGradient(positions=array([1.]), frequencies=array([0.]))
     """
     function = "sinusoidal_vjp"
-    positions = as_positions(function, "positions", positions, start)
     dim = as_index(function, "dim", dim, 1, MOST_WIDTH)
     columns = read_columns(function, dim, base, frequencies, layout, order, denominator)
+    positions, grad = _core.read(function, "sinusoid", positions=positions, grad=grad, d=dim, start=start)
     scale = as_number(function, "scale", scale)
-    grad = as_grad(function, grad, (*positions.shape, dim))
     check_range(function, "scale", scale, grad.dtype)
     w, count = columns.frequencies, len(columns.frequencies)
     d_positions, d_frequencies = np.empty(positions.shape), np.zeros(count)

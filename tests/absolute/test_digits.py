@@ -69,7 +69,7 @@ def test_positions_from_mask_of_both_sides():
         posenc.positions_from_mask([[1, 0]])
     with pytest.raises(TypeError, match="start"):
         posenc.positions_from_mask(keep, start=1.0)
-    with pytest.raises(ValueError, match="positions_from_mask: keep has no axes"):
+    with pytest.raises(ValueError, match="positions_from_mask: keep is True; expected an array with at least 1 axis"):
         posenc.positions_from_mask(np.True_)
 
 

@@ -24,19 +24,19 @@ def _core_calls():
     yield partial(_core.recurrent_vjp, "f", **given, path=np.ones((2, 9, 3)), **sums, skip=False)
     yield partial(_core.recurrent_vjp, "f", **given, path=np.ones((2, 4, 3)), **sums, skip=True)
     walk = {"p0": p, "w1": np.ones((5, 4)), "b1": np.ones(5), "w2": np.ones((3, 6)), "b2": np.ones(3), "when": when,
-            "out": out, "dt": 0.1, "method": 0}  # fmt: skip
+            "out": out, "dt": 0.1, "method": "rk4"}  # fmt: skip
     wrong = {"w1": np.ones((5, 3)), "w2": np.ones((3, 5)), "when": when[:0]}
-    for name, value in (*wrong.items(), ("method", 4)):
+    for name, value in wrong.items():
         yield partial(_core.floater, "f", **{**walk, name: value})
     columns = {"positions": when, "frequencies": when, "out": np.empty((2, 4)), "sine_scale": 1, "cosine_scale": 1}
     for sine, cosine, step in ((10**6, 0, 2), (0, 0, 2), (0, 1, 3)):
         yield partial(_core.sinusoid, "f", **columns, sine=sine, cosine=cosine, step=step)
     x, kernel = np.ones((1, 4, 3)), np.ones((1, 9, 3))
     image = {"x": x, "kernel": kernel, "out": np.empty_like(x), "residual": False}
-    for top, left, padding in ((0, 9, 0), (1, 0, 0), (0, 8, 1)):
+    for top, left, padding in ((0, 9, "zero"), (1, 0, "zero"), (0, 8, "circular")):
         yield partial(_core.convolution, "f", **image, top=top, left=left, padding=padding)
     sums = {"dkernel": np.empty((1, 9, 3)), "dbias": np.empty(3)}
-    yield partial(_core.convolution_vjp, "f", grad=x, x=x, **sums, top=0, left=8, padding=1)
+    yield partial(_core.convolution_vjp, "f", grad=x, x=x, **sums, top=0, left=8, padding="circular")
     table, edges = np.ones((4, 1)), np.array([3, 9])
     for count in (0, 2):  # an entry for each distance -reach .. reach
         buckets = {"lookup": np.zeros(count, np.int64), "edges": edges}

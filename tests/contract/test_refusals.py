@@ -107,11 +107,11 @@ WORDS = {
     "deberta: rel_q has shape (8,); expected (2 K, D) or (H, 2 K, D)": lambda: posenc.deberta(np.ones(8), np.ones(8)),
     "shaw: rel_k has shape (4,); expected (2 K + 1, D) or (H, 2 K + 1, D)": lambda: posenc.shaw(np.ones(4)),
     "tupe: pos_q has shape (4, 4); expected (H, N, D)": lambda: posenc.tupe(np.ones((4, 4)), np.ones((4, 4))),
-    "integrate: times is 5; expected an array of times (N,), such as np.arange(n)":
+    "integrate: times is 5; expected an array with 1 axis":
         lambda: posenc.integrate(lambda t, p: p, np.ones(2), 5),
     "inner_product: frequencies is 128; expected an array (e,), one number per pair, such as frequencies(dim)":
         lambda: posenc.analysis.inner_product(3, 5, 128),
-    "complex_order: positions has shape (5,); expected 3 positions on the last axis, and no other axes":
+    "complex_order: positions has shape (5,); expected a shape that broadcasts to (3,), the leading axes of amplitude":
         lambda: posenc.complex_order(np.ones((3, 4)), np.ones(4), 5),
     "rope_frequencies: keys has 'theta'; expected base, which is the name of theta here":
         lambda: posenc.rope_frequencies(8, theta=1e4),

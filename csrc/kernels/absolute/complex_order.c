@@ -55,7 +55,7 @@ static NOINLINE void complex_gradients(const real *restrict grad, const real *re
 
 KERNEL(complex_order_vjp)
 {
-    enum { GRAD, AMPLITUDE, COS, SIN, DAMPLITUDE, DANGLE };
+    enum { AMPLITUDE, GRAD, COS, SIN, DAMPLITUDE, DANGLE };
     const idx c = call->D(c);
     const pe_array *a = call->array;
     const complex_order_state piece = complex_order_begin(call, work);

@@ -1,4 +1,4 @@
-/* merge.c -- combine x with its encoding p: x + p, x p, x (1 + p), p alone, or [x | p].
+/* merge.c -- combine x with its encoding p: x + p, x p, x (1 + p), or [x | p]. p alone is [x | p] without columns of x.
  *
  *     for (idx k = 0; k < d; k++)
  *         out[k] = x[k] + p[k];                          or the other forms
@@ -22,7 +22,6 @@ static NOINLINE void merge_row(int mode, const real *restrict x, const real *res
         for (idx k = 0; k < n; k++)
             out[k] = x[k] * p[k];
         break;
-    case MERGE_REPLACE: memcpy(out, p, (size_t)n * sizeof *p); break;
     default:
         SIMD
         for (idx k = 0; k < n; k++)
@@ -39,10 +38,6 @@ KERNEL(merge)
     real *wide_x = scratch_row(call, work, X), *wide_p = scratch_row(call, work, P);
     real *result = scratch_row(call, work, OUT);
     for (pe_row row = row_at(call, begin); row.index < end; row_next(call, &row)) {
-        if (mode == MERGE_REPLACE && a[P].storage == a[OUT].storage) { /* Python has cast p to the dtype of x */
-            memcpy(row.data[OUT], row.data[P], (size_t)(d * storage_size(a[OUT].storage)));
-            continue;
-        }
         const real *x = row_read(row.data[X], a[X].storage, d, wide_x);
         real *out = row_target(row.data[OUT], a[OUT].storage, result);
         merge_row(mode, x, row_read(row.data[P], a[P].storage, d, wide_p), d, out);
@@ -50,7 +45,7 @@ KERNEL(merge)
     }
 }
 
-/* out = [x | p]; e = d + c, and Python has cast p to the dtype of x. */
+/* out = [x | p]; e = d + c, and p is in the dtype of x. */
 KERNEL(concat)
 {
     enum { X, P, OUT };

@@ -403,6 +403,11 @@ KERNEL(recurrent_vjp)
             if (!recurrent_run_vjp(&s, call, b, left, run, work))
                 return;
         }
+        for (idx k = max_(D(m) - 1, 0); s.m.e >= 0 && k < D(i); k++) { /* inputs that no state reads */
+            for (idx q = 0; q < s.cols; q++)
+                memset(entry_at(&call->array[DINPUTS], call->array[DINPUTS].data, b + q, k), 0,
+                       (size_t)s.m.e * sizeof(double));
+        }
         for (idx q = 0; q < s.cols; q++) {
             double *to = as_doubles(entry_at(dp0, dp0->data, b + q, 0));
             for (idx i = 0; i < c; i++)
