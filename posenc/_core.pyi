@@ -112,10 +112,13 @@ def rotation_table(
     *,
     positions: Numbers,
     frequencies: Numbers,
-    out: Numbers,
     sine_scale: float,
     cosine_scale: float,
-) -> Any: ...
+    out: Any = None,
+    dtype: Any = None,
+    start: Any = 0,
+    **lengths: int,
+) -> npt.NDArray[Any]: ...
 def rope_positions(
     function: str,
     /,
@@ -144,8 +147,8 @@ def rope(
     offset: float,
     interleaved: float,
     out_interleaved: float,
-    caller_out: float,
     out: Any = None,
+    caller_out: float | None = None,
     dtype: Any = None,
     start: Any = 0,
     **lengths: int,

@@ -516,7 +516,8 @@ static int take_setting(const pe_signature *row, pe_agreement *a, PyObject *name
             PyErr_Clear();
         } else {
             if (pe_is_storage_dtype((PyObject *)descr)) {
-                a->dtype = (PyObject *)PyArray_DescrNewByteorder(descr, NPY_NATIVE);
+                a->dtype = PyArray_ISNBO(descr->byteorder) ? Py_NewRef((PyObject *)descr)
+                                                           : (PyObject *)PyArray_DescrNewByteorder(descr, NPY_NATIVE);
                 Py_DECREF(descr);
                 return a->dtype ? 0 : -1;
             }
@@ -641,6 +642,7 @@ static PyObject *read_cotangent(pe_agreement *a, const pe_signature *row)
     while (!result->output)
         result++;
     const int n = pe_shape_of_result(a, result, NULL, shape);
+    a->reads = 0; /* the arithmetic is known: float64 narrows, and float32 widens */
     PyObject *array = pe_input(a, &grad, a->cotangent);
     return array && pe_check_shape(a, grad.name, array, shape, n) == 0 ? array : NULL;
 }
@@ -667,6 +669,13 @@ static PyObject *read_arguments(const pe_table *table, const pe_signature *row, 
             return NULL;
     }
     pe_derive_lengths(row->op, a->dim);
+    for (int k = 0; k < row->noperands; k++) {
+        if (!row->operand[k].output || !placed[k])
+            continue;
+        if (!pe_output(a, &row->operand[k], placed[k]))
+            return NULL;
+        array[k] = a->result[a->noutputs - 1];
+    }
     if (a->cotangent && !(cotangent = read_cotangent(a, row)))
         return NULL;
     PyObject *list = PyList_New(0);
@@ -690,13 +699,17 @@ PyObject *pe_read(const pe_table *table, PyObject *const *args, Py_ssize_t nargs
 {
     const char *text = nargs == 2 ? PyUnicode_AsUTF8AndSize(args[1], NULL) : NULL;
     const pe_signature *row = NULL;
-    pe_signature own = {.op = PE_COUNT, .text = text};
+    pe_signature own;
     pe_agreement a;
     idx dim[PE_AXES];
     PyObject *arrays = NULL;
     if (!text || !names)
         return PyErr_Format(PyExc_TypeError, "_core.read takes a function name, a row or a signature, and operands");
-    if (strchr(text, '(')) {
+    const int is_text = strchr(text, '(') != NULL;
+    if (is_text) {
+        memset(&own, 0, sizeof own);
+        own.op = PE_COUNT;
+        own.text = text;
         row = pe_signature_read(&own) < 0 ? NULL : &own;
     } else {
         for (int op = 0; !row && op < PE_COUNT; op++)
@@ -708,7 +721,8 @@ PyObject *pe_read(const pe_table *table, PyObject *const *args, Py_ssize_t nargs
         arrays = read_arguments(table, row, &a, args + 2, names);
         end(&a);
     }
-    pe_signature_free(&own);
+    if (is_text)
+        pe_signature_free(&own);
     return arrays;
 }
 

@@ -222,9 +222,12 @@ static PyObject *in_dtype(pe_agreement *a, const pe_operand *o, PyObject *array,
         if (!a->has_real)
             a->is_double = storage == PE_F64;
         a->has_real = 1;
-        if (a->reads || a->is_double == (storage == PE_F64))
+        if (a->reads
+            || (o->is_work ? storage == (a->is_double ? PE_F64 : PE_F32) : a->is_double == (storage == PE_F64)))
             return array;
-        return a->is_double ? cast(a, array, NPY_DOUBLE) : narrow(a, o, array);
+        if (storage == PE_F64)
+            return narrow(a, o, array);
+        return cast(a, array, a->is_double ? NPY_DOUBLE : NPY_FLOAT);
     }
     wrong_dtype(a, o, array, expected);
     return NULL;
@@ -538,7 +541,7 @@ PyObject *pe_output(pe_agreement *a, const pe_operand *o, PyObject *object)
         return NULL;
     if (given && check_given(a, o, given, descr, n, shape) < 0)
         written = NULL;
-    else if (given && is_writable_in_place(a, o, given))
+    else if (given && (a->reads || is_writable_in_place(a, o, given)))
         written = given;
     else
         written = allocate(a, descr, n, shape, o->summed);
