@@ -236,9 +236,11 @@ def test_read_checks_results_or_allocates_them():
 
     x, out = np.ones((2, 3), np.float16), np.zeros((2, 3), np.float16)
     same, result = _core.read("f", "real x(d) -> real out==(d)", x=x, out=out)
-    assert same is x and result is out
+    assert same is x
+    assert result is out
     _, result = _core.read("f", "real x(d) -> real out==(d)", x=x.astype(">f2"), out=None)
-    assert result.shape == x.shape and result.dtype == np.dtype("=f2")
+    assert result.shape == x.shape
+    assert result.dtype == np.dtype("=f2")
     with pytest.raises(TypeError, match=r"f: out has dtype float32; expected float16"):
         _core.read("f", "real x(d) -> real out==(d)", x=x, out=out.astype(np.float32))
 
