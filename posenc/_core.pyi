@@ -157,8 +157,8 @@ def rope(
     offset: float,
     interleaved: float,
     out_interleaved: float,
-    caller_out: float,
     out: Any = None,
+    caller_out: float | None = None,
     dtype: Any = None,
     **settings: Any,
 ) -> npt.NDArray[Any]: ...

@@ -552,7 +552,8 @@ static int take_setting(const pe_signature *row, pe_agreement *a, PyObject *name
             PyErr_Clear();
         } else {
             if (pe_is_storage_dtype((PyObject *)descr)) {
-                a->dtype = (PyObject *)PyArray_DescrNewByteorder(descr, NPY_NATIVE);
+                a->dtype = PyArray_ISNBO(descr->byteorder) ? Py_NewRef((PyObject *)descr)
+                                                           : (PyObject *)PyArray_DescrNewByteorder(descr, NPY_NATIVE);
                 Py_DECREF(descr);
                 return a->dtype ? 0 : -1;
             }
@@ -591,7 +592,7 @@ static int take_setting(const pe_signature *row, pe_agreement *a, PyObject *name
 }
 
 /* Begin a call of a row for `function`; its lengths are in dim. */
-static int begin(pe_agreement *a, PyObject *function, const pe_signature *row, idx *dim)
+static int begin_call(pe_agreement *a, PyObject *function, const pe_signature *row, idx *dim)
 {
     a->has_real = a->is_double = a->nloops = a->nkept = a->noutputs = a->ninputs = a->writes = a->reads = a->nsummed = 0;
     a->sums = 0;
@@ -610,7 +611,7 @@ static int begin(pe_agreement *a, PyObject *function, const pe_signature *row, i
     return a->function ? 0 : -1;
 }
 
-static void end(pe_agreement *a)
+static void end_call(pe_agreement *a)
 {
     while (a->nkept > 0)
         Py_DECREF(a->kept[--a->nkept]);
@@ -660,11 +661,11 @@ PyObject *pe_bind(const pe_table *table, int op, PyObject *const *args, Py_ssize
     pe_agreement a;
     if (nargs != 1 || !PyUnicode_Check(args[0]))
         return PyErr_Format(PyExc_TypeError, "_core.%s takes a function name, and by name %s", row->name, row->text);
-    if (begin(&a, args[0], row, call.dim) < 0)
+    if (begin_call(&a, args[0], row, call.dim) < 0)
         return NULL;
     if (place_arguments(table, row, &a, args + 1, names, placed) == 0 && fill_places(row, &a, placed) == 0)
         results = bind(table, row, placed, &a, &call);
-    end(&a);
+    end_call(&a);
     return results;
 }
 
@@ -706,6 +707,13 @@ static PyObject *read_arguments(const pe_table *table, const pe_signature *row, 
             return NULL;
     }
     pe_derive_lengths(row->op, a->dim);
+    for (int k = 0; k < row->noperands; k++) {
+        if (!row->operand[k].output || !placed[k])
+            continue;
+        if (!pe_output(a, &row->operand[k], placed[k]))
+            return NULL;
+        array[k] = a->result[a->noutputs - 1];
+    }
     if (a->cotangent && !(cotangent = read_cotangent(a, row)))
         return NULL;
     PyObject *list = PyList_New(0);
@@ -729,13 +737,17 @@ PyObject *pe_read(const pe_table *table, PyObject *const *args, Py_ssize_t nargs
 {
     const char *text = nargs == 2 ? PyUnicode_AsUTF8AndSize(args[1], NULL) : NULL;
     const pe_signature *row = NULL;
-    pe_signature own = {.op = PE_COUNT, .text = text};
+    pe_signature own;
     pe_agreement a;
     idx dim[PE_AXES];
     PyObject *arrays = NULL;
     if (!text || !names)
         return PyErr_Format(PyExc_TypeError, "_core.read takes a function name, a row or a signature, and operands");
-    if (strchr(text, '(')) {
+    const int is_text = strchr(text, '(') != NULL;
+    if (is_text) {
+        memset(&own, 0, sizeof own);
+        own.op = PE_COUNT;
+        own.text = text;
         row = pe_signature_read(&own) < 0 ? NULL : &own;
     } else {
         for (int op = 0; !row && op < PE_COUNT; op++)
@@ -743,11 +755,12 @@ PyObject *pe_read(const pe_table *table, PyObject *const *args, Py_ssize_t nargs
     }
     if (!row)
         PyErr_Format(PyExc_TypeError, "_core.read: %U is no row and no signature of ops.def", args[1]);
-    else if (begin(&a, args[0], row, dim) == 0) {
+    else if (begin_call(&a, args[0], row, dim) == 0) {
         arrays = read_arguments(table, row, &a, args + 2, names);
-        end(&a);
+        end_call(&a);
     }
-    pe_signature_free(&own);
+    if (is_text)
+        pe_signature_free(&own);
     return arrays;
 }
 

@@ -16,7 +16,7 @@ typedef struct {
     int counts, ids, alone, follows, copied; /* %, number of ^, :, <, > */
     int shared;                              /* of an operand with <: leading named axes that the first has too */
     int scale;                               /* of `codes`: the operand of its scales */
-    int ruled, is_work, in_place;            /* of an output: =, *, & */
+    int ruled, is_work, in_place;            /* =, *, & */
 } pe_operand;
 
 /* A parameter: a number, or a choice of words */
@@ -109,7 +109,8 @@ int pe_check_shape(const pe_agreement *a, const char *operand, PyObject *array, 
 PyObject *pe_bind(const pe_table *table, int op, PyObject *const *args, Py_ssize_t nargs, PyObject *names);
 /* Read arguments as _core.<row> does, without a call: _core.read(function, row, name=value, ...) returns their arrays in
  * this order, one array as it is. `row` may be the text of a signature. Reals keep their dtypes and layouts; integers
- * become double. `grad` is the cotangent of the first result, in exactly its shape and for the arithmetic. */
+ * become double. `grad` is the cotangent of the first result, in exactly its shape, for the arithmetic of the row. A
+ * result, or None, is checked or allocated as in a call. */
 PyObject *pe_read(const pe_table *table, PyObject *const *args, Py_ssize_t nargs, PyObject *names);
 /* Compute a checked call, unless it writes no element; -1 with an exception. */
 int pe_run_call(const pe_agreement *a, const pe_signature *row, pe_call *call);

@@ -176,6 +176,12 @@ static int fits_signed(const pe_agreement *a, const pe_operand *o, PyObject *arr
     return fits;
 }
 
+/* Whether the arithmetic of the call reads a storage as it is. Halves are storage of float; * asks for float itself. */
+static int is_of_arithmetic(const pe_agreement *a, const pe_operand *o, int storage)
+{
+    return a->is_double ? storage == PE_F64 : o->is_work ? storage == PE_F32 : storage != PE_F64;
+}
+
 /* The array in a dtype that the operand takes; NULL with an exception */
 static PyObject *in_dtype(pe_agreement *a, const pe_operand *o, PyObject *array, int is_empty_list)
 {
@@ -224,9 +230,11 @@ static PyObject *in_dtype(pe_agreement *a, const pe_operand *o, PyObject *array,
         if (!a->has_real)
             a->is_double = storage == PE_F64;
         a->has_real = 1;
-        if (a->reads || o->copied || a->is_double == (storage == PE_F64))
+        if (a->reads || o->copied || is_of_arithmetic(a, o, storage))
             return array;
-        return a->is_double ? cast(a, array, NPY_DOUBLE) : narrow(a, o, array);
+        if (storage == PE_F64)
+            return narrow(a, o, array);
+        return cast(a, array, a->is_double ? NPY_DOUBLE : NPY_FLOAT);
     }
     wrong_dtype(a, o, array, expected);
     return NULL;
@@ -548,7 +556,7 @@ PyObject *pe_output(pe_agreement *a, const pe_operand *o, PyObject *object)
         return NULL;
     if (given && check_given(a, o, given, descr, n, shape) < 0)
         written = NULL;
-    else if (given && is_writable_in_place(a, o, given))
+    else if (given && (a->reads || is_writable_in_place(a, o, given)))
         written = given;
     else
         written = allocate(a, descr, n, shape, o->summed);

@@ -36,7 +36,7 @@ static const pe_table *table_of(PyObject *module)
         return value;                                                                \
     }
 
-static PyObject *read_arguments(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *names)
+static PyObject *read_operands(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *names)
 {
     const pe_table *table = table_of(module);
     return table ? pe_read(table, args, nargs, names) : NULL;
@@ -152,7 +152,7 @@ static PyMethodDef methods[] = {
 #define CALLABLE(name, signature, ...) \
     {#name, (PyCFunction)(void (*)(void))call_##name, METH_FASTCALL | METH_KEYWORDS, signature},
 #include "ops.def"
-    {"read", (PyCFunction)(void (*)(void))read_arguments, METH_FASTCALL | METH_KEYWORDS,
+    {"read", (PyCFunction)(void (*)(void))read_operands, METH_FASTCALL | METH_KEYWORDS,
      "arguments of a row as arrays, checked as in a call"},
     {"set_helpers", set_helpers, METH_VARARGS,
      "set (reader, shown, caster): what reads other objects than arrays, shows values, and rounds once"},

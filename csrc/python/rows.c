@@ -193,6 +193,8 @@ int pe_run_row(const pe_table *table, const pe_signature *row, pe_call *call, co
 {
     if (row->op == PE_rope_positions)
         return run_rotation(table, a, call);
+    if (row->op == PE_rope && isnan(call->par[ROPE_CALLER_OUT]))
+        call->par[ROPE_CALLER_OUT] = a->fills_callers;
     if (row->op == PE_attention && isnan(call->par[PARTS])) {
         call->par[PARTS] = 1;
         if (!is_one_call(call))

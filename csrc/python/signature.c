@@ -158,9 +158,9 @@ int pe_signature_read(pe_signature *row)
 void pe_signature_free(pe_signature *row)
 {
     Py_CLEAR(row->key);
-    for (int i = 0; i < PE_ARRAYS + PE_PARAMS; i++)
+    for (int i = 0; i < row->noperands + row->nparams; i++)
         Py_CLEAR(row->argument[i]);
-    for (int i = 0; i < PE_PARAMS * PE_WORDS; i++)
+    for (int i = 0; i < row->nparams * PE_WORDS; i++)
         Py_CLEAR(row->parameter[i / PE_WORDS].word[i % PE_WORDS]);
 }
 

@@ -34,7 +34,7 @@ class RotatedPairs(NamedTuple):
         """Rotate `grad` by the negated angles, from the result's layout to that of x."""
         return _core.rope(
             function, x=grad, cos=cos, sin=-sin, offset=self.offset,
-            interleaved=self.out_interleaved, out_interleaved=self.interleaved, caller_out=False,
+            interleaved=self.out_interleaved, out_interleaved=self.interleaved,
         )  # fmt: skip
 
     def table_gradients(self, grad: Array, x: Array, rows: tuple[int, ...]) -> Iterator[tuple[Index, Float64, Float64]]:

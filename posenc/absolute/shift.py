@@ -62,7 +62,7 @@ class _Shift(NamedTuple):
         cos, sin = halves(self.table)
         return _core.rope(
             function, x=x, cos=cos, sin=sin, out=out, offset=0, interleaved=self.interleaved,
-            out_interleaved=self.interleaved, caller_out=False,
+            out_interleaved=self.interleaved,
         )  # fmt: skip
 
 

@@ -5,25 +5,12 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from .._core_api.arguments import (
-    F64,
-    Array,
-    Float64,
-    as_index,
-    as_number,
-    as_positions,
-    as_positive,
-    check_positions,
-    fail,
-    fail_value,
-)
+from .. import _core
+from .._core_api.arguments import F64, Array, Float64, as_index, as_number, as_positive, fail, fail_value
 from .._core_api.constants import LARGEST_POSITION
 from .._core_api.variant import in_one_isa
 from .rotation import Angles, Frequencies, read_rotation
 from .scaling import Layout
-
-MOST_ROTATED_AXES = 17
-"""Of an array that the kernel of `rope` takes: the channels and 16 others."""
 
 
 @in_one_isa
@@ -88,16 +75,13 @@ def rerotate(
     True
     """
     function = "rerotate"
+    k = _core.read(function, "real k(d)", k=k)  # read_rotation would name it x
     rotation = read_rotation(
         function, k, frequencies, layout, rotary_dim, rotary_offset, seq_axis=seq_axis, argument="k"
     )
-    if rotation.x.ndim > MOST_ROTATED_AXES:  # the kernel would name it x
-        fail(ValueError, function, "k", f"{rotation.x.ndim} axes", f"at most {MOST_ROTATED_AXES}")
     frequencies, _ = rotation.frequencies(frequencies)
     old_positions = rotation.positions(old_positions, "old_positions")
-    check_positions(function, "old_positions", old_positions)
     new_positions = rotation.positions(new_positions, "new_positions")
-    check_positions(function, "new_positions", new_positions)
     move = rotation.with_heads(new_positions) - rotation.with_heads(old_positions)
     too_far = np.abs(move) > LARGEST_POSITION
     if too_far.any():
@@ -142,11 +126,10 @@ def logn_scale(positions: npt.ArrayLike, train_length: float, *, base_clip: floa
     >>> scaled = q * posenc.logn_scale(1024, 512)[:, None]
     """
     function = "logn_scale"
-    array = as_positions(function, "positions", positions)
+    array = _read_positions(function, positions)
     length, smallest = as_number(function, "train_length", train_length), as_number(function, "base_clip", base_clip)
     if length <= 1:
         fail_value(ValueError, function, "train_length", train_length, "more than 1")
-    check_positions(function, "positions", array)
     if (array < 0).any():
         fail(ValueError, function, "positions", array.min(), "at least 0, because the query at p sees p + 1 keys")
     # Numerator and denominator both call log1p, so that the ratio is exactly 1 at p = train_length - 1.
@@ -193,7 +176,7 @@ def floor_log_scale(positions: npt.ArrayLike, *, floor: float, scale: float, off
     array([1.    , 1.    , 1.0693, 1.1099])
     """
     function = "floor_log_scale"
-    array = _finite_positions(function, positions)
+    array = _read_positions(function, positions)
     length, growth = as_positive(function, "floor", floor), as_number(function, "scale", scale)
     counted = array + as_number(function, "offset", offset)
     if (counted < 0).any():
@@ -246,7 +229,7 @@ def rerope_positions(positions: npt.ArrayLike, *, window: float, leak: float | N
     (array([ 5., 10., 15.]), array([ 0.,  5., 10.]))
     """
     function = "rerope_positions"
-    array = _finite_positions(function, positions)
+    array = _read_positions(function, positions)
     window = as_positive(function, "window", window)
     if leak is None:
         return np.full(array.shape, window), np.zeros(array.shape)
@@ -293,13 +276,12 @@ def self_extend_positions(positions: npt.ArrayLike, *, group: int, window: float
     (array([2., 2., 3., 3., 4.]), array([0., 0., 1., 1., 2.]))
     """
     function = "self_extend_positions"
-    array = _finite_positions(function, positions)
+    array = _read_positions(function, positions)
     group, window = as_index(function, "group", group, 1), as_positive(function, "window", window)
     k = (array // group).astype(F64, copy=False)
     return k + (window - window / group), k
 
 
-def _finite_positions(function: str, positions: npt.ArrayLike) -> Array:
-    array = as_positions(function, "positions", positions)
-    check_positions(function, "positions", array)
+def _read_positions(function: str, positions: npt.ArrayLike) -> Array:
+    array: Array = _core.read(function, "rope_positions", positions=positions)
     return array

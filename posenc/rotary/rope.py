@@ -12,19 +12,13 @@ from .._core_api.arguments import (
     F64,
     Array,
     Float64,
-    as_data,
     as_index,
-    as_positions,
-    as_reals,
     cast_result,
     check_choice,
-    check_positions,
     check_range,
     check_table_size,
     fail,
     fail_value,
-    finish_out,
-    prepare_out,
     result_dtype,
     unbroadcast,
     without_warnings,
@@ -40,7 +34,7 @@ from .rotation import (
     Rotation,
     Table,
     agree,
-    cast_table,
+    align_table,
     read_frequencies,
     read_layout,
     read_rotation,
@@ -159,7 +153,7 @@ def rope(
     """
     if frequencies is None:
         rotation = read_rotation("rope", x, None, layout, rotary_dim, rotary_offset, inverse, out_layout, seq_axis)
-        return rotation.rotate_by(*cast_table(rotation, *read_table(rotation, positions, start)), out)
+        return rotation.rotate_by(*align_table(rotation, *read_table(rotation, positions, start)), out)
     w, factor = frequencies, 1.0
     if type(frequencies) is RopeFrequencies:  # half the time of isinstance
         w, factor, own_layout, own_dim = frequencies._known
@@ -272,7 +266,7 @@ def _table_vjp(grad: npt.ArrayLike, rotation: Rotation, table: npt.ArrayLike | T
     x, function = rotation.x, rotation.function
     cos, sin = read_table(rotation, table, start)
     grad = rotation.read_grad(grad)
-    d_x = rotation.pairs.x_gradient(function, grad, *cast_table(rotation, cos, sin))
+    d_x = rotation.pairs.x_gradient(function, grad, *align_table(rotation, cos, sin))
     c, s = rotation.with_heads(cos, 1), rotation.with_heads(sin, 1)
     rows = np.broadcast_shapes((1,) * (x.ndim - 1), c.shape[:-1], s.shape[:-1])
     d_cos, d_sin = np.zeros((2, *rows, c.shape[-1]))
@@ -342,11 +336,14 @@ def rope_table(
     True
     """
     function = "rope_table"
-    positions = as_positions(function, "positions", positions, start)
     frequencies, factor = read_frequencies(function, frequencies)
-    dtype = result_dtype(function, dtype, None)
-    check_range(function, "attention_factor", factor, dtype)
-    return halves(cos_sin_table(function, positions, frequencies, dtype, factor))
+    check_range(function, "attention_factor", factor, result_dtype(function, dtype, None))
+    pairs = len(frequencies)
+    table = _core.sinusoid(
+        function, positions=positions, frequencies=frequencies, sine=pairs, cosine=0, step=1,
+        sine_scale=factor, cosine_scale=factor, d=2 * pairs, dtype=dtype, start=start,
+    )  # fmt: skip
+    return halves(table)
 
 
 @in_one_isa
@@ -391,20 +388,17 @@ def rope_matrix(
     function = "rope_matrix"
     layout = read_layout(function, layout, frequencies)
     frequencies, factor = read_frequencies(function, frequencies)
-    array = as_reals(function, "position", position)
+    array = _core.read(function, "pos position()", position=position)
     if array.ndim:
         fail(ValueError, function, "position", f"{array.ndim} axes", "one number")
-    check_positions(function, "position", array)
     rotary_dim = 2 * len(frequencies)
     dim = rotary_dim if dim is None else as_index(function, "dim", dim, rotary_dim, MOST_WIDTH)
     cos, sin = halves(cos_sin_table(function, array, frequencies, np.dtype(np.float64), factor))
     check_table_size(function, dim * dim, dim=dim)
-    identity, rows = np.eye(dim), np.empty((dim, dim))
     interleaved = layout == "interleaved"
-    _core.rope(
-        function, x=identity, cos=cos, sin=sin, out=rows, offset=0, interleaved=interleaved,
-        out_interleaved=interleaved, caller_out=False,
-    )  # fmt: skip
+    rows = _core.rope(
+        function, x=np.eye(dim), cos=cos, sin=sin, offset=0, interleaved=interleaved, out_interleaved=interleaved
+    )
     return np.ascontiguousarray(rows.T)
 
 
@@ -465,7 +459,7 @@ def convert_layout(
     function = "convert_layout"
     check_choice(function, "source", source, LAYOUTS)
     check_choice(function, "target", target, LAYOUTS)
-    array = as_data(function, "x", x)
+    array, out = _core.read(function, "real x(d) -> real out==(d)", x=x, out=out)
     channels = _channel_axis(function, array, heads, axis)
     length, heads = array.shape[channels], 1 if heads is None else as_index(function, "heads", heads, 1)
     if length % heads:
@@ -483,15 +477,12 @@ def convert_layout(
         pairs = order[:rotary_dim].reshape((2, -1) if source == "half" else (-1, 2))
         order[:rotary_dim] = pairs.T.reshape(-1)
     rows = (width * np.arange(heads)[:, None] + order).reshape(-1)
-    result, buffer = prepare_out(function, out, array.shape, array.dtype, (array,))
-    np.take(array, rows, axis=channels, out=buffer, mode="clip")  # the default mode would copy the buffer
-    return finish_out(result, buffer)
+    # NumPy also writes to an `out` that overlaps x. The default mode would copy `out`.
+    return np.take(array, rows, axis=channels, out=out, mode="clip")
 
 
 def _channel_axis(function: str, x: Array, heads: int | None, axis: int | None) -> int:
     """Return the axis of the channels of `convert_layout`, at least 0."""
-    if x.ndim == 0:
-        fail(ValueError, function, "x", "no axes", "at least 1")
     if axis is None:
         if x.ndim == 2 and heads is None:
             expected = "heads= for weights (heads * D, ...), or axis=-1 for activations (..., D)"

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import _core
-from .._core_api.arguments import Array, cast_result, check_choice, fail, finish_out, prepare_out
+from .._core_api.arguments import Array, cast_result, check_choice, fail
 from .._core_api.variant import in_one_isa
 from ..absolute.sinusoid import halves
 from .rotation import Angles, Frequencies, RopeGradient, Rotation, read_rotation
@@ -62,18 +62,19 @@ def _blocks(rotation: Rotation, angles: Angles) -> tuple[Rotation, Angles]:
 
 
 def _rotate_blocks(rotation: Rotation, angles: Angles, out: Array | None) -> Array:
-    function, x = rotation.function, rotation.x
+    caller_out = out is not None
+    x, out = _core.read(rotation.function, "rope", x=rotation.x, out=out)
+    if out is not x and np.may_share_memory(out, x):
+        rotation = replace(rotation, x=x.copy())
     blocks, of_blocks = _blocks(rotation, angles)
     cos, sin = halves(blocks.table(of_blocks))
-    result, buffer = prepare_out(function, out, x.shape, x.dtype, (x,), in_place=True)
-    first, end = rotation.rotary_offset, rotation.rotary_offset + rotation.rotary_dim
-    buffer[..., :first] = x[..., :first]
-    buffer[..., end:] = x[..., end:]
     _core.rope(
-        function, x=blocks.x, cos=cos, sin=sin, out=_view_blocks(rotation, buffer), offset=0,
-        interleaved=rotation.interleaved, out_interleaved=rotation.out_interleaved, caller_out=out is not None,
+        rotation.function, x=blocks.x, cos=cos, sin=sin, out=_view_blocks(rotation, out), offset=0,
+        interleaved=rotation.interleaved, out_interleaved=rotation.out_interleaved, caller_out=caller_out,
     )  # fmt: skip
-    return finish_out(result, buffer)
+    for rest in (slice(rotation.rotary_offset), slice(rotation.rotary_offset + rotation.rotary_dim, None)):
+        out[..., rest] = rotation.x[..., rest]
+    return out
 
 
 @in_one_isa

@@ -8,15 +8,8 @@ from typing import cast
 import numpy as np
 import numpy.typing as npt
 
-from .._core_api.arguments import (
-    MOST_CHANNELS,
-    Array,
-    Float64,
-    as_float64,
-    as_index,
-    check_table_size,
-    fail,
-)
+from .. import _core
+from .._core_api.arguments import MOST_CHANNELS, Array, Float64, as_index, check_table_size, fail
 from .._core_api.variant import in_one_isa
 from ..absolute.frequency import exact_frequencies
 from .rotation import Angles, RopeGradient, Rotation, read_rotation
@@ -79,7 +72,7 @@ def axial_frequencies(dims: Sequence[int], *, base: float | Sequence[float] = 10
 
 def _angles(rotation: Rotation, positions: npt.ArrayLike, frequencies: npt.ArrayLike) -> Angles:
     function, pairs = rotation.function, rotation.rotary_dim // 2
-    array = as_float64(function, "frequencies", frequencies)
+    array = _core.read(function, "f64 frequencies()", frequencies=frequencies)
     if array.ndim not in (2, 3) or array.shape[-1] != pairs:
         expected = f"(A, {pairs}) or (A, H, {pairs}), coordinates and pairs"
         fail(ValueError, function, "frequencies", f"shape {array.shape}", expected)

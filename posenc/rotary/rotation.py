@@ -15,21 +15,14 @@ import numpy.typing as npt
 from .. import _core
 from .._core_api.arguments import (
     F64,
-    MOST_AXES,
     Array,
+    Dtype,
     Float64,
-    as_array,
     as_bool,
-    as_data,
-    as_grad,
     as_index,
     as_number,
-    as_positions,
-    as_reals,
-    cast_operand,
     cast_result,
     check_choice,
-    check_positions,
     check_range,
     compute_dtype,
     fail,
@@ -119,6 +112,11 @@ class Rotation:
     argument: str
     """Name of the argument x, for errors."""
 
+    @property
+    def dtype(self) -> Dtype:
+        """The dtype of the arithmetic."""
+        return compute_dtype(self.x)
+
     def frequencies(self, frequencies: Frequencies, divisor: int = 2) -> tuple[Float64, float]:
         """Return rotary_dim // divisor radians per position, and the attention_factor."""
         array, factor = read_frequencies(self.function, frequencies)
@@ -135,14 +133,17 @@ class Rotation:
         if isinstance(positions, (tuple, list)) and _is_table(positions):
             expected = "positions, because frequencies are passed too"
             fail(ValueError, self.function, argument, "a table (cos, sin)", expected)
-        array = as_positions(self.function, argument, positions, start)
+        row = (
+            "rope_positions" if argument == "positions" else f"pos {argument}%(n)"
+        )  # a row takes less time than a text
+        array: Array = _core.read(self.function, row, **{argument: positions}, start=start)
         if array.shape != (self.x.shape[self.seq_axis],):
             self.check_fits_sequence(argument, array.shape)
         return array
 
     def coordinates(self, positions: npt.ArrayLike, count: int) -> Array:
         """Return positions (count, ..., N), one row for each coordinate."""
-        array = as_reals(self.function, "positions", positions)
+        array: Array = _core.read(self.function, "pos positions()", positions=positions)
         if array.ndim < 2 or len(array) != count:
             expected = f"({count}, N), ({count}, B, N) or ({count}, B, H, N): one row for each coordinate"
             fail(ValueError, self.function, "positions", f"shape {array.shape}", expected)
@@ -202,16 +203,12 @@ class Rotation:
         positions = self.coordinates_last(positions)
         if coordinate is not None:
             return self._table_by_coordinate(positions, frequencies, coordinate, sine_scale, cosine_scale)
-        rows = positions.shape[:-1]
         if frequencies.ndim == 3:
             frequencies = np.moveaxis(frequencies, 0, 1)[:, None]  # (H, 1, A, pairs)
-            rows = np.broadcast_shapes(rows, frequencies.shape[:2])
-        table = np.empty((*rows, 2 * frequencies.shape[-1]), compute_dtype(self.x))
-        _core.rotation_table(
-            self.function, positions=positions, frequencies=frequencies, out=table,
-            sine_scale=sine_scale, cosine_scale=cosine_scale,
+        return _core.rotation_table(
+            self.function, positions=positions, frequencies=frequencies, sine_scale=sine_scale,
+            cosine_scale=cosine_scale, t=2 * frequencies.shape[-1], dtype=self.dtype,
         )  # fmt: skip
-        return table
 
     def plain_table(self, positions: Array, frequencies: Float64, factor: float) -> Array:
         """Return the table of one coordinate."""
@@ -221,7 +218,7 @@ class Rotation:
         cosine_scale, sine_scale = (1 / factor, -1 / factor) if self.inverse else (factor, factor)
         return _core.sinusoid(
             self.function, positions=positions, frequencies=frequencies, sine=pairs, cosine=0, step=1,
-            sine_scale=sine_scale, cosine_scale=cosine_scale, d=2 * pairs, dtype=compute_dtype(self.x),
+            sine_scale=sine_scale, cosine_scale=cosine_scale, d=2 * pairs, dtype=self.dtype,
         )  # fmt: skip
 
     def _table_by_coordinate(
@@ -229,19 +226,16 @@ class Rotation:
     ) -> Array:
         """Return the table of pairs that have one coordinate each; positions are (..., N, A)."""
         pairs = len(frequencies)
-        table = np.empty((*positions.shape[:-1], 2 * pairs), compute_dtype(self.x))
+        table = np.empty((*positions.shape[:-1], 2 * pairs), self.dtype)
         order = coordinate.argsort(kind="stable")
         first = coordinate[order].searchsorted(np.arange(positions.shape[-1] + 1))
         own = frequencies[order]
         for axis, (begin, end) in enumerate(zip(first[:-1].tolist(), first[1:].tolist(), strict=True)):
-            of_axis = positions[..., axis]
-            if begin == end:
-                check_positions(self.function, "positions", of_axis)
-                continue
-            _core.sinusoid(  # Each call clears the columns right of its own.
-                self.function, positions=of_axis, frequencies=own[begin:end], out=table,
-                sine=pairs + begin, cosine=begin, step=1, sine_scale=sine_scale, cosine_scale=cosine_scale,
-            )  # fmt: skip
+            if begin < end:
+                _core.sinusoid(  # Each call clears the columns right of its own.
+                    self.function, positions=positions[..., axis], frequencies=own[begin:end], out=table,
+                    sine=pairs + begin, cosine=begin, step=1, sine_scale=sine_scale, cosine_scale=cosine_scale,
+                )  # fmt: skip
         if (order[:-1] > order[1:]).any():
             place = np.argsort(order)
             table = np.take(table, np.concatenate([place, pairs + place]), axis=-1)
@@ -262,7 +256,7 @@ class Rotation:
         """Rotate x by cos and sin, which broadcast against x."""
         return _core.rope(
             self.function, x=self.x, cos=cos, sin=sin, out=out, offset=self.rotary_offset,
-            interleaved=self.interleaved, out_interleaved=self.out_interleaved, caller_out=out is not None,
+            interleaved=self.interleaved, out_interleaved=self.out_interleaved,
         )  # fmt: skip
 
     @property
@@ -272,9 +266,9 @@ class Rotation:
 
     def read_grad(self, grad: npt.ArrayLike) -> Array:
         """Return the cotangent of the result in the dtype of the arithmetic."""
-        dtype = compute_dtype(self.x)
-        grad = as_grad(self.function, grad, self.x.shape)
-        return cast_operand(self.function, "grad", grad, dtype).astype(dtype, copy=False)
+        _, array = _core.read(self.function, "rope", x=self.x, grad=grad)
+        wide: Array = array.astype(self.dtype, copy=False)
+        return wide
 
     def vjp(self, grad: npt.ArrayLike, table: Array, angles: Angles, growth: Float64 | None = None) -> RopeGradient:
         """Return the gradients with respect to x, to `angles.positions` and to the user's frequencies.
@@ -318,9 +312,8 @@ def read_rotation(
 
     The frequencies are read for the options that they include.
     """
+    array: Array = _core.read(function, "rope", x=x)
     # A call on a small array is mostly Python, so the checks that most arguments pass are inline.
-    if type(x) is not np.ndarray or x.dtype.char not in "efd" or x.ndim > MOST_AXES:
-        x = as_data(function, argument, x)
     if isinstance(frequencies, RopeFrequencies):
         layout = read_layout(function, layout, frequencies)
         if frequencies.rotary_dim is not None:
@@ -329,14 +322,14 @@ def read_rotation(
         layout = read_layout(function, layout, frequencies)
     if out_layout is not None:
         check_choice(function, "out_layout", out_layout, LAYOUTS)
-    if x.ndim < 2:
-        fail(ValueError, function, argument, f"{x.ndim} axes", "at least 2, a sequence axis and channels")
+    if array.ndim < 2:
+        fail(ValueError, function, argument, f"{array.ndim} axes", "at least 2, a sequence axis and channels")
     if type(seq_axis) is not int or seq_axis != -2:
-        seq_axis = as_index(function, "seq_axis", seq_axis, -x.ndim)
-        if seq_axis == -1 or seq_axis >= x.ndim - 1:
-            expected = f"an axis of {argument} before the last of its {x.ndim}"
+        seq_axis = as_index(function, "seq_axis", seq_axis, -array.ndim)
+        if seq_axis == -1 or seq_axis >= array.ndim - 1:
+            expected = f"an axis of {argument} before the last of its {array.ndim}"
             fail_value(ValueError, function, "seq_axis", seq_axis, expected)
-    width = x.shape[-1]
+    width = array.shape[-1]
     if type(rotary_offset) is not int or not 0 <= rotary_offset <= width:
         rotary_offset = as_index(function, "rotary_offset", rotary_offset, 0)
     channels = width - rotary_offset if rotary_dim is None else as_index(function, "rotary_dim", rotary_dim, 2)
@@ -346,7 +339,7 @@ def read_rotation(
         inverse = as_bool(function, "inverse", inverse)
     interleaved = layout == "interleaved"
     out_interleaved = interleaved if out_layout is None else out_layout == "interleaved"
-    return Rotation(function, x, seq_axis, channels, rotary_offset, interleaved, out_interleaved, inverse, argument)
+    return Rotation(function, array, seq_axis, channels, rotary_offset, interleaved, out_interleaved, inverse, argument)
 
 
 def _fail_width(function: str, argument: str, width: int, rotary_dim: int | None, rotary_offset: int) -> NoReturn:
@@ -382,10 +375,9 @@ def agree(function: str, argument: str, given: Option | None, known: Option) -> 
 
 def _is_table(pair: tuple[object, ...] | list[object]) -> bool:
     """Return whether a pair is (cos, sin) rather than a list of positions: arrays of reals with two axes or more."""
-    if len(pair) != 2 or any(isinstance(half, list | tuple | int | float) for half in pair):
-        return False
-    cos, sin = (as_array("", "", half) for half in pair)
-    return min(cos.ndim, sin.ndim) > 1 and "i" not in (cos.dtype.kind, sin.dtype.kind)
+    return len(pair) == 2 and all(
+        getattr(half, "ndim", 0) > 1 and "int" not in str(getattr(half, "dtype", "")) for half in pair
+    )
 
 
 def read_frequencies(function: str, frequencies: Frequencies) -> tuple[Float64, float]:
@@ -409,22 +401,19 @@ def read_table(rotation: Rotation, table: npt.ArrayLike | Table, start: int = 0)
         fail_value(TypeError, rotation.function, "frequencies", None, expected)
     if start:
         fail_value(TypeError, rotation.function, "start", start, "an int n for positions, not a table")
-    return _read_half(rotation, "cos", table[0]), _read_half(rotation, "sin", table[1])
+    cos: Array = _core.read(rotation.function, "rope", cos=table[0])
+    sin: Array = _core.read(rotation.function, "rope", sin=table[1])
+    rows, pairs = (rotation.x.shape[rotation.seq_axis],), rotation.rotary_dim // 2
+    for argument, half in (("cos", cos), ("sin", sin)):
+        if half.ndim < 2 or half.shape[-1] != pairs:
+            fail(ValueError, rotation.function, argument, f"shape {half.shape}", f"(..., N, rotary_dim // 2 = {pairs})")
+        if half.shape[:-1] != rows:
+            rotation.check_fits_sequence(argument, half.shape[:-1])
+    return cos, sin
 
 
-def _read_half(rotation: Rotation, argument: str, half: npt.ArrayLike) -> Array:
-    array = as_data(rotation.function, argument, half)
-    pairs = rotation.rotary_dim // 2
-    if array.ndim < 2 or array.shape[-1] != pairs:
-        fail(ValueError, rotation.function, argument, f"shape {array.shape}", f"(..., N, rotary_dim // 2 = {pairs})")
-    if array.shape[:-1] != (rotation.x.shape[rotation.seq_axis],):
-        rotation.check_fits_sequence(argument, array.shape[:-1])
-    return array
-
-
-def cast_table(rotation: Rotation, cos: Array, sin: Array) -> tuple[Array, Array]:
-    """Return cos and sin, or those of the inverse rotation, along the sequence axis of x in the arithmetic's dtype."""
-    dtype = compute_dtype(rotation.x)
+def align_table(rotation: Rotation, cos: Array, sin: Array) -> tuple[Array, Array]:
+    """Return cos and sin, or those of the inverse rotation, along the sequence axis of x."""
     if rotation.x.ndim > 3:
         cos, sin = rotation.with_heads(cos, 1), rotation.with_heads(sin, 1)
     if rotation.inverse:
@@ -432,15 +421,10 @@ def cast_table(rotation: Rotation, cos: Array, sin: Array) -> tuple[Array, Array
         with without_warnings():
             norm = cos**2 + sin**2
         if not norm.all():
-            fail(
-                ValueError, rotation.function, "positions", "a pair with cos = sin = 0", "a table that can be inverted"
-            )
+            expected = "a table that can be inverted"
+            fail(ValueError, rotation.function, "positions", "a pair with cos = sin = 0", expected)
         with without_warnings():
             cos, sin = cos / norm, -sin / norm
-    if cos.dtype is not dtype:
-        cos = cast_operand(rotation.function, "cos", cos, dtype).astype(dtype, copy=False)
-    if sin.dtype is not dtype:
-        sin = cast_operand(rotation.function, "sin", sin, dtype).astype(dtype, copy=False)
     if rotation.seq_axis == -2:
         return cos, sin
     return rotation.along_sequence(cos), rotation.along_sequence(sin)

@@ -10,13 +10,12 @@ from typing import Any, Literal, NamedTuple, NoReturn, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from .. import _core
 from .._core_api.arguments import (
-    F64,
     MOST_CHANNELS,
     Array,
     Float64,
     as_bool,
-    as_data,
     as_index,
     as_number,
     check_choice,
@@ -167,7 +166,7 @@ class _Request(NamedTuple):
         pairs = self.dim // 2
         if key not in self.keys:
             self.fail_missing(key, f"{pairs} numbers")
-        array = as_data(self.function, key, self.keys[key]).astype(F64)
+        array: Float64 = _core.read(self.function, f"f64 {key}()", **{key: self.keys[key]})
         if array.shape != (pairs,):
             has = f"{len(array)} entries" if array.ndim == 1 else f"{array.ndim} axes"
             fail(ValueError, self.function, key, has, f"one number for each of the {pairs} pairs")

@@ -14,7 +14,6 @@ from .._core_api.arguments import (
     as_number,
     as_positive,
     cast_result,
-    compute_dtype,
     fail,
 )
 from .._core_api.variant import in_one_isa
@@ -62,7 +61,7 @@ def _angles(
         fail(ValueError, function, "positions", positions.flat[np.abs(distance).argmax()], expected)
     cos_and_sin = table.reshape(*positions.shape, 2, len(frequencies))
     cos_and_sin *= np.exp(distance[..., None, None] * growth)
-    return cast_result(table, compute_dtype(rotation.x)), angles, growth[None]
+    return cast_result(table, rotation.dtype), angles, growth[None]
 
 
 @in_one_isa
