@@ -592,7 +592,7 @@ static int take_setting(const pe_signature *row, pe_agreement *a, PyObject *name
 }
 
 /* Begin a call of a row for `function`; its lengths are in dim. */
-static int begin_call(pe_agreement *a, PyObject *function, const pe_signature *row, idx *dim)
+static int begin_agreement(pe_agreement *a, PyObject *function, const pe_signature *row, idx *dim)
 {
     a->has_real = a->is_double = a->nloops = a->nkept = a->noutputs = a->ninputs = a->writes = a->reads = a->nsummed = 0;
     a->sums = 0;
@@ -611,7 +611,7 @@ static int begin_call(pe_agreement *a, PyObject *function, const pe_signature *r
     return a->function ? 0 : -1;
 }
 
-static void end_call(pe_agreement *a)
+static void end_agreement(pe_agreement *a)
 {
     while (a->nkept > 0)
         Py_DECREF(a->kept[--a->nkept]);
@@ -661,11 +661,11 @@ PyObject *pe_bind(const pe_table *table, int op, PyObject *const *args, Py_ssize
     pe_agreement a;
     if (nargs != 1 || !PyUnicode_Check(args[0]))
         return PyErr_Format(PyExc_TypeError, "_core.%s takes a function name, and by name %s", row->name, row->text);
-    if (begin_call(&a, args[0], row, call.dim) < 0)
+    if (begin_agreement(&a, args[0], row, call.dim) < 0)
         return NULL;
     if (place_arguments(table, row, &a, args + 1, names, placed) == 0 && fill_places(row, &a, placed) == 0)
         results = bind(table, row, placed, &a, &call);
-    end_call(&a);
+    end_agreement(&a);
     return results;
 }
 
@@ -755,9 +755,9 @@ PyObject *pe_read(const pe_table *table, PyObject *const *args, Py_ssize_t nargs
     }
     if (!row)
         PyErr_Format(PyExc_TypeError, "_core.read: %U is no row and no signature of ops.def", args[1]);
-    else if (begin_call(&a, args[0], row, dim) == 0) {
+    else if (begin_agreement(&a, args[0], row, dim) == 0) {
         arrays = read_arguments(table, row, &a, args + 2, names);
-        end_call(&a);
+        end_agreement(&a);
     }
     if (is_text)
         pe_signature_free(&own);

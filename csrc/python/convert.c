@@ -576,7 +576,7 @@ PyObject *pe_results(pe_agreement *a)
     }
     if (a->noutputs == 1)
         return Py_NewRef(a->result[0]);
-    PyObject *all = a->noutputs > 0 ? PyTuple_New(a->noutputs) : Py_NewRef(Py_None);
+    PyObject *all = PyTuple_New(a->noutputs);
     for (int i = 0; all && i < a->noutputs; i++) {
         if (PyTuple_SetItem(all, i, Py_NewRef(a->result[i])) < 0)
             Py_CLEAR(all);
