@@ -1,7 +1,7 @@
 """Convert user arguments to kernel operands, and results back.
 
 Lists and DLPack tensors become arrays, dtypes are checked, and positions keep every bit. The kernels take operands of
-any layout but write only to rows without gaps, so `prepare_out` provides a buffer where ``out=`` has another layout.
+any layout. What they take, csrc/python/convert.c reads; this file has what is no array, and arithmetic in NumPy.
 Nothing in this file depends on the meaning of an operator.
 
 Every function that takes `function` and `argument` uses these two names in its error messages.
@@ -157,31 +157,6 @@ def as_data(function: str, argument: str, value: object) -> Array:
     fail(TypeError, function, argument, f"dtype {array.dtype}", "float16, bfloat16, float32, float64 or integers")
 
 
-def as_parameter(function: str, argument: str, value: object, ndim: int) -> Float64:
-    """Return a finite, contiguous float64 copy with `ndim` axes, for an operator to keep."""
-    array = np.array(as_data(function, argument, value), np.float64, order="C")
-    if array.ndim != ndim:
-        fail(ValueError, function, argument, f"{array.ndim} axes", f"{ndim}")
-    if not np.isfinite(array).all():
-        fail(ValueError, function, argument, "NaN or infinity", "finite numbers")
-    return array
-
-
-def as_float64(function: str, argument: str, value: object) -> Float64:
-    """Return the numbers as float64, without a copy where they are."""
-    if type(value) is np.ndarray and value.dtype is F64 and value.ndim <= MOST_AXES:
-        return value
-    return as_data(function, argument, value).astype(F64, copy=False)
-
-
-def as_grad(function: str, grad: object, shape: tuple[int, ...]) -> Array:
-    """Return the argument `grad`, the cotangent of a result of this shape."""
-    array = as_data(function, "grad", grad)
-    if array.shape != shape:
-        fail(ValueError, function, "grad", f"shape {array.shape}", str(shape))
-    return array
-
-
 def cast_operand(function: str, argument: str, array: Array, dtype: Dtype) -> Array:
     """Return an operand for arithmetic in `dtype`; the kernels widen half precision themselves, so it stays.
 
@@ -227,12 +202,6 @@ def cast_result(array: Array, dtype: Dtype) -> Array:
 def without_warnings() -> np.errstate:
     """Return a context in which NumPy sums results as the kernels do: infinities and NaNs give no RuntimeWarning."""
     return np.errstate(over="ignore", invalid="ignore")
-
-
-def copy_result(target: Array, result: Array) -> None:
-    """Write a result into an array of another float dtype, as `cast_result` does."""
-    with np.errstate(over="ignore"):
-        np.copyto(target, result, casting="unsafe")  # no other rule lets bfloat16 become float16
 
 
 def as_index(function: str, argument: str, value: object, least: int, most: int = LARGEST_POSITION) -> int:
@@ -305,163 +274,19 @@ def check_choice(function: str, argument: str, value: object, choices: Iterable[
         fail_value(ValueError, function, argument, value, "one of " + ", ".join(map(repr, choices)))
 
 
-def as_reals(function: str, argument: str, value: object) -> Array:
-    """Return integers as int64 and reals as float64, in any layout: positions and offsets keep every bit."""
-    array = value if type(value) is np.ndarray and value.ndim <= MOST_AXES else as_array(function, argument, value)
-    dtype = array.dtype
-    if dtype is I64 or dtype is F64:
-        return array
-    if dtype.kind in "iu":
-        if dtype.char in "QL" and array.size and int(array.max()) > LARGEST_POSITION:
-            fail(ValueError, function, argument, int(array.max()), "at most 2**53")
-        return array.astype(I64, copy=False)
-    if (dtype.kind == "f" and dtype.itemsize <= 8) or is_bfloat16(dtype):
-        return array.astype(F64, copy=False)
-    fail(TypeError, function, argument, f"dtype {dtype}", "integers or reals")
-
-
-def check_positions(function: str, argument: str, array: Array) -> None:
-    """Refuse positions that are not finite or exceed 2**53, where the kernel knows the operand by another name."""
-    bad = ~((array >= -LARGEST_POSITION) & (array <= LARGEST_POSITION))
-    if bad.any():
-        fail(ValueError, function, argument, array[bad][0], "finite positions of at most 2**53")
-
-
 def as_positions(function: str, argument: str, value: object, start: object = 0) -> Array:
-    """Return start .. start+n-1 for an int n, or an array of positions with at least one axis."""
-    if type(start) is not int or start:  # two tests that cost less than as_index
-        start = as_index(function, "start", start, -LARGEST_POSITION)
-    if start:
-        return _positions_from(function, argument, value, start)
-    if type(value) is np.ndarray:
-        if 0 < value.ndim <= MOST_AXES and (value.dtype is I64 or value.dtype is F64):
-            return value
-    elif isinstance(value, INTEGERS) and not isinstance(value, bool):
-        return _count_up(function, argument, 0, as_index(function, argument, value, 0))
-    array = as_reals(function, argument, value)
-    if array.ndim:
-        return array
-    if array.dtype is I64:
-        return _count_up(function, argument, 0, as_index(function, argument, int(array), 0))
-    fail_value(TypeError, function, argument, float(array), "an int n, meaning 0..n-1, or an array of positions")
-
-
-def _positions_from(function: str, argument: str, value: object, start: int) -> Array:
-    array = as_reals(function, argument, value)
-    if array.ndim or array.dtype is not I64:
-        fail_value(TypeError, function, "start", start, f"an int n for {argument}, meaning start .. start + n - 1")
-    count = as_index(function, argument, int(array), 0)
-    if start + count - 1 > LARGEST_POSITION:
-        fail_value(ValueError, function, "start", start, f"start + {count} - 1, the last position, to be at most 2**53")
-    return _count_up(function, argument, start, count)
-
-
-def _count_up(function: str, argument: str, start: int, count: int) -> Array:
-    try:
-        return np.arange(start, start + count, dtype=I64)
-    except (MemoryError, ValueError):  # of sizes beyond memory, and of sizes beyond an address
-        fail_value(MemoryError, function, argument, count, "a number of positions that fits in memory")
-
-
-def prepare_out(
-    function: str,
-    out: object,
-    shape: tuple[int, ...],
-    dtype: Dtype,
-    inputs: tuple[object, ...] = (),
-    in_place: bool = False,
-) -> tuple[Array, Array]:
-    """Check `out` and return (array to return, buffer for the kernel); `finish_out` takes both after the kernel.
-
-    Parameters
-    ----------
-    function : str
-        Named in errors.
-    out : array or None
-        The user's ``out=``; without it a new array is made.
-    shape, dtype
-        The shape and the dtype of `out`. The byte order of `dtype` is ignored: results are in native byte order.
-    inputs : tuple
-        Operands of the call; those that are no arrays are ignored. If `out` shares memory with one of them, the buffer
-        is a new array.
-    in_place : bool
-        True if the kernel allows that `out` is one of `inputs` itself: the same elements in the same places.
-
-    Returns
-    -------
-    out, buffer : ndarray
-        The same array where the kernel can write to `out`.
-    """
-    if not dtype.isnative:
-        dtype = dtype.newbyteorder("=")
-    if out is None:
-        try:
-            array = np.empty(shape, dtype)
-        except (MemoryError, ValueError):
-            fail(MemoryError, function, "the result", f"shape {shape} and dtype {dtype}", "one that fits in memory")
-        return array, array
-    if not isinstance(out, np.ndarray) or isinstance(out, np.ma.MaskedArray):
-        fail(TypeError, function, "out", f"type {type(out).__name__}", "a NumPy array")
-    if out.dtype is not dtype and out.dtype != dtype:
-        fail(TypeError, function, "out", f"dtype {out.dtype}", str(dtype))
-    if out.shape != shape:
-        fail(ValueError, function, "out", f"shape {out.shape}", str(shape))
-    flags = out.flags
-    if not flags.writeable:
-        fail(ValueError, function, "out", "read-only memory", "a writeable array")
-    if not (flags.carray or _is_kernel_writeable(out)):
-        return out, np.empty(shape, dtype)
-    buffer: Array = (
-        out if type(out) is np.ndarray else np.asarray(out)
-    )  # np.matrix, for one, has two axes in every shape
-    owned = flags.owndata
-    for operand in inputs:
-        # Two arrays that own their memory share none. This test costs a sixth of np.may_share_memory.
-        if not isinstance(operand, np.ndarray) or (
-            owned and operand is not out and (operand.flags.owndata or _is_view_of_another(operand, out))
-        ):
-            continue
-        if np.may_share_memory(out, operand) and not (in_place and _is_same_view(operand, out)):
-            return out, np.empty(shape, dtype)
-    return out, buffer
-
-
-def finish_out(out: Array, buffer: Array) -> Array:
-    """Copy the kernel's result into `out` unless the kernel wrote there, and return `out`."""
-    if buffer is not out and buffer.base is not out:
-        out[...] = buffer
-    return out
+    """Return positions (..., N), int64 or float64; an int n is start .. start+n-1."""
+    positions: Array = _core.read(function, f"pos {argument}%(n)", **{argument: value}, start=start)
+    return positions
 
 
 def store_result(function: str, out: object, result: Array, dtype: Dtype) -> Array:
-    """Return a result in `dtype`, in `out` if it is an array."""
-    target, buffer = prepare_out(function, out, result.shape, dtype, (result,))
-    copy_result(buffer, result)
-    return finish_out(target, buffer)
-
-
-def _is_view_of_another(view: Array, out: Array) -> bool:
-    """Return whether the memory of a view belongs to an array other than `out`."""
-    base = view.base
-    return type(base) is np.ndarray and base is not out and base.flags.owndata
-
-
-def _is_kernel_writeable(out: Array) -> bool:
-    """Return whether kernels can write to an array: native, aligned, rows without gaps, no element twice."""
-    strides_of_many = [stride for stride, length in zip(out.strides, out.shape, strict=True) if length > 1]
-    return (
-        out.dtype.isnative
-        and out.flags.aligned
-        and 0 not in strides_of_many
-        and (out.shape[-1] <= 1 or out.strides[-1] == out.itemsize)
-    )
-
-
-def _is_same_view(a: Array, b: Array) -> bool:
-    """Return whether two arrays are the same elements in the same places."""
-    return a is b or (
-        a.__array_interface__["data"] == b.__array_interface__["data"] and a.strides == b.strides and a.shape == b.shape
-    )
+    """Return a result in `dtype`, in `out` if it is an array. Numbers beyond its range become infinite."""
+    target: Array
+    _, target = _core.read(function, "real result() -> real out=()", result=result, out=out, dtype=dtype)
+    with np.errstate(over="ignore"):
+        np.copyto(target, result, casting="unsafe")  # no other rule lets bfloat16 become float16
+    return target
 
 
 def broadcasts_to(shape: tuple[int, ...], target: tuple[int, ...]) -> bool:

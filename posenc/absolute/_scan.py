@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import _core
-from .._core_api.arguments import Array, cast_result, prepare_out
+from .._core_api.arguments import Array, cast_result, store_result
 
 
 def merge_batch_axes(array: Array, core: int) -> Array:
@@ -20,13 +20,10 @@ def merge_batch_axes(array: Array, core: int) -> Array:
     return array.reshape(int(np.prod(batch, dtype=np.int64)), *shape)  # -1 would be ambiguous for an empty array
 
 
-def prepare_rows(function: str, out: object, p0: Array, n: int, inputs: tuple[object, ...]) -> tuple[Array, Array]:
-    """Return `prepare_out` for n states (..., n, C), with a buffer that `merge_batch_axes` need not copy."""
-    shape = (*p0.shape[:-1], n, p0.shape[-1])
-    result, buffer = prepare_out(function, out, shape, p0.dtype, inputs)
-    if not buffer.flags.c_contiguous:
-        buffer = np.empty(shape, p0.dtype.newbyteorder("="))
-    return result, buffer
+def split_batch_axis(function: str, rows: Array, p0: Array, out: Array | None) -> Array:
+    """Return n states (B, n, C) with the batch axes of p0, in `out` if it is an array."""
+    states = rows.reshape(*p0.shape[:-1], *rows.shape[1:])
+    return states if out is None else store_result(function, out, states, states.dtype)
 
 
 def read_grad_of_rows(function: str, grad: npt.ArrayLike, p0: Array, n: int) -> Array:

@@ -13,11 +13,9 @@ from .._core_api.arguments import (
     as_index,
     cast_result,
     compute_dtype,
-    copy_result,
     fail,
     fail_value,
-    finish_out,
-    prepare_out,
+    store_result,
     without_warnings,
 )
 from .._core_api.variant import in_one_isa
@@ -139,13 +137,13 @@ def _check_reach(function: str, length: int, reach: int) -> None:
 
 def _convolve(function: str, c: _Convolution, out: Array | None) -> Array:
     x, grid = c.x, c.grid
-    out, buffer = prepare_out(function, out, x.shape, x.dtype, (x, c.kernel, c.bias))
+    result = np.empty(x.shape, x.dtype.newbyteorder("="))
     _core.convolution(
-        function, x=grid.view(x), kernel=c.kernel_by_tap(), bias=c.bias, out=grid.view(buffer),
+        function, x=grid.view(x), kernel=c.kernel_by_tap(), bias=c.bias, out=grid.view(result),
         top=c.top, left=c.left, padding=c.padding, residual=c.residual,
     )  # fmt: skip
-    buffer[..., : grid.prefix, :] = x[..., : grid.prefix, :]
-    return finish_out(out, buffer)
+    result[..., : grid.prefix, :] = x[..., : grid.prefix, :]
+    return result if out is None else store_result(function, out, result, result.dtype)
 
 
 def _gradients(function: str, grad: npt.ArrayLike, c: _Convolution) -> tuple[Array, Array, Array | None]:
@@ -167,8 +165,8 @@ def _gradients(function: str, grad: npt.ArrayLike, c: _Convolution) -> tuple[Arr
             padding=padding, residual=c.residual, dtype=d_tokens.dtype,
         )  # fmt: skip
         if c.padding == "replicate":
-            copy_result(grid.view(d_x), _add_edges(_add_edges(d_tokens, -3, *edges[0]), -2, *edges[1]))
-        copy_result(d_x[..., : grid.prefix, :], grad[..., : grid.prefix, :])
+            grid.view(d_x)[...] = cast_result(_add_edges(_add_edges(d_tokens, -3, *edges[0]), -2, *edges[1]), d_x.dtype)
+        d_x[..., : grid.prefix, :] = cast_result(grad[..., : grid.prefix, :], d_x.dtype)
     d_kernel, d_bias = _core.convolution_vjp(
         function, grad=grid.view(grad), x=grid.view(x), r=by_tap.shape[0], s=by_tap.shape[1],
         top=c.top, left=c.left, padding=c.padding,

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import _core
-from .._core_api.arguments import I64, Float64, as_array, as_float64, as_index, fail
+from .._core_api.arguments import I64, Float64, as_array, as_index, fail
 from .._core_api.constants import LARGEST_POSITION
 
 
@@ -19,7 +19,7 @@ def _read_numbers(
     if is_listed and array.dtype.kind == "O" and all(type(n) is int for n in array.flat):  # integers beyond uint64
         fail(ValueError, function, "numbers", max(array.flat, key=abs), "less than 2**64")
     if array.dtype.kind not in "iu":
-        array = as_float64(function, "numbers", numbers if array.dtype.kind == "O" else array)
+        array = _core.read(function, "f64 numbers()", numbers=numbers if array.dtype.kind == "O" else array)
     if array.size:
         _check_range(function, array.min(), array.max(), base, width)
     if array.dtype.kind in "iu":

@@ -19,14 +19,12 @@ from .._core_api.arguments import (
     cast_result,
     check_choice,
     compute_dtype,
-    copy_result,
     fail,
-    finish_out,
-    prepare_out,
+    store_result,
 )
 from .._core_api.constants import TABLEAUS
 from .._core_api.variant import in_one_isa
-from ._scan import like_arguments, merge_batch_axes, prepare_rows, read_grad_of_rows
+from ._scan import like_arguments, merge_batch_axes, read_grad_of_rows, split_batch_axis
 
 Method = Literal["rk4_38", "rk4", "midpoint", "euler"]
 METHODS = tuple(TABLEAUS)
@@ -150,10 +148,8 @@ def floater(
     """
     function = "floater"
     flow = _read_flow(function, p0, w1, b1, w2, b2, n, dt, substeps, method)
-    out, buffer = prepare_rows(function, out, flow.p0, flow.n, (flow.p0, *flow.field))
-    states, rows = merge_batch_axes(flow.p0, 1), merge_batch_axes(buffer, 2)
-    _core.floater(function, p0=states, out=rows, **flow.arguments)
-    return finish_out(out, buffer)
+    rows = _core.floater(function, p0=merge_batch_axes(flow.p0, 1), n=flow.n, **flow.arguments)
+    return split_batch_axis(function, rows, flow.p0, out)
 
 
 @in_one_isa
@@ -282,8 +278,7 @@ def integrate(
     check_choice(function, "method", method, METHODS)
     stages, weights = TABLEAUS[method]
     dtype, p = compute_dtype(start), start.astype(F64)
-    states = np.empty((len(times), *start.shape), start.dtype.newbyteorder("="))
-    out, buffer = prepare_out(function, out, (*start.shape[:-1], len(times), start.shape[-1]), start.dtype, (start,))
+    states = np.empty((len(times), *start.shape))
 
     def slope(t: float, state: Float64) -> Float64:
         array = as_data(function, "h", h(t, cast_result(state, dtype)))
@@ -306,7 +301,6 @@ def integrate(
                 for coefficients in stages:
                     slopes.append(slope(now + sum(coefficients) * step, moved(step, coefficients, slopes)))
                 p = moved(step, weights, slopes)
-        copy_result(states[k], p)
+        states[k] = p
         begin = end
-    buffer[...] = np.moveaxis(states, 0, -2)
-    return finish_out(out, buffer)
+    return store_result(function, out, np.moveaxis(states, 0, -2), start.dtype)

@@ -17,11 +17,10 @@ from .._core_api.arguments import (
     compute_dtype,
     fail,
     fail_value,
-    finish_out,
     unbroadcast,
 )
 from .._core_api.variant import in_one_isa
-from ._scan import like_arguments, merge_batch_axes, prepare_rows, read_grad_of_rows
+from ._scan import like_arguments, merge_batch_axes, read_grad_of_rows, split_batch_axis
 
 Cell = Literal["tanh", "gru"]
 CELLS: tuple[Cell, ...] = get_args(Cell)
@@ -191,10 +190,8 @@ def recurrent(
     function = "recurrent"
     n, include_p0 = as_index(function, "n", n, 0), as_bool(function, "include_p0", include_p0)
     given = _read_arguments(function, p0, weight, bias, n, inputs, input_weight, cell)
-    out, buffer = prepare_rows(function, out, given.start, n, given)
-    rows = merge_batch_axes(buffer, 2)
-    _core.recurrent(function, **given.operands(), out=rows, gru=cell == "gru", skip=not include_p0)
-    return finish_out(out, buffer)
+    rows = _core.recurrent(function, **given.operands(), n=n, gru=cell == "gru", skip=not include_p0)
+    return split_batch_axis(function, rows, given.start, out)
 
 
 @in_one_isa

@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple, TypeAlias, TypedDict, overload
 import numpy as np
 import numpy.typing as npt
 
+from .. import _core
 from .._core_api.arguments import (
     F64,
     Array,
@@ -16,9 +17,7 @@ from .._core_api.arguments import (
     as_data,
     as_index,
     as_number,
-    as_reals,
     check_choice,
-    check_positions,
     fail,
     fail_value,
 )
@@ -80,9 +79,7 @@ def as_pair_numbers(function: str, argument: str, value: PairFrequencies, count:
 
 def as_places(function: str, argument: str, value: npt.ArrayLike) -> Array:
     """Convert to finite int64 or float64 positions of any shape; an int is one position, not a count."""
-    array = as_reals(function, argument, value)
-    check_positions(function, argument, array)
-    return array
+    return _core.read(function, f"pos {argument}()", **{argument: value})
 
 
 def cosine_and_sine_sums(

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import _core
-from .._core_api.arguments import F32, F64, Array, Float64, as_data, fail, finish_out, prepare_out
+from .._core_api.arguments import F32, F64, Array, Float64, as_data, fail
 from .._core_api.constants import GRAM_MODES
 from .._core_api.variant import in_one_isa
 
@@ -40,9 +40,7 @@ def as_encoding(function: str, encoding: npt.ArrayLike) -> Array:
 
 def pair_matrix(function: str, array: Array, rows: Array, mode: int, out: Array | None) -> Array:
     """Compute the (..., N, N) matrix of `rows`, in the dtype of `array`."""
-    result, buffer = prepare_out(function, out, (*array.shape[:-1], array.shape[-2]), array.dtype, (array,))
-    _core.gram(function, x=rows, out=buffer, mode=mode)
-    return finish_out(result, buffer)
+    return _core.gram(function, x=rows, out=out, mode=mode, dtype=array.dtype)
 
 
 def gram_matrix(encoding: npt.ArrayLike, *, out: Array | None = None) -> Array:

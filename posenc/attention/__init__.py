@@ -22,8 +22,7 @@ from .._core_api.arguments import (
     compute_dtype,
     fail,
     fail_value,
-    finish_out,
-    prepare_out,
+    store_result,
     without_warnings,
 )
 from .._core_api.constants import MOST_WIDTH
@@ -282,12 +281,10 @@ def attention(
             k_positions=k_positions, q_segments=q_segments, k_segments=k_segments, scale=scale, softcap=softcap,
             sink=sink, dropout=dropout, seed=seed,
         )  # fmt: skip
-        read = () if out is None else inputs.read_arrays()
-        out, buffer = prepare_out(function, out, (*inputs.rows, inputs.v.shape[-1]), inputs.result_dtype, read)
-        lse = np.empty(inputs.rows, inputs.dtype)
-        forward(function, inputs, buffer, lse, is_invariant, precision)
-    finish_out(out, buffer)
-    return (out, lse) if returns_lse else out
+        found, lse = forward(function, inputs, inputs.result_dtype, is_invariant, precision, out)
+    if out is not None and found is not out:
+        found = store_result(function, out, found, found.dtype)
+    return (found, lse) if returns_lse else found
 
 
 @in_one_isa
@@ -397,8 +394,7 @@ def attention_vjp(
         missing, given = ("out", "lse") if out is None else ("lse", "out")
         fail_value(ValueError, function, missing, None, f"an array, because {given} is passed, or both None")
     if out is None:
-        out, lse = np.empty(shape, inputs.dtype), np.empty(inputs.rows, inputs.dtype)
-        forward(function, inputs, out, lse, False, precision)
+        out, lse = forward(function, inputs, inputs.dtype, False, precision)
     saved = Saved(
         grad=_read_operand(function, "grad", grad, shape, inputs),
         grad_lse=None if grad_lse is None else _read_operand(function, "grad_lse", grad_lse, inputs.rows, inputs),
@@ -510,8 +506,7 @@ def attention_weights(
         q_segments=q_segments, k_segments=k_segments, scale=scale, softcap=softcap, sink=sink, dropout=dropout,
         seed=seed,
     )  # fmt: skip
-    weights = np.empty((*inputs.rows, m), inputs.result_dtype)
-    forward(function, inputs, weights, np.empty(inputs.rows, inputs.dtype), is_invariant)
+    weights, _ = forward(function, inputs, inputs.result_dtype, is_invariant)
     return weights
 
 
@@ -576,13 +571,11 @@ def merge_attention(
         fail(ValueError, function, "outs", f"shape {out.shape}", "(parts, ..., Dv), at least one part")
     if lse.shape != out.shape[:-1]:
         fail(ValueError, function, "lses", f"shape {lse.shape}", f"{out.shape[:-1]}, as outs without the last axis")
-    dtype = compute_dtype(out)
-    merged = np.empty(out.shape[1:], out.dtype.newbyteorder("="))
-    merged_lse = np.empty(lse.shape[1:], dtype)
-    lse = cast_operand(function, "lses", lse, dtype).astype(F64, copy=False)
-    outs, lses = np.moveaxis(out, 0, -2), np.moveaxis(lse, 0, -1)
-    _core.merge_attention(function, outs=outs, lses=lses, out=merged, lse=merged_lse)
-    return merged, merged_lse
+    lse = cast_operand(function, "lses", lse, compute_dtype(out))
+    merged: tuple[Array, Array] = _core.merge_attention(
+        function, outs=np.moveaxis(out, 0, -2), lses=np.moveaxis(lse, 0, -1)
+    )
+    return merged
 
 
 def _stack_parts(function: str, argument: str, parts: object) -> Array:

@@ -6,10 +6,12 @@ are not many blocks of queries but many keys, the keys are split into parts, who
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from .. import _core
-from .._core_api.arguments import Array
+from .._core_api.arguments import Array, Dtype
 from .._core_api.constants import BLOCK_M, FEWEST_KEYS, KEY_PARTS
 from .blocks import cut_blocks, has_functions
 from .inputs import INFINITY, Inputs
@@ -18,42 +20,46 @@ MOST_ROWS = 16
 """Most queries of a head that are stacked with queries of other heads. More queries fill panels by themselves."""
 
 
-def forward(function: str, inputs: Inputs, out: Array, lse: Array, invariant: bool, precision: str = "high") -> None:
-    """Fill `out` and `lse`, which have an axis of heads if the user's arrays have one."""
+def forward(
+    function: str, inputs: Inputs, dtype: Dtype, invariant: bool, precision: str = "high", out: Array | None = None
+) -> tuple[Array, Array]:
+    """Return the result in `dtype`, and lse. The result is in `out` where one call of the kernel can write it."""
     if has_functions(inputs):
-        for block in cut_blocks(function, inputs):
-            forward(function, block.inputs, out[..., block.rows, :], lse[..., block.rows], invariant, precision)
-        return
-    operands = inputs.operands
-    if inputs.is_one_head:
-        out, lse = out[None], lse[None]
-    if inputs.shape[-3] != inputs.k.shape[-3] and not inputs.terms and not inputs.parameters["dropout"]:
+        return _forward_blocks(function, inputs, dtype, invariant, precision)
+    heads, n, width = *inputs.shape[-3:-1], inputs.v.shape[-1]
+    operands, stacked = inputs.operands, None
+    if heads != inputs.k.shape[-3] and not inputs.terms and not inputs.parameters["dropout"]:
         stacked = _stack_heads(inputs)
-        if stacked is not None:
-            if not out.flags.c_contiguous:  # reshape would copy `out`; without stacking, bits could differ
-                contiguous = np.empty(out.shape, out.dtype)
-                forward(function, inputs, contiguous, lse, invariant, precision)
-                out[...] = contiguous
-                return
-            operands, q = stacked
-            heads, n = q.shape[-3:-1]
-            out = out.reshape(*out.shape[:-3], heads, n, out.shape[-1])
-            lse = lse.reshape(*lse.shape[:-2], heads, n)
-    parts = 1 if invariant else _count_parts(inputs, *out.shape[-3:-1])
-    terms = inputs.kernel_terms() if inputs.terms else ()
-    numbers = {**inputs.parameters, "invariant": invariant, "weight_parts": count_weight_parts(inputs.q, precision)}
+    if stacked is not None:
+        operands, q = stacked
+        heads, n = q.shape[-3:-1]
+    arguments: dict[str, Any] = {**operands, "bias": inputs.kernel_terms() if inputs.terms else (), **inputs.parameters}
+    arguments |= {"invariant": invariant, "weight_parts": count_weight_parts(inputs.q, precision), "dtype": dtype}
+    parts = 1 if invariant else _count_parts(inputs, heads, n)
     if parts == 1:
-        _core.attention(function, **operands, bias=terms, out=out, lse=lse, **numbers, parts=1, dtype=out.dtype)
-        return
-    *batch, heads, n, width = out.shape
-    part_outs, part_lses = np.empty((*batch, heads * parts, n, width), lse.dtype), np.empty((*batch, heads * parts, n))
-    _core.attention(
-        function, **operands, bias=terms, out=out, lse=lse, part_out=part_outs, part_lse=part_lses,
-        **numbers, parts=parts, dtype=out.dtype,
-    )  # fmt: skip
-    outs = part_outs.reshape(*batch, heads, parts, n, width).swapaxes(-2, -3)
-    lses = part_lses.reshape(*batch, heads, parts, n).swapaxes(-1, -2)
-    _core.merge_attention(function, outs=outs, lses=lses, out=out, lse=lse)
+        own = None if stacked or inputs.is_one_head else out
+        result, lse = _core.attention(function, **arguments, out=own, lse=True, parts=1)
+    else:
+        batch = inputs.shape[:-3]
+        _, part_out, part_lse = _core.attention(
+            function, **arguments, part_out=True, part_lse=True, parts=parts, p=heads * parts
+        )
+        outs = part_out.reshape(*batch, heads, parts, n, width).swapaxes(-2, -3)
+        lses = part_lse.reshape(*batch, heads, parts, n).swapaxes(-1, -2)
+        result, lse = _core.merge_attention(function, outs=outs, lses=lses, dtype=dtype)
+    if stacked or inputs.is_one_head:
+        result, lse = result.reshape(*inputs.rows, width), lse.reshape(inputs.rows)
+    return result, lse
+
+
+def _forward_blocks(
+    function: str, inputs: Inputs, dtype: Dtype, invariant: bool, precision: str
+) -> tuple[Array, Array]:
+    out, lse = np.empty((*inputs.rows, inputs.v.shape[-1]), dtype), np.empty(inputs.rows, inputs.dtype)
+    for block in cut_blocks(function, inputs):
+        rows = block.rows
+        out[..., rows, :], lse[..., rows] = forward(function, block.inputs, dtype, invariant, precision)
+    return out, lse
 
 
 def count_weight_parts(q: Array, precision: str) -> int:

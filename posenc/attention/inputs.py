@@ -96,14 +96,6 @@ class Inputs(NamedTuple):
             found.append((term.row, {**term.operands, **gradients[i]} if gradients else term.operands, q, k))
         return tuple(found)
 
-    def read_arrays(self) -> tuple[Array, ...]:
-        """Return every array that the kernel reads: `out` must not overlap them."""
-        arrays = [self.q, self.k, self.v, *(operand for operand in self.operands.values() if operand is not None)]
-        for part in self.parts:
-            arrays += [array for array in part.arrays if isinstance(array, np.ndarray)]
-            arrays += [own for own in part.own_positions if own is not None]
-        return tuple(arrays)
-
 
 def read_inputs(
     function: str,

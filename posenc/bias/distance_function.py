@@ -16,7 +16,6 @@ from .._core_api.arguments import (
     as_data,
     cast_operand,
     cast_result,
-    copy_result,
     fail,
     store_result,
 )
@@ -56,7 +55,7 @@ class DistanceFunctionBias(FunctionBias):
                 flat = rel.reshape(*batch, rel.shape[-2] * m)
                 block = np.empty((*batch, heads, flat.shape[-1]))
                 _core.distance_function(function, values=values, distances=distances, rel=flat, out=block)
-                copy_result(result[..., rows, :], block.reshape(*batch, heads, rel.shape[-2], m))
+                result[..., rows, :] = cast_result(block.reshape(*batch, heads, rel.shape[-2], m), dtype)
         return result if out is None else store_result(function, out, result, dtype)
 
     def _term(self, call: Call, positions: Positions) -> Term:

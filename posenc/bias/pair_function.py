@@ -16,7 +16,6 @@ from .._core_api.arguments import (
     as_data,
     cast_operand,
     cast_result,
-    copy_result,
     fail,
     store_result,
 )
@@ -50,7 +49,7 @@ class PairFunctionBias(FunctionBias):
     def _matrix(self, function: str, positions: Positions, dtype: Dtype, out: Array | None) -> Array:
         result = np.empty(_shape_of(self, positions), dtype)
         for rows, block in _blocks(self, positions):
-            copy_result(result[..., rows, :], cast_result(pair_values(self, function, block), dtype))
+            result[..., rows, :] = cast_result(pair_values(self, function, block), dtype)
         return result if out is None else store_result(function, out, result, dtype)
 
     def _term(self, call: Call, positions: Positions) -> Term:

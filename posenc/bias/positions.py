@@ -7,8 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from .. import _core
-from .._core_api.arguments import I64, Array, Float64, as_index, fail, fail_value
+from .._core_api.arguments import I64, Array, Float64, as_index, as_positions, fail, fail_value
 from .._core_api.constants import LARGEST_POSITION
 
 OwnPositions = tuple[Array | None, Array | None]
@@ -97,19 +96,13 @@ def read_positions(
 
 def read_side(function: str, argument: str, value: npt.ArrayLike, length: int) -> Array:
     """Return the positions of the queries or of the keys."""
-    array = read_array(function, argument, value)
+    array = as_positions(function, argument, value)
     if array.shape[-1] != length:
         fail(ValueError, function, argument, f"length {array.shape[-1]}", str(length))
     return array
 
 
-def read_array(function: str, argument: str, value: npt.ArrayLike) -> Array:
-    """Return positions (..., N), int64 or float64; an int n is 0 .. n-1."""
-    positions: Array = _core.read(function, f"pos {argument}%(n)", **{argument: value})
-    return positions
-
-
 def copy_positions(function: str, argument: str, value: npt.ArrayLike) -> Array:
     """Return a copy of positions for an operator to keep."""
-    array = read_array(function, argument, value)
+    array = as_positions(function, argument, value)
     return np.array(array, array.dtype.newbyteorder("="), order="C")

@@ -10,7 +10,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from .._core_api.arguments import I64, Array, as_bool, as_index, as_reals, fail, fail_value
+from .. import _core
+from .._core_api.arguments import I64, Array, as_bool, as_index, fail, fail_value
 from ._distance import DistanceBias
 from .operator import PositionBias
 from .parameters import copy_parameters
@@ -100,13 +101,9 @@ def _read_max_distance(function: str, max_distance: object, buckets: int, bidire
 
 
 def _as_integers(function: str, rel: npt.ArrayLike) -> Array:
-    """Return distances truncated towards zero, clipped to int64."""
-    array = as_reals(function, "rel", rel)
-    if array.dtype.kind == "i":
-        return np.maximum(array, -_FARTHEST)
-    if not np.isfinite(array).all():
-        fail(ValueError, function, "rel", array[~np.isfinite(array)][0], "finite numbers")
-    return np.clip(array, -(2.0**62), 2.0**62).astype(I64)
+    """Return distances truncated towards zero."""
+    array: Array = _core.read(function, "pos rel()", rel=rel)
+    return array.astype(I64, copy=False)
 
 
 def t5_bucket(

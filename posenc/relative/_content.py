@@ -18,15 +18,13 @@ from .._core_api.arguments import (
     Array,
     Dtype,
     as_data,
-    as_grad,
     as_number,
     broadcasts_to,
     cast_operand,
     check_range,
     compute_dtype,
     fail,
-    finish_out,
-    prepare_out,
+    store_result,
     unbroadcast,
     without_warnings,
 )
@@ -105,12 +103,9 @@ class TableBias(ContentBias[Arrays, Gradient]):
     ) -> Array:
         function = f"{self.name}.logits"
         inputs = _read_inputs(function, self, q, k, q_positions, k_positions, scale)
-        read = (inputs.q, inputs.k, *self.arrays, *inputs.positions.operands)
-        out, buffer = prepare_out(function, out, inputs.user_shape, inputs.q.dtype, read)
-        _core.logits(
-            function, **inputs.operands, bias=inputs.terms(), out=inputs.with_heads(buffer), **inputs.parameters
-        )
-        return finish_out(out, buffer)
+        logits: Array = _core.logits(function, **inputs.operands, bias=inputs.terms(), **inputs.parameters)
+        result = logits.reshape(inputs.user_shape)
+        return result if out is None else store_result(function, out, result, result.dtype)
 
     def logits_vjp(
         self,
@@ -125,7 +120,10 @@ class TableBias(ContentBias[Arrays, Gradient]):
         function = f"{self.name}.logits_vjp"
         inputs = _read_inputs(function, self, q, k, q_positions, k_positions, scale)
         batch, heads, dtype = inputs.shape[:-3], inputs.shape[-3], inputs.dtype
-        cotangent = inputs.with_heads(as_grad(function, grad, inputs.user_shape))
+        cotangent = as_data(function, "grad", grad)
+        if cotangent.shape != inputs.user_shape:
+            fail(ValueError, function, "grad", f"shape {cotangent.shape}", str(inputs.user_shape))
+        cotangent = cotangent.reshape(inputs.shape)
         buffers = zero_gradients(inputs.term, batch, heads, 1, dtype)
         d_q, d_k = (np.zeros((*batch, *x.shape[-3:]), dtype) for x in (inputs.q, inputs.k))
         if cotangent.size:
@@ -166,10 +164,6 @@ class _LogitsInputs(NamedTuple):
     def user_shape(self) -> tuple[int, ...]:
         """The shape of the logits that the user gets: (N, M) if q and k have no axis of heads."""
         return self.shape[1:] if self.is_one_head else self.shape
-
-    def with_heads(self, array: Array) -> Array:
-        """View an array of the user, such as `out`, with an axis of heads."""
-        return array[None] if self.is_one_head else array
 
     def terms(self, gradients: Mapping[str, Array] = MappingProxyType({})) -> tuple[tuple[str, Operands, None, None]]:
         """Return the term in the form that the kernel takes, with the arrays to which the kernel adds gradients."""

@@ -28,8 +28,8 @@ LIBRARIES = {
 """Imports of other libraries than NumPy by the rooms of posenc, with their number. It only shrinks."""
 DASK = {
     "posenc": "_core",
-    "posenc._core_api.arguments": "Array Dtype F32 F64 I64 INTEGERS as_bool as_data as_float64 as_index as_positions "
-    "broadcasts_to cast_result check_choice check_positions fail fail_value is_bfloat16 result_dtype",
+    "posenc._core_api.arguments": "Array Dtype F32 F64 I64 INTEGERS as_bool as_data as_index as_positions "
+    "broadcasts_to cast_result check_choice fail fail_value is_bfloat16 result_dtype",
     "posenc._core_api.constants": "LARGEST_POSITION",
     "posenc.absolute.embedding": "read_ids read_table",
     "posenc.absolute.merge": "MODES Mode",

@@ -10,7 +10,7 @@ from typing import Any, ParamSpec, TypeAlias
 import dask.array as da
 import numpy as np
 
-from posenc._core_api.arguments import INTEGERS, Array, as_index, as_positions, check_positions, fail, fail_value
+from posenc._core_api.arguments import INTEGERS, Array, as_index, as_positions, fail, fail_value
 from posenc._core_api.constants import LARGEST_POSITION
 
 P = ParamSpec("P")
@@ -59,9 +59,7 @@ def read_places(function: str, argument: str, value: object, start: object = 0) 
         n = as_index(function, argument, value, 0)
         first = as_index(function, "start", start, -LARGEST_POSITION, LARGEST_POSITION - n)
         return range(first, first + n)
-    array = as_positions(function, argument, value, start)
-    check_positions(function, argument, array)
-    return array
+    return as_positions(function, argument, value, start)
 
 
 def shape_of(array: AnyArray) -> tuple[int, ...]:

@@ -14,7 +14,6 @@ import posenc
 from posenc._core_api.arguments import (
     Array,
     as_data,
-    as_float64,
     broadcasts_to,
     check_choice,
     fail,
@@ -220,7 +219,7 @@ def rope_nd(arguments: Arguments) -> da.Array:
     >>> posenc_bridges.dask.rope_nd(x, positions, posenc.axial_frequencies((8, 12, 12)), layout="half").chunks
     ((2, 2), (5, 5, 2), (32,))
     """
-    frequencies = as_float64("rope_nd", "frequencies", arguments["frequencies"])
+    frequencies = as_data("rope_nd", "frequencies", arguments["frequencies"])
     return _rotate(posenc.rope_nd, {**arguments, "frequencies": frequencies})
 
 
