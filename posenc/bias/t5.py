@@ -101,9 +101,11 @@ def _read_max_distance(function: str, max_distance: object, buckets: int, bidire
 
 
 def _as_integers(function: str, rel: npt.ArrayLike) -> Array:
-    """Return distances truncated towards zero."""
-    array: Array = _core.read(function, "pos rel()", rel=rel)
-    return array.astype(I64, copy=False)
+    """Return distances truncated towards zero, clipped to int64."""
+    array = as_array(function, "rel", rel)
+    if array.dtype.kind in "iu":
+        return np.maximum(_core.read(function, "i64 rel()", rel=array), -_FARTHEST)
+    return np.clip(_core.read(function, "f64 rel!()", rel=array), -(2.0**62), 2.0**62).astype(I64)
 
 
 def t5_bucket(
