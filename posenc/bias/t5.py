@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import _core
-from .._core_api.arguments import I64, Array, as_bool, as_index, fail, fail_value
+from .._core_api.arguments import I64, Array, as_array, as_bool, as_index, fail, fail_value
 from ._distance import DistanceBias
 from .operator import PositionBias
 from .parameters import copy_parameters
