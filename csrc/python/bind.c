@@ -1,7 +1,8 @@
 /* bind.c -- turn Python objects into a pe_call, for every row of ops.def alike.
  *
  * A call is _core.<row>(function, operand=..., parameter=..., ...): `function` is the public name that messages begin
- * with. Optional operands may be left out.
+ * with. Optional operands and results may be left out. _core.read converts and checks likewise, and computes nothing.
+ *
  * All that is wrong about memory (kind, rank, a named length, strides, alignment, writability) is raised here, by
  * operand name, before anything is written. Python checks the meaning of arguments.
  */
@@ -594,7 +595,8 @@ static int take_setting(const pe_signature *row, pe_agreement *a, PyObject *name
 /* Begin a call of a row for `function`; its lengths are in dim. */
 static int begin_agreement(pe_agreement *a, PyObject *function, const pe_signature *row, idx *dim)
 {
-    a->has_real = a->is_double = a->nloops = a->nkept = a->noutputs = a->ninputs = a->writes = a->reads = a->nsummed = 0;
+    a->has_real = a->is_double = a->nloops = a->nkept = a->noutputs = a->ninputs = a->writes = a->reads = a->nsummed =
+        0;
     a->sums = 0;
     a->is_quantized = a->fills_callers = 0;
     a->most_position = a->most_frequency = 0;

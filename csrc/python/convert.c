@@ -2,7 +2,7 @@
  *
  * The signature of a row decides. A `real` operand is converted to the dtype of the arithmetic: float64 if the first
  * one is float64 or has integers, else float32, for which half types are storage. What is neither an array nor an int
- * is read by one function of Python (lists, tensors, DLPack), which posenc sets with set_reader.
+ * is read by a function of Python (lists, tensors, DLPack), which posenc sets with set_helpers.
  */
 #include "python/bind.h"
 
