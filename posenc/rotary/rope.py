@@ -163,7 +163,8 @@ def rope(
             rotary_dim = own_dim if rotary_dim is None else agree("rope", "rotary_dim", rotary_dim, own_dim)
     if layout is None:
         layout = read_layout("rope", layout, frequencies)
-    if seq_axis == -2 and (type(positions) is int or (type(positions) is np.ndarray and positions.ndim == 1)):
+    is_last_but_one = type(seq_axis) is int and seq_axis == -2
+    if is_last_but_one and (type(positions) is int or (type(positions) is np.ndarray and positions.ndim == 1)):
         return _core.rope_positions(
             "rope", x=x, positions=positions, frequencies=w, out=out, layout=layout, rotary_offset=rotary_offset,
             out_layout=out_layout, inverse=inverse, attention_factor=factor, rotary_dim=rotary_dim, start=start,

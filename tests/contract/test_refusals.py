@@ -24,6 +24,8 @@ REFUSED = {
         ValueError, "alibi.matrix: k_positions ",
     ),
     "axis": (lambda: posenc.rope(np.ones((2, 1, 4)), 1, W, layout="half", seq_axis=0.0), TypeError, "rope: seq_axis "),
+    "real axis": (lambda: posenc.rope(np.ones((1, 4)), 1, W, layout="half", seq_axis=-2.0), TypeError, "rope: seq_a"),
+    "axes": (lambda: posenc.rope(np.ones((1, 4)), 1, W, layout="half", seq_axis=np.ones(2)), TypeError, "rope: seq_a"),
     "layout": (lambda: posenc.rope(np.ones((1, 4)), 1, W, layout=np.array(["half"])), ValueError, "rope: layout "),
     "huge": (lambda: posenc.sinusoidal([2**70], 4), ValueError, "sinusoidal: positions has 1180591620717411303424; "),
     "offset": (lambda: posenc.rope(np.ones((1, 4)), 1, W, layout="half", rotary_offset=None), TypeError, "rope: rota"),
