@@ -691,7 +691,7 @@ static PyObject *read_cotangent(pe_agreement *a, const pe_signature *row)
 static PyObject *read_arguments(const pe_table *table, const pe_signature *row, pe_agreement *a,
                                 PyObject *const *values, PyObject *names)
 {
-    PyObject *placed[PE_ARRAYS + PE_PARAMS] = {NULL}, *array[PE_ARRAYS] = {NULL}, *cotangent = NULL;
+    PyObject *placed[PE_ARRAYS + PE_PARAMS] = {NULL}, *array[PE_ARRAYS + PE_PARAMS] = {NULL}, *cotangent = NULL;
     pe_array unused;
     double number;
     a->reads = 1;
@@ -722,15 +722,13 @@ static PyObject *read_arguments(const pe_table *table, const pe_signature *row, 
     for (Py_ssize_t i = 0; list && i < PyTuple_Size(names); i++) {
         PyObject *name = PyTuple_GetItem(names, i);
         const int at = find_argument(table, row, name, 0);
-        PyObject *one = at >= 0 && at < row->noperands        ? array[at]
-                        : at < 0 && values[i] == a->cotangent ? cotangent
-                                                              : NULL;
+        PyObject *one = at >= 0 ? array[at] : values[i] == a->cotangent ? cotangent : NULL;
         if (one && PyList_Append(list, one) < 0)
             Py_CLEAR(list);
     }
-    PyObject *all = list && PyList_Size(list) == 1 ? Py_NewRef(PyList_GetItem(list, 0))
-                    : list                         ? PyList_AsTuple(list)
-                                                   : NULL;
+    PyObject *all = NULL;
+    if (list)
+        all = PyList_Size(list) == 1 ? Py_NewRef(PyList_GetItem(list, 0)) : PyList_AsTuple(list);
     Py_XDECREF(list);
     return all;
 }
