@@ -77,7 +77,7 @@ void EXPORT(pe_length)(int axis, idx length)
 }
 
 /* Operand k of the call, or of its last operator: steps are those of the loop axis and of the named axes, in bytes. */
-void EXPORT(pe_operand)(int k, char *data, int storage, idx loop, idx step0, idx step1, idx step2, idx size)
+void EXPORT(pe_operand)(int k, char *data, int storage, idx loop, idx step0, idx step1, idx step2)
 {
     const pe_array array = {
         .data = data, .core = {step0, step1, step2}, .loop = {loop}, .storage = (pe_storage)storage};
@@ -86,7 +86,6 @@ void EXPORT(pe_operand)(int k, char *data, int storage, idx loop, idx step0, idx
         return;
     }
     term[call.nterms - 1].array[k] = array;
-    term[call.nterms - 1].size[k] = size;
 }
 
 /* The length of the only loop axis */

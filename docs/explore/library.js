@@ -55,7 +55,7 @@ class Kernels {
   /** Set an operand; the lengths that it names go to `lengths`. Returns the address of its memory. */
   operand(k, o, given, lengths) {
     if (!given) {
-      this.c.pe_operand(k, 0, 0, 0, 0, 0, 0, 0);
+      this.c.pe_operand(k, 0, 0, 0, 0, 0, 0);
       return 0;
     }
     const { data, shape } = given, size = data.BYTES_PER_ELEMENT, loops = shape.length - o.axes.length;
@@ -69,8 +69,7 @@ class Kernels {
     if (loops && shape[0] !== 1) lengths.set("loop", shape[0]);
     const core = steps.slice(loops), address = this.put(data);
     this.c.pe_operand(
-      k, address, STORAGE.get(data.constructor), loops ? steps[0] : 0, core[0] ?? 0, core[1] ?? 0, core[2] ?? 0,
-      data.length);
+      k, address, STORAGE.get(data.constructor), loops ? steps[0] : 0, core[0] ?? 0, core[1] ?? 0, core[2] ?? 0);
     return address;
   }
 
@@ -111,7 +110,7 @@ class Kernels {
 
 function readSignature(text) {
   const [inputs, outputs = ""] = text.split(";")[0].split("->");
-  const read = (part, output) => [...part.matchAll(/(\w+) \+?(\w+)([?~!@#]*)\(([^)]*)\)/g)].map(
+  const read = (part, output) => [...part.matchAll(/(\w+) \+?(\w+)([^\w\s(]*)\(([^)]*)\)/g)].map(
     ([, type, name, marks, axes]) => ({ type, name, output, inTile: marks.includes("@"), axes: axes ? axes.split(",") : [] }));
   return { operands: [...read(inputs, false), ...read(outputs, true)] };
 }
