@@ -291,7 +291,12 @@ static int take_term_array(pe_agreement *a, const pe_operand *o, PyObject *name,
 {
     PyObject *array = PyDict_GetItemWithError(operands, name);
     *given += array != NULL;
-    return PyErr_Occurred() ? -1 : take_operand(a, o, array ? array : Py_None, out);
+    if (PyErr_Occurred() || take_operand(a, o, array ? array : Py_None, out) < 0)
+        return -1;
+    if (o->output && o->type == 'r' && out->data && out->storage != (a->is_double ? PE_F64 : PE_F32))
+        return pe_wrong(PyExc_TypeError, a, o->name, "has dtype %S; expected %s", PyArray_DESCR((PyArrayObject *)array),
+                        a->is_double ? "float64" : "float32");
+    return 0;
 }
 
 /* Take the results of an operator's row <name>_vjp, all or none: a kernel adds to every one. */

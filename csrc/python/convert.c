@@ -326,7 +326,8 @@ static PyObject *follow(pe_agreement *a, const pe_operand *o, PyObject *array)
     int fits = axes <= n, is_whole = axes >= o->shared;
     if (axes < 0 || n < 0)
         return array; /* take_operand says so */
-    memcpy(shape, PyArray_DIMS(A(a->first)), (size_t)n * sizeof *shape);
+    for (int d = 0; d < n; d++)
+        shape[d] = PyArray_DIM(A(a->first), d);
     for (int d = 0; fits && d < rank; d++) {
         const npy_intp length = PyArray_DIM(A(array), d);
         npy_intp *expected = &shape[n - axes + d];
@@ -523,9 +524,8 @@ static int check_given(pe_agreement *a, const pe_operand *o, PyObject *out, PyAr
 
 int pe_check_shape(const pe_agreement *a, const char *operand, PyObject *array, const idx *shape, int n)
 {
-    return PyArray_NDIM(A(array)) == n && memcmp(PyArray_DIMS(A(array)), shape, (size_t)n * sizeof *shape) == 0
-               ? 0
-               : wrong_shape(a, operand, array, shape, n, "", "");
+    const int fits = PyArray_NDIM(A(array)) == n && PyArray_CompareLists(PyArray_DIMS(A(array)), shape, n);
+    return fits ? 0 : wrong_shape(a, operand, array, shape, n, "", "");
 }
 
 int pe_shape_of_result(const pe_agreement *a, const pe_operand *o, PyObject *given, idx *shape)

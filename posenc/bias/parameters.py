@@ -36,7 +36,9 @@ def _read_row(row: str) -> _Row:
     own = table.get(row, "")
     vjp = table.get(f"{row}_vjp", own)
     inputs, outputs = own.partition("->")[0], vjp.partition("->")[2]
-    arrays, results = (re.findall(r"(\w+) \+?(\w+)([?~!@#]*)\(((?:\w(?:,\w)*)?)\)", part) for part in (inputs, outputs))
+    arrays, results = (
+        re.findall(r"(\w+) \+?(\w+)([^\w\s(]*)\(((?:\w(?:,\w)*)?)\)", part) for part in (inputs, outputs)
+    )
     return _Row(
         {name: axes.replace(",", "") for _, name, marks, axes in arrays if not {"@", "#"} & {*marks}},
         {name: (axes.replace(",", ""), kind == "f64") for kind, name, _, axes in results},

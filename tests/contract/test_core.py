@@ -294,3 +294,17 @@ def test_read_returns_the_cotangent_for_the_arithmetic():
         _core.read("f", "rope", x=x, grad=np.full((2, 3), 1e39))
     with pytest.raises(ValueError, match=r"f: grad has shape \(3,\); expected \(2, 3\)"):
         _core.read("f", "rope", x=x, grad=np.ones(3))
+
+
+def test_scans_take_no_axes_before_the_batch():
+    """Their kernels know no loops: they would read past the states."""
+    from posenc import _core
+
+    p0, square, bias = np.ones((2, 3, 4)), np.ones((4, 4)), np.ones((1, 4))
+    with pytest.raises(ValueError, match=r"^f: p0 has 3 axes; expected 2$"):
+        _core.recurrent("f", p0=p0, weight=square, bias=bias, n=2, gru=False, skip=False)
+    with pytest.raises(ValueError, match=r"^f: w1 has 3 axes; expected 2$"):
+        _core.floater(
+            "f", p0=p0[0], w1=np.ones((2, 5, 5)), b1=np.ones(5), w2=np.ones((4, 6)), b2=np.ones(4), when=[0.0], n=2,
+            dt=1.0, method="euler",
+        )  # fmt: skip
