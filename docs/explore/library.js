@@ -79,6 +79,9 @@ class Kernels {
    */
   call(name, operands, parameters = [], terms = []) {
     const { row, operands: signature } = this.rows.get(name), lengths = new Map(), written = [];
+    for (const given of Object.keys(operands)) {
+      if (!signature.some((o) => o.name === given)) throw new Error(`${name} has no operand ${given}`);
+    }
     const real = signature.find((o) => o.type === "real" && operands[o.name]);
     const isDouble = real && operands[real.name].data instanceof Float64Array ? 1 : 0;
     this.free = this.c.pe_heap();
@@ -365,8 +368,9 @@ class Library {
 
   /** posenc.rope(x, positions, frequencies, layout="half") of float32 rows. */
   rope(x, positions, scaled) {
-    const table = this.table(positions, scaled, Float32Array), out = zeros(Float32Array, ...x.shape);
-    this.kernels.call("rope", { x, table, out }, [0, 0, 0, 0]);
+    const { data, shape: [n, width] } = this.table(positions, scaled, Float32Array), out = zeros(Float32Array, ...x.shape);
+    const half = (first) => array(data.filter((_, i) => (i % width < width / 2) === first), n, width / 2);
+    this.kernels.call("rope", { x, cos: half(true), sin: half(false), out }, [0, 0, 0, 0]);
     return out;
   }
 
