@@ -15,7 +15,6 @@ from .._core_api.arguments import (
     compute_dtype,
     fail,
     fail_value,
-    store_result,
     without_warnings,
 )
 from .._core_api.variant import in_one_isa
@@ -136,14 +135,15 @@ def _check_reach(function: str, length: int, reach: int) -> None:
 
 
 def _convolve(function: str, c: _Convolution, out: Array | None) -> Array:
-    x, grid = c.x, c.grid
-    result = np.empty(x.shape, x.dtype.newbyteorder("="))
+    grid = c.grid
+    x, result = _core.read(function, "real x(n,d) -> real out=(n,d)", x=c.x, out=out)
+    prefix = x[..., : grid.prefix, :].copy()  # `out` may be x
     _core.convolution(
-        function, x=grid.view(x), kernel=c.kernel_by_tap(), bias=c.bias, out=grid.view(result),
+        function, x=grid.view(x), kernel=c.kernel_by_tap(), bias=c.bias, out=grid.view(np.asarray(result)),
         top=c.top, left=c.left, padding=c.padding, residual=c.residual,
     )  # fmt: skip
-    result[..., : grid.prefix, :] = x[..., : grid.prefix, :]
-    return result if out is None else store_result(function, out, result, result.dtype)
+    result[..., : grid.prefix, :] = prefix
+    return result
 
 
 def _gradients(function: str, grad: npt.ArrayLike, c: _Convolution) -> tuple[Array, Array, Array | None]:
