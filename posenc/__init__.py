@@ -15,7 +15,7 @@ Rotations of queries and keys
 
 Biases that read positions
     alibi, alibi_slopes, kerple_log, kerple_power, t5, t5_bucket, sandwich, fire, fox, tisa, swin, beit;
-    distance_function, pair_function, toeplitz, dense; PositionBias, Bias
+    distance_function, toeplitz, dense; PositionBias, Bias
 
 Biases that read queries and keys
     shaw, nezha, transformer_xl, xl_table, deberta, relative_key_query, cope, gated_distance, tupe; ContentBias
@@ -73,7 +73,6 @@ from .bias.fire import fire
 from .bias.fox import fox
 from .bias.kerple import kerple_log, kerple_power
 from .bias.operator import Bias, ContentBias, PositionBias
-from .bias.pair_function import pair_function
 from .bias.sandwich import sandwich
 from .bias.swin import swin
 from .bias.t5 import t5, t5_bucket
@@ -120,7 +119,7 @@ __all__ = [
     "self_extend_positions", "xpos", "xpos_vjp",
     # bias
     "Bias", "ContentBias", "PositionBias", "alibi", "alibi_slopes", "beit", "dense", "distance_function", "fire", "fox",
-    "kerple_log", "kerple_power", "pair_function", "sandwich", "swin", "t5", "t5_bucket", "tisa", "toeplitz",
+    "kerple_log", "kerple_power", "sandwich", "swin", "t5", "t5_bucket", "tisa", "toeplitz",
     # relative
     "cope", "deberta", "gated_distance", "nezha", "relative_key_query", "shaw", "transformer_xl", "tupe", "xl_table",
     # attention

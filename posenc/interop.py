@@ -126,7 +126,7 @@ def _sum(parts: Sequence[posenc.Bias]) -> posenc.Bias:
 
 
 def _without_functions(value: object) -> object:
-    """Return an argument without functions of the user: `distance_function` of zeros, `pair_function` of None."""
+    """Return an argument without functions of the user: a `distance_function` of zeros."""
     if isinstance(value, Sequence) and any(isinstance(one, posenc.Bias) for one in value):
         return [_without_functions(one) for one in value]
     return _sum([_without_function(part) for part in value.parts]) if isinstance(value, posenc.Bias) else value
@@ -142,8 +142,7 @@ def _without_function(part: posenc.Bias) -> posenc.Bias:
     def zeros(rel: Array, *arrays: Array) -> Array:
         return np.zeros((*heads, *rel.shape))
 
-    function = zeros if part.name == "distance_function" else None
-    return replace(part, options={**part.options, "function": function})
+    return replace(part, options={**part.options, "function": zeros})
 
 
 class MatrixGradient(NamedTuple):

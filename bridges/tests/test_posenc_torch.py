@@ -352,28 +352,6 @@ def test_distance_function_of_tensors() -> None:
     assert not width.grad.any()
 
 
-def sloped(i: Any, j: Any, slopes: Any) -> Any:
-    """ALiBi inside documents of 3 tokens, as a function of positions."""
-    numbers = -slopes[:, None, None] * (j - i[:, None]).abs()
-    return numbers.masked_fill(i[:, None] // 3 != j // 3, -torch.inf)
-
-
-def test_pair_function_of_tensors() -> None:
-    """Autograd differentiates a function of tensors on each block; in a compiled graph it would need a vjp."""
-    q, k, v = qkv()
-    slopes = torch.tensor([0.25, 0.5, 1.0, 2.0], dtype=torch.float64, requires_grad=True)
-
-    def function(slopes: Any) -> Any:
-        return pt.attention(q, k, v, bias=pt.pair_function(sloped, 4, arrays=[slopes]))
-
-    assert torch.autograd.gradcheck(function, slopes)
-    compiled = torch.compile(function, fullgraph=True, backend="aot_eager")
-    found = compiled(slopes)
-    assert torch.equal(found, function(slopes))
-    with pytest.raises(NotImplementedError, match="pair_function: vjp is None in"):
-        found.sum().backward()
-
-
 def test_scale_of_heads() -> None:
     """Swin V2's logit scale: a parameter, here through an exponential, and also a number in a tensor."""
     q, k, v = qkv()
@@ -389,35 +367,6 @@ def test_scale_of_heads() -> None:
     scale = torch.tensor(0.5, requires_grad=True)
     with pytest.raises(TypeError, match="attention: scale has a traced value; expected one that is not"):
         pt.attention(q, k, v, scale=scale, bias=pt.shaw(torch.ones(3, 8))).sum().backward()
-
-
-FLEX: dict[str, tuple[Any, Any, Any, int | None]] = {
-    "ALiBi": (
-        lambda score, b, h, i, j: score - (i - j).abs() / (h + 1.0), None,
-        lambda i, j: -(i[:, None] - j).abs() / torch.arange(1.0, 5.0)[:, None, None], 4,
-    ),
-    "window": (None, lambda b, h, i, j: (i - j).abs() < 9, lambda i, j: (i[:, None] - j).abs() < 9, None),
-    "documents": (None, lambda b, h, i, j: i // 30 == j // 30, lambda i, j: i[:, None] // 30 == j // 30, None),
-}  # fmt: skip
-"""For each mask: score_mod, mask_mod, and the same as a function of positions, numbers or True for visible pairs."""
-
-
-@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
-@pytest.mark.parametrize("name", FLEX)
-def test_pair_function_is_flex_attention(name: str) -> None:
-    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
-
-    score_mod, mask_mod, function, heads = FLEX[name]
-    q, k, v = torch.randn(3, 2, 4, 200, 8, dtype=torch.float64)
-    blocks = None if mask_mod is None else create_block_mask(mask_mod, None, None, 200, 200, device="cpu")
-    theirs = flex_attention(q, k, v, score_mod=score_mod, block_mask=blocks)
-
-    def numbers(i: Any, j: Any) -> Any:
-        found = function(i, j)
-        return found if heads else torch.where(found, 0.0, -torch.inf)
-
-    ours = pt.attention(q, k, v, bias=pt.pair_function(numbers, heads))
-    assert (ours - theirs).abs().max() < 1e-6  # their slopes are float32
 
 
 def test_lse_alone_has_a_gradient() -> None:
@@ -539,6 +488,8 @@ def test_functions_of_tensors_compile_forward() -> None:
     torch._dynamo.reset()
     compiled = torch.compile(call, fullgraph=True, backend="aot_eager")
     assert torch.equal(compiled(q, width), call(q, width))
+    with pytest.raises(NotImplementedError, match="distance_function: vjp is None in"):
+        compiled(q, width.requires_grad_()).sum().backward()
 
 
 @pytest.mark.parametrize("mode", ["eager", "recorded", "aot_eager"])

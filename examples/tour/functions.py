@@ -45,7 +45,6 @@ MEANINGS = {
     "nezha": "row of distance 1 and the sinusoid at K + 1",
     "xl_table": "shape for distances -8 .. 8",
     "distance_function": "ALiBi as a function in Python",
-    "pair_function": "ALiBi as a function of positions",
     "attention": "attention to values of 1, from 1",
     "attention_weights": "weights times values, from attention",
     "quantize": "bytes of int8 keys, of those in float32",
@@ -84,7 +83,6 @@ def functions(words: Sequence[str]) -> dict[str, tuple[str, str]]:
     ones = np.ones_like(v)
     slopes = posenc.alibi_slopes(HEADS)
     by_function = posenc.distance_function(lambda rel: -slopes[:, None] * abs(rel), HEADS)
-    of_pairs = posenc.pair_function(lambda i, j: -slopes[:, None, None] * abs(j - i[:, None]), HEADS)
     in_python, in_c = (np.asarray(posenc.attention(q, k, v, bias=one)) for one in (by_function, posenc.alibi(slopes)))
     keys = posenc.quantize(k)
     hexadecimal = posenc.digits(n, base=16, width=3)
@@ -116,7 +114,6 @@ def functions(words: Sequence[str]) -> dict[str, tuple[str, str]]:
         "nezha": difference(posenc.nezha(WIDTH, K=8)[9], posenc.sinusoidal(18, WIDTH, dtype=np.float64)[9]),
         "xl_table": listed(posenc.xl_table(8, WIDTH).shape),
         "distance_function": difference(in_python, in_c),
-        "pair_function": difference(posenc.attention(q, k, v, bias=of_pairs), in_c),
         "attention": difference(np.asarray(posenc.attention(q, k, ones)), ones),
         "attention_weights": difference(posenc.attention_weights(q, k) @ v, attended),
         "quantize": f"{(keys.codes.nbytes + keys.scale.nbytes) / k.nbytes:.2f}",

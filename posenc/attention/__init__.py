@@ -223,7 +223,7 @@ def attention(
     the seed and the indices of batch row, head, query and key. No mask is stored: `attention_vjp` draws them again.
     They do not depend on threads or on the instruction set, but on what is in the call: a part of the keys or of the
     batch gets others. Each layer and each training step needs another seed. ``posenc.reference.dropout_factors``
-    returns the mask, bit for bit, except with a `pair_function`, whose blocks of queries have a seed each.
+    returns the mask, bit for bit.
 
     Few queries, as in decoding, run in another kernel, which is limited by memory bandwidth and sums in another
     order. Beyond 8192 keys, the keys of few heads are split into parts, which threads share and whose results

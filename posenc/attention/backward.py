@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from math import prod
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
@@ -12,12 +12,9 @@ from numpy.lib.stride_tricks import as_strided
 from .. import _core
 from .._core_api.arguments import F64, Array, Dtype, unbroadcast
 from .._core_api.constants import BLOCK_M, VJP_MODES, VJP_PARTS
-from ..bias.dense import DenseBias
 from ..bias.operator import Bias, assemble_gradient, name_gradients
-from ..bias.pair_function import PairFunctionBias, pair_values_vjp
 from ..bias.parameters import has_slots, zero_gradients
 from ..bias.terms import Gradients
-from .blocks import Index, cut_blocks, has_functions
 from .forward import count_weight_parts
 from .inputs import Inputs, KernelTerm, Shape
 
@@ -77,59 +74,15 @@ class _Gradients(NamedTuple):
 
 def backward(function: str, inputs: Inputs, saved: Saved) -> tuple[Array, Array, Array, Gradients, Array | None]:
     """Return the gradients of q, k, v, of the arrays of each operator, and of the sink."""
-    found = (_sum_blocks if has_functions(inputs) else _differentiate)(function, inputs, saved)
+    found = _differentiate(function, inputs, saved)
     of_parts = map(name_gradients, inputs.parts, found.parts)
     pairs = zip((found.q, found.k, found.v), (inputs.q, inputs.k, inputs.v), strict=True)
     q, k, v = (unbroadcast(d, array.shape, array.dtype) for d, array in pairs)
     return q, k, v, assemble(inputs.operators, of_parts), _reduce_sink(inputs, found.sink)
 
 
-def _sum_blocks(function: str, inputs: Inputs, saved: Saved) -> _Gradients:
-    """Return the sums of the gradients of all blocks, in their order."""
-    batch, work = inputs.shape[:-3], inputs.dtype
-    d_q, d_k, d_v = (np.zeros((*batch, *array.shape[-3:]), work) for array in (inputs.q, inputs.k, inputs.v))
-    d_sink = None if inputs.sink is None else np.zeros(inputs.shape[:-1])
-    totals: list[Gradients] = [tuple(map(_zeros_like, part.arrays)) for part in inputs.parts]
-    for block in cut_blocks(function, inputs):
-        rows, columns = block.rows, block.columns
-        out, lse, grad = saved.out[..., rows, :], saved.lse[..., rows], saved.grad[..., rows, :]
-        grad_lse = None if saved.grad_lse is None else saved.grad_lse[..., rows]
-        wide_k, wide_v = (array.astype(work, copy=False) for array in (block.inputs.k, block.inputs.v))
-        own = block.inputs._replace(k=wide_k, v=wide_v)  # so that sums over blocks are rounded once
-        found = _differentiate(function, own, Saved(out, lse, grad, grad_lse, saved.precision))
-        d_q[..., rows, :] = found.q
-        d_k[..., columns, :] += found.k
-        d_v[..., columns, :] += found.v
-        if d_sink is not None:
-            d_sink[..., rows] = found.sink
-        for i, part in enumerate(inputs.parts):
-            gradients, positions = found.parts[i], block.of_functions[i]
-            if isinstance(part, PairFunctionBias) and positions is not None:
-                has_arrays = bool(part.arrays.arrays)
-                gradients = (pair_values_vjp(part, function, gradients[0], positions) if has_arrays else (),)
-            triples = zip(totals[i], gradients, block.indices[i], strict=True)
-            totals[i] = tuple(_add(total, gradient, index) for total, gradient, index in triples)
-    return _Gradients(d_q, d_k, d_v, totals, d_sink)
-
-
-def _zeros_like(array: object) -> object:
-    """Return the gradient of an array, or of a tuple of arrays, before the first block is added."""
-    if isinstance(array, tuple):
-        return tuple(map(_zeros_like, array))
-    return np.zeros(array.shape) if isinstance(array, np.ndarray) else None
-
-
-def _add(total: Any, gradient: Any, index: Index) -> object:
-    if isinstance(total, tuple):
-        return tuple(_add(one, other, ()) for one, other in zip(total, gradient, strict=True))
-    if total is None or gradient is None:
-        return gradient
-    total[(..., *index)] += gradient
-    return total
-
-
 def _differentiate(function: str, inputs: Inputs, saved: Saved) -> _Gradients:
-    """Return the gradients of a call that is one block."""
+    """Return the gradients of a call."""
     split = _split_work(inputs)
     d_q, d_k, d_v = _allocate_gradients(inputs, split)
     d_sink = None if inputs.sink is None else np.zeros(inputs.shape[:-1])
@@ -149,8 +102,7 @@ def _differentiate(function: str, inputs: Inputs, saved: Saved) -> _Gradients:
             found[name] = _sum_buffer(inputs.shape, array) if has_slots(term.row, name) else array
         if "pairs" in term.reads:
             found["pairs"] = _reduce_pairs(function, inputs, saved, split, part, sums.get("pairs"))
-        is_mask = isinstance(part, DenseBias) and not term.reads  # of a function without arrays
-        of_parts.append((None,) if is_mask else part._gradient(function, found, own))
+        of_parts.append(part._gradient(function, found, own))
 
     d_k, d_v = (_sum_slots(d, split.slots_per_kv_head) for d in (d_k, d_v))
     return _Gradients(d_q, d_k, d_v, of_parts, d_sink)

@@ -13,7 +13,6 @@ import numpy as np
 from .. import _core
 from .._core_api.arguments import Array, Dtype
 from .._core_api.constants import BLOCK_M, FEWEST_KEYS, KEY_PARTS
-from .blocks import cut_blocks, has_functions
 from .inputs import INFINITY, Inputs
 
 MOST_ROWS = 16
@@ -24,8 +23,6 @@ def forward(
     function: str, inputs: Inputs, dtype: Dtype, invariant: bool, precision: str = "high", out: Array | None = None
 ) -> tuple[Array, Array]:
     """Return the result in `dtype`, and lse. The result is in `out` where one call of the kernel can write it."""
-    if has_functions(inputs):
-        return _forward_blocks(function, inputs, dtype, invariant, precision)
     heads, n, width = *inputs.shape[-3:-1], inputs.v.shape[-1]
     operands, stacked = inputs.operands, None
     if heads != inputs.k.shape[-3] and not inputs.terms and not inputs.parameters["dropout"]:
@@ -50,16 +47,6 @@ def forward(
     if stacked or inputs.is_one_head:
         result, lse = result.reshape(*inputs.rows, width), lse.reshape(inputs.rows)
     return result, lse
-
-
-def _forward_blocks(
-    function: str, inputs: Inputs, dtype: Dtype, invariant: bool, precision: str
-) -> tuple[Array, Array]:
-    out, lse = np.empty((*inputs.rows, inputs.v.shape[-1]), dtype), np.empty(inputs.rows, inputs.dtype)
-    for block in cut_blocks(function, inputs):
-        rows = block.rows
-        out[..., rows, :], lse[..., rows] = forward(function, block.inputs, dtype, invariant, precision)
-    return out, lse
 
 
 def count_weight_parts(q: Array, precision: str) -> int:

@@ -334,11 +334,6 @@ def read_call_positions(
     return positions
 
 
-def with_arrays(positions: Positions) -> Positions:
-    """Return the positions as arrays."""
-    return positions._replace(shift=0.0, arrays=positions.as_arrays())
-
-
 def resolve_part_positions(function: str, part: Bias, call: Positions, batch: Shape) -> Positions:
     """Return the positions that a part reads; its own must fit the batch axes."""
     if not is_placed(part):

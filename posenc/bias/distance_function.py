@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,18 +15,22 @@ from .._core_api.arguments import (
     Dtype,
     Float64,
     as_data,
+    as_index,
     cast_operand,
     cast_result,
     fail,
+    fail_value,
     store_result,
 )
 from ._diagonals import fill_matrix, read_diagonal_sums
-from ._function import Function, FunctionArrays, FunctionBias, Vjp, call_vjp, read_arguments
 from .operator import PositionBias, check_heads
 from .parameters import read_cotangent, row_gradients
 from .positions import Positions
 from .terms import Call, Sums, Term
 from .toeplitz import diagonal_term
+
+Function = Callable[..., npt.ArrayLike]
+Vjp = Callable[..., Sequence[npt.ArrayLike]]
 
 _BLOCK = 1 << 20
 """Pairs whose distances are in memory at a time."""
@@ -35,10 +40,28 @@ _NO_DISTANCE = np.array([np.nan])
 """The distances of a call without pairs. The tables of kernels have a first entry, and NaN is visible to no call."""
 
 
-class DistanceFunctionBias(FunctionBias):
+class FunctionArrays(NamedTuple):
+    """Arrays of `distance_function`, or their gradients.
+
+    Attributes
+    ----------
+    arrays : tuple of arrays
+        The arrays in the order of the argument, of any shapes.
+    """
+
+    arrays: tuple[Array, ...]
+
+
+class DistanceFunctionBias(PositionBias[FunctionArrays]):
     """A function of the distance, called once with all distances that occur."""
 
     heads: int
+
+    def __repr__(self) -> str:
+        function = self.options["function"]
+        name = getattr(function, "__qualname__", type(function).__name__)
+        shapes = "".join(f", {array.shape}" for array in self.arrays.arrays)
+        return f"<posenc.{self.name}: {name}, heads={self.heads}{shapes}>"
 
     def _matrix(self, function: str, positions: Positions, dtype: Dtype, out: Array | None) -> Array:
         positions = positions.as_consecutive()
@@ -145,7 +168,25 @@ def _values_vjp(
     if not seen.any():
         return tuple(np.zeros(array.shape) for array in arrays)
     cotangent = np.ascontiguousarray(grad[:, seen])
-    return call_vjp(bias, function, cotangent if bias.options["heads"] is not None else cotangent[0], rel[seen])
+    return _call_vjp(bias, function, cotangent if bias.options["heads"] is not None else cotangent[0], rel[seen])
+
+
+def _call_vjp(bias: DistanceFunctionBias, function: str, grad: Array, rel: Array) -> tuple[Array, ...]:
+    """Return the gradient of each array for a cotangent of the result of the user's function."""
+    arrays, vjp = bias.arrays.arrays, bias.options["vjp"]
+    if not arrays:
+        return ()
+    if vjp is None:
+        fail_value(TypeError, function, "vjp", None, "a function, because there are arrays")
+    gradients = vjp(grad, rel, *arrays)
+    if not isinstance(gradients, tuple | list) or len(gradients) != len(arrays):
+        count = len(gradients) if isinstance(gradients, tuple | list) else type(gradients).__name__
+        fail(ValueError, function, "vjp", f"a result of {count}", f"a tuple of {len(arrays)}, one per array")
+    found = tuple(as_data(function, "vjp", gradient) for gradient in gradients)
+    for gradient, array in zip(found, arrays, strict=True):
+        if gradient.shape != array.shape:
+            fail(ValueError, function, "vjp", f"a gradient of shape {gradient.shape}", str(array.shape))
+    return found
 
 
 def _diagonals(function: str, positions: Positions) -> Float64:
@@ -251,5 +292,16 @@ def distance_function(
     (array([3.]),)
     """
     name = "distance_function"
-    kept, options = read_arguments(name, function, heads, arrays, vjp)
-    return DistanceFunctionBias(name, kept, options, (None,))
+    for argument, value in (("function", function), ("vjp", vjp)):
+        if not callable(value) and not (argument == "vjp" and value is None):
+            fail(TypeError, name, argument, f"type {type(value).__name__}", "a function")
+    if not isinstance(arrays, tuple | list):
+        fail(TypeError, name, "arrays", f"type {type(arrays).__name__}", "a tuple or list of arrays")
+    kept = tuple(np.array(as_data(name, "arrays", array)) for array in arrays)
+    for array in kept:
+        if not np.isfinite(array.astype(F64, copy=False)).all():
+            fail(ValueError, name, "arrays", "NaN or infinity", "finite numbers")
+        array.flags.writeable = False
+    count = None if heads is None else as_index(name, "heads", heads, 1)
+    options = {"function": function, "heads": count, "vjp": vjp}
+    return DistanceFunctionBias(name, FunctionArrays(kept), options, (None,))

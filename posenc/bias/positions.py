@@ -49,14 +49,6 @@ class Positions(NamedTuple):
             return self
         return self._replace(shift=shift, arrays=None)
 
-    def cut(self, rows: slice, columns: slice) -> Positions:
-        """Return the positions of a block of queries and keys. Without arrays, its first key is at 0."""
-        n, m = rows.stop - rows.start, columns.stop - columns.start
-        if self.arrays is None:
-            return self._replace(n=n, m=m, shift=self.shift + rows.start - columns.start)
-        q, k = self.arrays
-        return self._replace(n=n, m=m, arrays=(q[..., rows], k[..., columns]))
-
     def as_arrays(self) -> tuple[Array, Array]:
         """Return the positions of queries and of keys as arrays."""
         if self.arrays is None:

@@ -266,25 +266,6 @@ def distance_function(function, heads=None, *, arrays=(), vjp=None):
 # ---- functions of both positions ----
 
 
-def pair_function(function, heads=None, *, arrays=(), vjp=None):
-    """Return any function of the positions of queries and keys as a bias.
-
-    ``function(i, j, *arrays)[h]``
-
-    The function returns (heads, n, m) numbers for n queries and m keys; without `heads` it returns (n, m), which all
-    heads share.
-    """
-
-    def equation(i, j):
-        i, j = (x.astype(np.int64) if (x % 1 == 0).all() else x for x in (i, j))  # integers may be indices
-        batch = np.broadcast_shapes(i.shape[:-1], j.shape[:-1])
-        i, j = (np.broadcast_to(x, (*batch, x.shape[-1])) for x in (i, j))
-        rows = [function(i[row], j[row], *map(wide, arrays)) for row in np.ndindex(batch)]
-        return np.reshape(rows, (*batch, heads or 1, i.shape[-1], j.shape[-1]))
-
-    return PositionBias(equation)
-
-
 def fire(w1, b1, w2, b2, c, threshold):
     """Return FIRE, a small network of the distance relative to the position of the query.
 

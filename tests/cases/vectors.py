@@ -19,7 +19,6 @@ OF_FUNCTIONS = "an argument is a Python function"
 OF_PLOTS = "its result is made for a plot"
 WITHOUT = {
     "distance_function": OF_FUNCTIONS,
-    "pair_function": OF_FUNCTIONS,
     "integrate": OF_FUNCTIONS,
     "order_sensitivity": OF_FUNCTIONS,
     "taylor_terms": OF_FUNCTIONS,

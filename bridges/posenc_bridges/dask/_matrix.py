@@ -43,8 +43,8 @@ def matrix(
     n, m : int
         Numbers of queries and keys; m is n if None.
     chunks : int, str or tuple
-        Chunks of the result (H, n, m), as dask.array takes them. The heads of `sandwich`, `distance_function` and
-        `pair_function` are one chunk, whatever `chunks` says.
+        Chunks of the result (H, n, m), as dask.array takes them. The heads of `sandwich` and
+        `distance_function` are one chunk, whatever `chunks` says.
     q_positions, k_positions : array or dask array (n,) and (m,), optional
         As in ``bias.matrix``. By default the queries are at the last n of m positions.
     dtype : dtype, optional

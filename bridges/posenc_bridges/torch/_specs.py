@@ -105,17 +105,15 @@ def _of_tensors(function: Callable[..., Tensor]) -> Callable[..., Array]:
     return value
 
 
-def _vjp_of_tensors(function: Callable[..., Tensor], operator: str) -> Callable[..., list[Array]]:
+def _vjp_of_tensors(function: Callable[..., Tensor]) -> Callable[..., list[Array]]:
     """Return the vjp of a function of tensors, which autograd computes, as a function of arrays."""
-    sides = 2 if operator == "pair_function" else 1
 
-    def vjp(grad: Array, *others: Array) -> list[Array]:
-        positions, arrays = others[:sides], others[sides:]
+    def vjp(grad: Array, rel: Array, *arrays: Array) -> list[Array]:
         with torch.enable_grad():
             leaves = [to_tensor(array).clone().requires_grad_() for array in arrays]
             if not leaves[0].clone().requires_grad:
-                raise NotImplementedError(f"{operator}: vjp is None in torch.compile; expected a function")
-            result = function(*map(to_tensor, positions), *leaves)
+                raise NotImplementedError("distance_function: vjp is None in torch.compile; expected a function")
+            result = function(to_tensor(rel), *leaves)
             if not result.requires_grad:  # it reads no array
                 return [np.zeros_like(array) for array in arrays]
             cotangent = to_tensor(grad).to(result.dtype)
@@ -152,5 +150,5 @@ def prepare(name: str, arguments: Arguments) -> Arguments:
     if "function" in arguments and arguments.get("vjp") is None:
         given = {"function": arguments["function"]}
         arguments["function"] = _common.Operator("function_of_tensors", given)
-        arguments["vjp"] = _common.Operator("vjp_of_tensors", {**given, "operator": name})
+        arguments["vjp"] = _common.Operator("vjp_of_tensors", given)
     return arguments
