@@ -167,8 +167,8 @@ def build_flags() -> str:
 def use_isa(name: str) -> Iterator[None]:
     """Use another instruction set inside a ``with`` block, for the whole process.
 
-    A call that another thread has begun ends on the instruction set on which it began. The environment variable
-    ``POSENC_ISA`` sets it for the whole run.
+    A call that another thread has begun may run its next kernel on the new one: wait for such calls first. The
+    environment variable ``POSENC_ISA`` sets the instruction set for the whole run.
 
     Parameters
     ----------

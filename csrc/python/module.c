@@ -29,12 +29,6 @@ static const pe_table *table_of(PyObject *module)
         (void)module, (void)unused;                           \
         return value;                                         \
     }
-#define METHOD(name, value)                                                          \
-    static PyObject *name(PyObject *module, PyObject *const *args, Py_ssize_t nargs) \
-    {                                                                                \
-        (void)module, (void)args, (void)nargs;                                       \
-        return value;                                                                \
-    }
 
 static PyObject *read_operands(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *names)
 {
@@ -80,11 +74,8 @@ static PyObject *set_isa(PyObject *module, PyObject *name)
 
 GETTER(isa, PyUnicode_FromString(pe_isa_name(pe_isa())))
 GETTER(threads, PyLong_FromLong(pe_threads()))
-GETTER(hold_isa, (pe_hold_isa(), Py_NewRef(Py_None)))
 GETTER(hold_kernels, (pe_hold_kernels(), Py_NewRef(Py_None)))
-/* They take an exception, as every __exit__ does. */
-METHOD(release_isa, (pe_release_isa(), Py_NewRef(Py_None)))
-METHOD(release_kernels, (pe_release_kernels(), Py_NewRef(Py_None)))
+GETTER(release_kernels, (pe_release_kernels(), Py_NewRef(Py_None)))
 
 static PyObject *set_threads(PyObject *module, PyObject *number)
 {
@@ -159,10 +150,8 @@ static PyMethodDef methods[] = {
     {"isa", isa, METH_NOARGS, "name of the kernel variant in use"},
     {"isas", isas, METH_NOARGS, "names of the variants that this machine can run, slowest first"},
     {"set_isa", set_isa, METH_O, "use the variant of that name"},
-    {"hold_isa", hold_isa, METH_NOARGS, "keep the variant for this thread until the release; holds nest"},
-    {"release_isa", (PyCFunction)(void (*)(void))release_isa, METH_FASTCALL, "end a hold"},
     {"hold_kernels", hold_kernels, METH_NOARGS, "check operands but run no kernel on this thread until the release"},
-    {"release_kernels", (PyCFunction)(void (*)(void))release_kernels, METH_FASTCALL, "end a hold of kernels"},
+    {"release_kernels", release_kernels, METH_NOARGS, "end a hold of kernels"},
     {"threads", threads, METH_NOARGS, "most threads of a call"},
     {"set_threads", set_threads, METH_O, "set the most threads of a call"},
     {"table", table, METH_NOARGS, "{row: signature} of ops.def"},

@@ -148,11 +148,9 @@ static int rotate_by_table(const pe_table *table, const pe_agreement *a, const p
     second.array[2].data += width / 2;
     pe_merge_loops(&first, own, PE_LOOPS);
     pe_merge_loops(&second, loops, PE_LOOPS);
-    pe_hold_isa();
     int status = pe_run_call(a, &table->row[PE_sinusoid], &first);
     if (status == 0)
         status = pe_run_call(a, &table->row[PE_rope], &second);
-    pe_release_isa();
     pe_scratch_give(memory, size);
     return status;
 }

@@ -41,10 +41,7 @@ static const char *const products_name[PE_PRODUCTS] = {"avx512bf16", "amx", "amx
 enum { COMPILED = sizeof compiled / sizeof *compiled, VARIANTS = COMPILED + PE_PRODUCTS };
 
 static atomic_int active = -1;
-
-/* The variant of a public call that runs several kernels, on the thread of the call, and how many calls hold it */
-static _Thread_local int held, holders;
-static _Thread_local int kernel_holders;
+static _Thread_local int kernel_holders; /* how many calls hold the kernels of this thread */
 
 #if defined(__x86_64__) || defined(__i386__)
 #include <cpuid.h>
@@ -158,22 +155,12 @@ const pe_products *pe_products_of(int isa)
     return products >= 0 && is_permitted(products) ? compiled[compiled_of(isa)].products[products] : NULL;
 }
 
-void pe_hold_isa(void)
-{
-    held = pe_isa();
-    holders++;
-}
-
-void pe_release_isa(void) { holders--; }
-
 void pe_hold_kernels(void) { kernel_holders++; }
 void pe_release_kernels(void) { kernel_holders--; }
 int pe_holds_kernels(void) { return kernel_holders > 0; }
 
 int pe_isa(void)
 {
-    if (holders > 0)
-        return held;
     int isa = atomic_load_explicit(&active, memory_order_relaxed);
     if (isa < 0) {
         int best = VARIANTS - 1;

@@ -12,9 +12,6 @@ int pe_isa(void);
 void pe_set_isa(int isa);
 /* The units of a variant that multiply 16-bit operands, or NULL; may ask the system to permit them */
 const pe_products *pe_products_of(int isa);
-/* Keep the variant for this thread, whatever any thread sets, until as many releases as holds */
-void pe_hold_isa(void);
-void pe_release_isa(void);
 /* Between the two, calls of this thread check their operands and run no kernel: the shapes of results cost no work. */
 void pe_hold_kernels(void);
 void pe_release_kernels(void);

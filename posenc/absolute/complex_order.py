@@ -20,7 +20,6 @@ from .._core_api.arguments import (
     without_warnings,
 )
 from .._core_api.constants import LARGEST_ANGLE
-from .._core_api.variant import in_one_isa
 from .sinusoid import halves, row_blocks, select_rows, with_axes
 
 
@@ -108,7 +107,6 @@ def _largest_magnitude(array: Array) -> float:
     return max(-float(array.min()), float(array.max())) if array.size else 0.0
 
 
-@in_one_isa
 def complex_order(
     amplitude: npt.ArrayLike,
     frequency: npt.ArrayLike,
@@ -173,7 +171,6 @@ def complex_order(
     return out
 
 
-@in_one_isa
 def complex_order_vjp(
     grad: npt.ArrayLike,
     amplitude: npt.ArrayLike,

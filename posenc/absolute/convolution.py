@@ -17,7 +17,6 @@ from .._core_api.arguments import (
     fail_value,
     without_warnings,
 )
-from .._core_api.variant import in_one_isa
 
 Padding = Literal["zero", "circular", "replicate"]
 
@@ -261,7 +260,6 @@ def conv_position(
     return _convolve(function, _read_convolution(function, x, kernel, bias, padding, residual, left=left), out)
 
 
-@in_one_isa
 def conv_position_vjp(
     grad: npt.ArrayLike,
     x: npt.ArrayLike,
@@ -379,7 +377,6 @@ def conv_position_2d(
     return _convolve(function, _read_convolution(function, x, kernel, bias, padding, residual, size=size), out)
 
 
-@in_one_isa
 def conv_position_2d_vjp(
     grad: npt.ArrayLike,
     x: npt.ArrayLike,

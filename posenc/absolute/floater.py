@@ -23,7 +23,6 @@ from .._core_api.arguments import (
     store_result,
 )
 from .._core_api.constants import TABLEAUS
-from .._core_api.variant import in_one_isa
 from ._scan import like_arguments, merge_batch_axes, read_grad_of_rows, split_batch_axis
 
 Method = Literal["rk4_38", "rk4", "midpoint", "euler"]
@@ -152,7 +151,6 @@ def floater(
     return split_batch_axis(function, rows, flow.p0, out)
 
 
-@in_one_isa
 def floater_vjp(
     grad: npt.ArrayLike,
     p0: npt.ArrayLike,

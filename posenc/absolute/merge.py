@@ -10,7 +10,6 @@ import numpy.typing as npt
 
 from .. import _core
 from .._core_api.arguments import Array, cast_result, unbroadcast
-from .._core_api.variant import in_one_isa
 
 Mode = Literal["add", "mul", "mul1p", "replace", "concat"]
 MODES = get_args(Mode)
@@ -85,7 +84,6 @@ def merge(x: npt.ArrayLike, p: npt.ArrayLike, *, mode: Mode = "add", out: Array 
     return _core.merge("merge", x=x, p=p, out=out, mode=mode)
 
 
-@in_one_isa
 def merge_vjp(grad: npt.ArrayLike, x: npt.ArrayLike, p: npt.ArrayLike, *, mode: Mode = "add") -> MergeGradient:
     """Return the gradients of `merge`.
 

@@ -19,7 +19,6 @@ from .._core_api.arguments import (
     fail_value,
     unbroadcast,
 )
-from .._core_api.variant import in_one_isa
 from ._scan import like_arguments, merge_batch_axes, read_grad_of_rows, split_batch_axis
 
 Cell = Literal["tanh", "gru"]
@@ -194,7 +193,6 @@ def recurrent(
     return split_batch_axis(function, rows, given.start, out)
 
 
-@in_one_isa
 def recurrent_vjp(
     grad: npt.ArrayLike,
     p0: npt.ArrayLike,

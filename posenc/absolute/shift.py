@@ -20,7 +20,6 @@ from .._core_api.arguments import (
     fail_value,
 )
 from .._core_api.constants import MOST_WIDTH
-from .._core_api.variant import in_one_isa
 from .frequency import Denominator
 from .rotated_pairs import RotatedPairs
 from .sinusoid import Layout, Order, cos_sin_table, halves, read_columns
@@ -90,7 +89,6 @@ def _read_shift(
     return _Shift(table, positions, sign, columns.frequencies, layout == "interleaved")
 
 
-@in_one_isa
 def shift(
     encoding: npt.ArrayLike,
     offset: npt.ArrayLike,
@@ -146,7 +144,6 @@ def shift(
     return s.rotate(function, data, out)
 
 
-@in_one_isa
 def shift_vjp(
     grad: npt.ArrayLike,
     encoding: npt.ArrayLike,
@@ -195,7 +192,6 @@ def shift_vjp(
     return ShiftGradient(cast_result(d_encoding, data.dtype), d_offset, found.frequencies[0])
 
 
-@in_one_isa
 def shift_matrix(
     offset: float,
     dim: int,

@@ -25,7 +25,6 @@ from .._core_api.arguments import (
     without_warnings,
 )
 from .._core_api.constants import MOST_WIDTH
-from .._core_api.variant import in_one_isa
 from .frequency import DENOMINATORS, Denominator, as_frequencies, exact_frequencies
 
 Layout = Literal["interleaved", "halves"]
@@ -245,7 +244,6 @@ def sinusoidal(
     )  # fmt: skip
 
 
-@in_one_isa
 def sinusoidal_vjp(
     grad: npt.ArrayLike,
     positions: npt.ArrayLike,

@@ -10,7 +10,6 @@ import numpy.typing as npt
 from .. import _core
 from .._core_api.arguments import F32, F64, Array, Float64, as_data, fail
 from .._core_api.constants import GRAM_MODES
-from .._core_api.variant import in_one_isa
 
 PRODUCT, DISTANCE, CORRELATION = map(GRAM_MODES.index, ("product", "distance", "correlation"))
 
@@ -121,7 +120,6 @@ def distance_matrix(encoding: npt.ArrayLike, *, out: Array | None = None) -> Arr
     return pair_matrix("distance_matrix", array, array, DISTANCE, out)
 
 
-@in_one_isa
 def correlation_matrix(encoding: npt.ArrayLike, *, out: Array | None = None) -> Array:
     """Pearson correlations of all pairs of positions over their channels.
 

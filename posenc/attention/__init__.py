@@ -26,7 +26,6 @@ from .._core_api.arguments import (
     without_warnings,
 )
 from .._core_api.constants import MOST_WIDTH
-from .._core_api.variant import ONE_ISA, in_one_isa
 from ..bias.operator import Bias
 from ..bias.parameters import array_axes
 from ..bias.terms import Gradients
@@ -275,19 +274,17 @@ def attention(
             return result
     is_invariant, returns_lse = as_bool(function, "invariant", invariant), as_bool(function, "return_lse", return_lse)
     check_choice(function, "precision", precision, ("high", "low"))
-    with ONE_ISA:  # terms that depend on the distance are kernels, too
-        inputs = read_inputs(
-            function, q, k, v, bias=bias, keep=keep, causal=causal, align=align, window=window, q_positions=q_positions,
-            k_positions=k_positions, q_segments=q_segments, k_segments=k_segments, scale=scale, softcap=softcap,
-            sink=sink, dropout=dropout, seed=seed,
-        )  # fmt: skip
-        found, lse = forward(function, inputs, inputs.result_dtype, is_invariant, precision, out)
+    inputs = read_inputs(
+        function, q, k, v, bias=bias, keep=keep, causal=causal, align=align, window=window, q_positions=q_positions,
+        k_positions=k_positions, q_segments=q_segments, k_segments=k_segments, scale=scale, softcap=softcap,
+        sink=sink, dropout=dropout, seed=seed,
+    )  # fmt: skip
+    found, lse = forward(function, inputs, inputs.result_dtype, is_invariant, precision, out)
     if out is not None and found is not out:
         found = store_result(function, out, found, found.dtype)
     return (found, lse) if returns_lse else found
 
 
-@in_one_isa
 def attention_vjp(
     grad: npt.ArrayLike,
     q: npt.ArrayLike,
@@ -429,7 +426,6 @@ def _scale_gradient(inputs: Inputs, q: Array, q_scale: Array, grad: Array) -> tu
     return d_q, of_heads / inputs.parameters["scale"]
 
 
-@in_one_isa
 def attention_weights(
     q: npt.ArrayLike,
     k: npt.ArrayLike,

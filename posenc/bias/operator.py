@@ -29,7 +29,6 @@ from .._core_api.arguments import (
     without_warnings,
 )
 from .._core_api.notebook import picture
-from .._core_api.variant import in_one_isa
 from ._diagonals import diagonals_of, fill_matrix, is_matrix_view
 from .parameters import check_cotangent, count_heads
 from .positions import OwnPositions, Positions, as_lengths, copy_positions, read_positions
@@ -293,7 +292,6 @@ class PositionBias(Bias[Arrays]):
         """Return a picture for a notebook; None without matplotlib, where the text of the operator is shown."""
         return picture(self)
 
-    @in_one_isa
     def matrix(
         self,
         n: int,
@@ -347,7 +345,6 @@ class PositionBias(Bias[Arrays]):
         positions = read_method_positions(function, self, n, m, q_positions, k_positions)
         return self._matrix(function, positions, result_dtype(function, dtype, out), out)
 
-    @in_one_isa
     def vjp(
         self,
         grad: npt.ArrayLike,

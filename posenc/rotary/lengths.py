@@ -8,12 +8,10 @@ import numpy.typing as npt
 from .. import _core
 from .._core_api.arguments import F64, Array, Float64, as_index, as_number, as_positive, fail, fail_value
 from .._core_api.constants import LARGEST_POSITION
-from .._core_api.variant import in_one_isa
 from .rotation import Angles, Frequencies, read_rotation
 from .scaling import Layout
 
 
-@in_one_isa
 def rerotate(
     k: npt.ArrayLike,
     old_positions: npt.ArrayLike,

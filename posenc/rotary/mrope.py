@@ -8,7 +8,6 @@ import numpy as np
 import numpy.typing as npt
 
 from .._core_api.arguments import I64, Array, as_bool, as_index, fail, fail_value
-from .._core_api.variant import in_one_isa
 from .rotation import Angles, Frequencies, Indices, RopeGradient, Rotation, read_rotation
 from .scaling import Layout
 
@@ -44,7 +43,6 @@ def _angles(
     return Angles(positions, w, factor, _coordinate_of_pair(rotation, sections, interleaved, overflow))
 
 
-@in_one_isa
 def mrope(
     x: npt.ArrayLike,
     positions: npt.ArrayLike,
@@ -122,7 +120,6 @@ def mrope(
     return rotation.rotate(rotation.table(angles), out)
 
 
-@in_one_isa
 def mrope_vjp(
     grad: npt.ArrayLike,
     x: npt.ArrayLike,

@@ -24,7 +24,6 @@ from .._core_api.arguments import (
     without_warnings,
 )
 from .._core_api.constants import MOST_WIDTH
-from .._core_api.variant import ONE_ISA, in_one_isa
 from ..absolute.sinusoid import cos_sin_table, halves
 from .rotation import (
     LAYOUTS,
@@ -171,8 +170,7 @@ def rope(
         )  # fmt: skip
     rotation = read_rotation("rope", x, frequencies, layout, rotary_dim, rotary_offset, inverse, out_layout, seq_axis)
     places = rotation.positions(positions, start=start)
-    with ONE_ISA:
-        return rotation.rotate(rotation.plain_table(places, *rotation.frequencies(frequencies)), out)
+    return rotation.rotate(rotation.plain_table(places, *rotation.frequencies(frequencies)), out)
 
 
 @overload
@@ -205,7 +203,6 @@ def rope_vjp(
     seq_axis: int = -2,
     start: int = 0,
 ) -> RopeTableGradient: ...
-@in_one_isa
 def rope_vjp(
     grad: npt.ArrayLike,
     x: npt.ArrayLike,
@@ -347,7 +344,6 @@ def rope_table(
     return halves(table)
 
 
-@in_one_isa
 def rope_matrix(
     position: float, frequencies: Frequencies, *, layout: Layout | None = None, dim: int | None = None
 ) -> Float64:

@@ -10,7 +10,6 @@ import numpy.typing as npt
 
 from .. import _core
 from .._core_api.arguments import Array, cast_result, check_choice, fail
-from .._core_api.variant import in_one_isa
 from ..absolute.sinusoid import halves
 from .rotation import Angles, Frequencies, RopeGradient, Rotation, read_rotation
 from .scaling import Layout, RopeFrequencies
@@ -77,7 +76,6 @@ def _rotate_blocks(rotation: Rotation, angles: Angles, out: Array | None) -> Arr
     return out
 
 
-@in_one_isa
 def rope_2d(
     x: npt.ArrayLike,
     positions: npt.ArrayLike,
@@ -155,7 +153,6 @@ def rope_2d(
     return _rotate_blocks(rotation, angles, out) if axes == "blocks" else rotation.rotate(rotation.table(angles), out)
 
 
-@in_one_isa
 def rope_2d_vjp(
     grad: npt.ArrayLike,
     x: npt.ArrayLike,

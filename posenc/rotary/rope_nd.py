@@ -10,7 +10,6 @@ import numpy.typing as npt
 
 from .. import _core
 from .._core_api.arguments import MOST_CHANNELS, Array, Float64, as_index, check_table_size, fail
-from .._core_api.variant import in_one_isa
 from ..absolute.frequency import exact_frequencies
 from .rotation import Angles, RopeGradient, Rotation, read_rotation
 from .scaling import Layout
@@ -83,7 +82,6 @@ def _angles(rotation: Rotation, positions: npt.ArrayLike, frequencies: npt.Array
     return Angles(rotation.coordinates(positions, len(array)), array)
 
 
-@in_one_isa
 def rope_nd(
     x: npt.ArrayLike,
     positions: npt.ArrayLike,
@@ -156,7 +154,6 @@ def rope_nd(
     return rotation.rotate(rotation.table(_angles(rotation, positions, frequencies)), out)
 
 
-@in_one_isa
 def rope_nd_vjp(
     grad: npt.ArrayLike,
     x: npt.ArrayLike,

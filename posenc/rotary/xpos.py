@@ -16,7 +16,6 @@ from .._core_api.arguments import (
     cast_result,
     fail,
 )
-from .._core_api.variant import in_one_isa
 from ..absolute.sinusoid import cos_sin_table
 from .rotation import Angles, Frequencies, RopeGradient, Rotation, read_rotation
 from .scaling import Layout
@@ -64,7 +63,6 @@ def _angles(
     return cast_result(table, rotation.dtype), angles, growth[None]
 
 
-@in_one_isa
 def xpos(
     x: npt.ArrayLike,
     positions: npt.ArrayLike,
@@ -143,7 +141,6 @@ def xpos(
     return rotation.rotate(table, out)
 
 
-@in_one_isa
 def xpos_vjp(
     grad: npt.ArrayLike,
     x: npt.ArrayLike,
