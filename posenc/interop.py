@@ -133,8 +133,6 @@ def _without_functions(value: object) -> object:
 
 
 def _without_function(part: posenc.Bias) -> posenc.Bias:
-    if part.nested:
-        return replace(part, arrays=part.arrays._make(map(_without_functions, part.arrays)))
     if "function" not in part.options:
         return part
     heads = () if part.options["heads"] is None else (part.options["heads"],)

@@ -294,9 +294,6 @@ def draw_operator(rng: Generator, name: str, heads: int, n: int, m: int, d: int,
             for reset in ("cls_to_any", "any_to_cls"):
                 if chance(rng, 0.5):
                     arguments[reset] = normal(heads)
-            if chance(rng, 0.5):
-                inner = pick(rng, ("alibi", "t5", "kerple_log"))
-                arguments["relative"] = draw_operator(rng, inner, heads, n, m, d, dv, reach)
         case "gated_distance":
             width = pick(rng, (1, 1, 16, *WIDTHS))
             options = pick(rng, ({}, {"rows": "past"}, {"rows": "buckets", "max_distance": int(rng.integers(20, 300))}))

@@ -58,7 +58,7 @@ OPERATORS = {
     "Transformer-XL K=8191": "posenc.transformer_xl(R(H, 16383, D), R(H, D), R(H, D))",
     "DeBERTa 256/512": "posenc.deberta(R(H, 512, D), R(H, 512, D), buckets=256, max_position=512)",
     "TUPE": "posenc.tupe(R(H, N, D), R(H, N, D), cls_to_any=R(H), any_to_cls=R(H))",
-    "TUPE with T5": "posenc.tupe(R(H, N, D), R(H, N, D), relative=posenc.t5(R(32, H)))",
+    "TUPE with T5": "posenc.tupe(R(H, N, D), R(H, N, D)) + posenc.t5(R(32, H))",
     "gated distance, R=16": "posenc.gated_distance(R(H, N, 16), R(1024, 16), rows='past')",
     "CoPE P=64": "posenc.cope(R(H, 64, D))",
 }

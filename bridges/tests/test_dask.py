@@ -148,7 +148,7 @@ def position_biases() -> dict[str, posenc.PositionBias]:
         "fox": posenc.fox(-np.abs(random(H, M))), "dense": posenc.dense(random(H, N, M)),
         "keys": posenc.dense(random(1, M)),
         "swin": posenc.swin(random(5 * 13, H), 3, 7), "kerple_power": posenc.kerple_power(np.ones(H), np.full(H, 0.5)),
-        "tupe": posenc.tupe(random(H, N, 5), random(H, M, 5), cls_to_any=random(H), any_to_cls=random(H), relative=t5),
+        "tupe": posenc.tupe(random(H, N, 5), random(H, M, 5), cls_to_any=random(H), any_to_cls=random(H)) + t5,
         "gated_distance": posenc.gated_distance(random(H, N, 3), random(H, 9, 3)),
         "gated_distance past": posenc.gated_distance(random(H, N, 1), random(5, 1), rows="past"),
         "tisa": posenc.tisa(*(np.abs(random(H, 3)) for _ in range(3))),

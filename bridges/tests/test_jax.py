@@ -158,12 +158,12 @@ def test_gradient_of_lse() -> None:
 def test_operator_is_a_pytree() -> None:
     q, k, v = qkv()
     _, table = slopes_and_table()
-    bias = pj.tupe(q, jnp.concatenate([k, k]), relative=pj.t5(table, max_distance=9))
+    bias = pj.tupe(q, jnp.concatenate([k, k])) + pj.t5(table, max_distance=9)
     assert len(jax.tree.leaves(bias)) == 3
     gradients = jax.jit(jax.grad(lambda bias: (pj.attention(q, k, v, bias=bias) ** 2).sum()))(bias)
     assert isinstance(gradients, pj.Operator)
     stepped = jax.tree.map(lambda value, gradient: value - 0.1 * gradient, bias, gradients)
-    assert not np.array_equal(stepped.arguments["relative"].arguments["table"], table)
+    assert not np.array_equal(stepped.arguments["parts"][1].arguments["table"], table)
     assert np.array_equal(stepped.matrix(6), stepped.bias.matrix(6))
     assert repr(pj.t5(table, max_distance=9)) == "<posenc_bridges.jax.t5: table (8, 4), max_distance 9>"
     assert len(jax.tree.leaves(pj.alibi([0.5, 0.25]))) == 1
@@ -354,8 +354,7 @@ def test_shapes_are_found_without_functions_of_the_user() -> None:
     for module in (pj, posenc):
         function, kept = of_posenc()
         bias = module.distance_function(function, 1, arrays=[np.ones(2)], vjp=lambda grad, rel, width: (width,))
-        inner = module.tupe(np.ones((1, 4, 2)), np.ones((1, 4, 2)), relative=bias)
-        for given in (bias, inner, UserList([bias]) if module is posenc else [bias]):
+        for given in (bias, module.alibi([0.5]) + bias, UserList([bias]) if module is posenc else [bias]):
             shape = jax.eval_shape(lambda q, bias=given: pj.attention(q, q, q, bias=bias), q).shape
             assert shape == q.shape
         assert np.array_equal(kept(), posenc.sinusoidal(8, 4))

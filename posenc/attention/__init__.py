@@ -141,7 +141,7 @@ def attention(
         Values. The batch axes of q, k and v broadcast.
     bias : Bias or sequence of Bias
         Operators on the logits, at most 16. A `PositionBias` is added after scale and cap, a `ContentBias` before them.
-        The `relative` bias of `tupe` counts as one more, and a sum as many as its parts.
+        A sum counts as many as its parts.
     keep : bool array that broadcasts to (..., H, N, M), optional
         True = the query may see the key. Integer masks are refused, because libraries differ in what 1 means.
     causal : bool

@@ -12,7 +12,7 @@ from numpy.lib.stride_tricks import as_strided
 from .. import _core
 from .._core_api.arguments import F64, Array, Dtype, unbroadcast
 from .._core_api.constants import BLOCK_M, VJP_MODES, VJP_PARTS
-from ..bias.operator import Bias, assemble_gradient, name_gradients
+from ..bias.operator import Bias, is_sum, name_gradients
 from ..bias.parameters import has_slots, zero_gradients
 from ..bias.terms import Gradients
 from .forward import count_weight_parts
@@ -244,4 +244,4 @@ def _sum_slots(buffer: Array, slots: int) -> Array:
 def assemble(operators: tuple[Bias, ...], gradients: Iterable[Gradients]) -> tuple[Gradients, ...]:
     """Return one gradient per operator of the user from those of all parts."""
     rest = iter(gradients)
-    return tuple(assemble_gradient(operator, rest) for operator in operators)
+    return tuple(tuple(next(rest) for _ in one.parts) if is_sum(one) else next(rest) for one in operators)

@@ -28,7 +28,7 @@ from .._core_api.arguments import (
     fail_value,
 )
 from .._core_api.constants import LARGEST_POSITION, MOST_WIDTH
-from ..bias.operator import Bias, ContentBias, allows_shift, is_placed, resolve_positions, single_terms
+from ..bias.operator import Bias, ContentBias, allows_shift, is_placed, resolve_positions
 from ..bias.positions import Positions, read_positions
 from ..bias.terms import Call, Term
 from .quantized import Quantized
@@ -131,7 +131,7 @@ def read_inputs(
     shape, dtype = (*batch, heads, n, key.shape[-2]), compute_dtype(query)
 
     operators = read_operators(function, bias)
-    parts = tuple([part for operator in operators for part in single_terms(operator)]) if operators else ()
+    parts = tuple([part for operator in operators for part in operator.parts]) if operators else ()
     low, high = read_visible_range(function, causal, window)
     cap = 0.0 if softcap is None else read_softcap(function, softcap, dtype)
     positions = read_call_positions(function, shape, parts, low, high, align, q_positions, k_positions)

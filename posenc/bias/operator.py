@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from numbers import Number
@@ -138,11 +137,6 @@ class Bias(ABC, Generic[Arrays]):
         return q is None or k is None
 
     @property
-    def nested(self) -> tuple[Bias, ...]:
-        """The operators among the arrays."""
-        return ()
-
-    @property
     def parts(self) -> tuple[Bias, ...]:
         return self.options.get("parts") or (self,)
 
@@ -166,8 +160,7 @@ class Bias(ABC, Generic[Arrays]):
         Raises
         ------
         TypeError
-            An operator that reads no positions: `toeplitz`, `dense`, `cope`, and `tupe` without ``relative``. Positions
-            that are no numbers.
+            An operator that reads no positions: `toeplitz`, `dense`, `cope`, `tupe`. Positions that are no numbers.
         ValueError
             No positions, or positions that are not finite.
 
@@ -256,7 +249,7 @@ class Bias(ABC, Generic[Arrays]):
         raise NotImplementedError("a sum of operators has no term; its parts have terms")
 
 
-_FOR_KERNELS = {"counts_keys", "fits_float32", "gradient_type", "is_relative", "nested", "operands", "positions_end"}
+_FOR_KERNELS = {"counts_keys", "fits_float32", "gradient_type", "is_relative", "operands", "positions_end"}
 
 
 def _refuse_change(operator: Bias, attribute: str, *value: object) -> NoReturn:
@@ -513,24 +506,11 @@ def _place(function: str, operator: Bias, q: Array | None, k: Array | None) -> B
     if is_sum(operator):
         parts = operator.parts
         return make_sum(tuple(p if is_placed(p) else _place(function, p, q, k) for p in parts))
-    if operator.nested:
-        arrays = (_place(function, a, q, k) if isinstance(a, Bias) else a for a in operator.arrays)
-        return replace(operator, arrays=operator.arrays._make(arrays))
     if operator.counts_keys or not (operator.reads_positions or is_placed(operator)):
         reason = "counts visible keys" if operator.counts_keys else "reads no positions"
         fail(TypeError, function, "q_positions", "a value", f"another operator, because {operator.name} {reason}")
     own_q, own_k = operator.own_positions
     return replace(operator, own_positions=(own_q if q is None else q, own_k if k is None else k))
-
-
-def single_terms(operator: Bias) -> tuple[Bias, ...]:
-    """Return the operators that are one term of the kernel each: the parts, and the operators inside them."""
-    found: list[Bias] = []
-    for part in operator.parts:
-        found.append(part)
-        for inner in part.nested:
-            found += single_terms(inner)
-    return tuple(found)
 
 
 def name_gradients(operator: Bias, gradients: Gradients) -> Gradients:
@@ -543,24 +523,10 @@ def name_gradients(operator: Bias, gradients: Gradients) -> Gradients:
             found.append(None)
         elif dtype is not None:
             found.append(cast_result(gradient, dtype))
-        elif isinstance(array, Bias):
-            found.append(name_gradients(array, gradient))
         else:
             found.append(tuple(cast_result(one, each.dtype) for one, each in zip(gradient, array, strict=True)))
     named: Gradients = operator.arrays._make(found)
     return named
-
-
-def assemble_gradient(operator: Bias, gradients: Iterator[Gradients]) -> Gradients:
-    """Return the gradient of an operator from those of its `single_terms`, in their order."""
-    if is_sum(operator):
-        return tuple(assemble_gradient(part, gradients) for part in operator.parts)
-    own = next(gradients)
-    pairs = zip(own, operator.arrays, strict=True)
-    assembled: Gradients = operator.arrays._make(
-        assemble_gradient(array, gradients) if isinstance(array, Bias) else g for g, array in pairs
-    )
-    return assembled
 
 
 # ---- checks of a call ----

@@ -232,9 +232,9 @@ def buckets(
 
 def operator_of(operator: Bias) -> Any:
     """The operator of `posenc.reference` with the name, arrays, options and positions of one of posenc."""
-    arrays = {name: operator_of(x) if isinstance(x, Bias) else x for name, x in operator.arrays._asdict().items()}
     q, k = operator.own_positions
-    return getattr(reference, operator.name)(**arrays, **operator.options).at(q_positions=q, k_positions=k)
+    made = getattr(reference, operator.name)(**operator.arrays._asdict(), **operator.options)
+    return made.at(q_positions=q, k_positions=k)
 
 
 def places_of(c: Case) -> tuple[Float64, Float64]:

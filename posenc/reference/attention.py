@@ -148,8 +148,7 @@ def operator(bias):
         return bias
     if len(bias.parts) > 1:
         return Sum(tuple(map(operator, bias.parts)))
-    arrays = {name: operator(x) if hasattr(x, "parts") else x for name, x in bias.arrays._asdict().items()}
-    made = {**vars(biases), **vars(relative)}[bias.name](**arrays, **bias.options)
+    made = {**vars(biases), **vars(relative)}[bias.name](**bias.arrays._asdict(), **bias.options)
     q, k = bias.own_positions
     return made if q is None and k is None else made.at(q_positions=q, k_positions=k)
 

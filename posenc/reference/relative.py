@@ -190,13 +190,13 @@ def cope(table):
     return ContentBias(equation)
 
 
-def tupe(pos_q, pos_k, *, cls_to_any=None, any_to_cls=None, relative=None):
+def tupe(pos_q, pos_k, *, cls_to_any=None, any_to_cls=None):
     """Return TUPE's bias, the product of projected positions, with numbers of its own for the class token.
 
     ``pos_q_i . pos_k_j / sqrt(2 D)``; then column 0 is `any_to_cls`, and row 0 is `cls_to_any`
 
-    Ke et al. 2021 (TUPE), equations 7, 8 and 10. A bias `relative` is added unscaled: with `t5` the sum is TUPE-R. The
-    scale of attention is ``1 / sqrt(2 D)``.
+    Ke et al. 2021 (TUPE), equations 7, 8 and 10. The sum with `t5` is TUPE-R. The scale of attention is
+    ``1 / sqrt(2 D)``.
     """
     pos_q, pos_k = wide(pos_q), wide(pos_k)
 
@@ -206,8 +206,6 @@ def tupe(pos_q, pos_k, *, cls_to_any=None, any_to_cls=None, relative=None):
             product[:, :, :1] = per_head(any_to_cls)
         if cls_to_any is not None:
             product[:, :1] = per_head(cls_to_any)
-        for bias in () if relative is None else relative.parts:
-            product = product + bias.equation(*bias.reads(i, j))
         return product
 
     return PositionBias(equation, default_scale=lambda width: (2 * width) ** -0.5)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from math import prod, sqrt
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,62 +16,42 @@ from .._core_api.arguments import (
     fail,
     store_result,
 )
-from ..bias.operator import Bias, PositionBias, check_heads, resolve_positions
+from ..bias.operator import PositionBias, check_heads
 from ..bias.parameters import cast_arrays, read_cotangent, row_gradients
 from ..bias.positions import Positions
-from ..bias.terms import Call, Gradients, Operands, Sums, Term
+from ..bias.terms import Call, Gradients, Sums, Term
 from ._content import as_table, check_table_heads
 
 
 class TupeArrays(NamedTuple):
-    """Arrays of `tupe` and of its bias `relative`, or their gradients.
+    """Arrays of `tupe`, or their gradients.
 
     Attributes
     ----------
     pos_q, pos_k : array (H, N, D) and (H, M, D)
     cls_to_any, any_to_cls : array (H,) or None
-    relative : PositionBias, NamedTuple or None
-        The operator `relative`; in gradients, the gradients of its arrays.
     """
 
     pos_q: Array
     pos_k: Array
     cls_to_any: Array | None
     any_to_cls: Array | None
-    relative: Any
 
 
 class TupeBias(PositionBias[TupeArrays]):
-    """A product of position vectors, (H, N, M), with a resettable first row and column, and a bias added to it."""
+    """A product of position vectors, (H, N, M), with a resettable first row and column."""
 
-    @cached_property
-    def operands(self) -> Operands:
-        return {name: array for name, array in self.arrays._asdict().items() if name != "relative"}
-
-    @property
-    def nested(self) -> tuple[Bias, ...]:
-        relative = self.arrays.relative
-        return () if relative is None else (relative,)
-
-    @property
-    def reads_positions(self) -> bool:
-        return any(inner.reads_positions for inner in self.nested)
+    reads_positions = False
 
     def _matrix(self, function: str, positions: Positions, dtype: Dtype, out: Array | None) -> Array:
         work = F64 if dtype.char == "d" else F32
-        shape = _check_lengths(self, function, positions.n, positions.m)
+        _check_lengths(self, function, positions.n, positions.m)
         pos_q, pos_k, cls_to_any, any_to_cls = cast_arrays(function, self.operands, work).values()
         matrix: Array = np.matmul(pos_q * work.type(_scale(self)), pos_k.swapaxes(-1, -2))
         if any_to_cls is not None and positions.m:
             matrix[:, :, 0] = any_to_cls[:, None]
         if cls_to_any is not None and positions.n:
             matrix[:, 0, :] = cls_to_any[:, None]
-        relative = self.arrays.relative
-        if relative is not None:
-            added = relative._matrix(function, resolve_positions(function, relative, positions), work, None)
-            if added.shape != shape:
-                fail(ValueError, function, "relative", f"{added.shape[-3]} heads", f"{shape[0]}, the heads of pos_q")
-            matrix = matrix + added
         return store_result(function, out, matrix, dtype)
 
     def _term(self, call: Call, positions: Positions) -> Term:
@@ -87,14 +66,12 @@ class TupeBias(PositionBias[TupeArrays]):
         flat = d_pos_q.reshape(prod(batch), heads, n, width)
         d_pos_q = flat[0] if len(flat) == 1 else flat.sum(0, dtype=F64)
         d_pos_q *= _scale(self)  # in place: it may be as large as q
-        return (d_pos_q, d_pos_k[..., : d_pos_q.shape[-1]], sums.get("d_cls"), sums.get("d_any"), None)
+        return (d_pos_q, d_pos_k[..., : d_pos_q.shape[-1]], sums.get("d_cls"), sums.get("d_any"))
 
     def _matrix_gradient(self, function: str, grad: Array, positions: Positions) -> Gradients:
         shape = _check_lengths(self, function, positions.n, positions.m)
-        pos_q, pos_k, cls_to_any, any_to_cls, relative = self.arrays
-        d_relative = d_cls_to_any = d_any_to_cls = None
-        if relative is not None:
-            d_relative = relative._matrix_gradient(function, grad, resolve_positions(function, relative, positions))
+        pos_q, pos_k, cls_to_any, any_to_cls = self.arrays
+        d_cls_to_any = d_any_to_cls = None
         d_matrix = np.array(read_cotangent(function, grad, shape))
         if cls_to_any is not None:
             d_cls_to_any = d_matrix[:, :1].sum((1, 2))
@@ -104,7 +81,7 @@ class TupeBias(PositionBias[TupeArrays]):
             d_matrix[:, :, :1] = 0
         d_pos_q = _scale(self) * (d_matrix @ pos_k.astype(F64, copy=False))
         d_pos_k = _scale(self) * (d_matrix.swapaxes(-1, -2) @ pos_q.astype(F64, copy=False))
-        return d_pos_q, d_pos_k, d_cls_to_any, d_any_to_cls, d_relative
+        return d_pos_q, d_pos_k, d_cls_to_any, d_any_to_cls
 
 
 def _scale(bias: TupeBias) -> float:
@@ -125,7 +102,6 @@ def tupe(
     *,
     cls_to_any: npt.ArrayLike | None = None,
     any_to_cls: npt.ArrayLike | None = None,
-    relative: PositionBias | None = None,
 ) -> PositionBias[TupeArrays]:
     """Return the bias of TUPE, a product of position vectors with the [CLS] token untied.
 
@@ -137,18 +113,16 @@ def tupe(
         Projected positions of queries and keys, by row and column whatever the positions are. Differentiable.
     cls_to_any, any_to_cls : array (H,), optional
         Numbers that replace the product in row 0 and in column 0; the corner is `cls_to_any`. Differentiable.
-    relative : PositionBias, optional
-        A bias that is added unscaled: with `t5` the sum is TUPE-R.
 
     Returns
     -------
     PositionBias
-        For ``attention(bias=...)``, whose default scale becomes ``1 / sqrt(2 D)``.
+        For ``attention(bias=...)``, whose default scale becomes ``1 / sqrt(2 D)``. The sum with `t5` is TUPE-R.
 
     Raises
     ------
     TypeError, ValueError
-        Arrays whose heads or widths differ, NaN, a `relative` that reads q and k.
+        Arrays whose heads or widths differ, NaN.
 
     Notes
     -----
@@ -164,8 +138,8 @@ def tupe(
     >>> rng = np.random.default_rng(0)
     >>> vectors, w_q, w_k = rng.standard_normal((100, 512)), *rng.standard_normal((2, 512, 8, 64)) / 22
     >>> pos_q, pos_k = (np.einsum("nd,dhc->hnc", vectors, w) for w in (w_q, w_k))
-    >>> relative = posenc.t5(rng.standard_normal((32, 8)))
-    >>> bias = posenc.tupe(pos_q, pos_k, cls_to_any=np.zeros(8), any_to_cls=np.zeros(8), relative=relative)
+    >>> bias = posenc.tupe(pos_q, pos_k, cls_to_any=np.zeros(8), any_to_cls=np.zeros(8))
+    >>> bias = bias + posenc.t5(rng.standard_normal((32, 8)))
     >>> q, k, v = rng.standard_normal((3, 8, 100, 64), np.float32)
     >>> posenc.attention(q, k, v, bias=bias).shape
     (8, 100, 64)
@@ -184,10 +158,7 @@ def tupe(
         fail(ValueError, function, "pos_k", f"width {keys.shape[2]}", f"{width}, the width of pos_q")
     row = _read_reset(function, "cls_to_any", cls_to_any, heads)
     column = _read_reset(function, "any_to_cls", any_to_cls, heads)
-    if relative is not None and (not isinstance(relative, PositionBias) or isinstance(relative, TupeBias)):
-        has = f"operator {relative.name}" if isinstance(relative, Bias) else f"type {type(relative).__name__}"
-        fail(TypeError, function, "relative", has, "a position bias such as t5")
-    return TupeBias(function, TupeArrays(queries, keys, row, column, relative))
+    return TupeBias(function, TupeArrays(queries, keys, row, column))
 
 
 def _read_reset(function: str, argument: str, reset: npt.ArrayLike | None, heads: int) -> Array | None:

@@ -171,22 +171,6 @@ def test_attention_takes_a_sum_as_its_parts():
     assert np.array_equal(found[1].table, each[2].table)
 
 
-def test_tupe_with_a_sum_as_relative():
-    y, x = np.divmod(np.arange(4), 2)
-    alibi = posenc.alibi([1.0])
-    relative = alibi.at(q_positions=y, k_positions=y) + alibi.at(q_positions=x, k_positions=x)
-    bias = posenc.tupe(np.ones((1, 4, 2)), np.ones((1, 4, 2)), relative=relative)
-    expected = 1 + relative.matrix(4)
-    assert np.allclose(bias.matrix(4), expected)
-    q, k, v = RNG.standard_normal((3, 1, 4, 3))
-    options = {"bias": bias}
-    out, lse = posenc.attention(q, k, v, **options, return_lse=True)
-    assert np.allclose(out, posenc.attention(q, k, v, bias=posenc.dense(expected), scale=6**-0.5))
-    own = posenc.attention_vjp(np.ones_like(out), q, k, v, out=out, lse=lse, **options).bias[0].relative
-    assert [type(one).__name__ for one in own] == ["AlibiArrays", "AlibiArrays"]
-    assert [type(one).__name__ for one in bias.vjp(np.ones((1, 4, 4)), 4).relative] == ["AlibiArrays"] * 2
-
-
 def test_repr_shows_positions_and_parts():
     alibi = posenc.alibi([1.0])
     assert repr(alibi.at(k_positions=[3, 5])) == "<posenc.alibi: slopes (1,), k_positions (2,)>"

@@ -72,8 +72,6 @@ class AttentionCase(Case):
             del found["sink"]
         nested = {f"bias {i} {name}": g for i, one in enumerate(biases) for name, g in one._asdict().items()}
         nested = {name: g[0] if type(g) is tuple and len(g) == 1 else g for name, g in nested.items()}
-        for name in [name for name, g in nested.items() if hasattr(g, "_asdict")]:
-            nested.update({f"{name} {inner}": g for inner, g in nested.pop(name)._asdict().items()})
         return {**found, **nested}
 
     def result_dtypes(self, dtype, count):
@@ -273,7 +271,7 @@ def make_relative(placed):
                              "max_position": 20}),
                 ("cope", {"table": normal((6, 8))}),
                 ("tupe", {"pos_q": normal((4, n, 3)), "pos_k": normal((4, m, 3)), "cls_to_any": normal(4),
-                          "any_to_cls": normal(4), "relative": ("alibi", {"slopes": rng.uniform(0, 1, 4)})}),
+                          "any_to_cls": normal(4)}),
                 ("alibi", {"slopes": rng.uniform(0, 1, 4)}),
             ),
         }  # fmt: skip
@@ -295,7 +293,7 @@ def make_relative_gradient(rng, n):
             ("deberta", {"rel_q": normal((2, 4, 3)), "rel_k": normal((2, 4, 3)), "p2c_index": "paper"}),
             ("cope", {"table": normal((3, 3))}),
             ("tupe", {"pos_q": normal((2, n, 2)), "pos_k": normal((2, m, 2)), "cls_to_any": normal(2),
-                      "any_to_cls": normal(2), "relative": ("alibi", {"slopes": rng.uniform(0, 1, 2)})}),
+                      "any_to_cls": normal(2)}),
             ("gated_distance", {"gates": normal((2, n, 2)), "table": normal((2, 4, 2)), "rows": "past"}),
             ("gated_distance", {"gates": normal((2, n, 1)), "table": normal((3, 1))}),
         ),
@@ -409,8 +407,7 @@ def make_placed(rng, n):
                          "at": {"q_positions": np.arange(n) - 2, "k_positions": np.arange(m)}}),
             ("cope", {"table": normal((3, 3))}),
             ("tupe", {"pos_q": normal((2, n, 2)), "pos_k": normal((2, m, 2)), "cls_to_any": normal(2),
-                      "any_to_cls": normal(2),
-                      "relative": ("alibi", {"slopes": rng.uniform(0, 1, 2)})}),
+                      "any_to_cls": normal(2)}),
             ("sandwich", {"heads": 2, "dim": 6, "at": rows_and_columns()}),
             ("gated_distance", {"gates": normal((2, n, 2)), "table": normal((2, 6, 2)), "rows": "buckets",
                                 "max_distance": 7, "at": rows_and_columns()}),

@@ -51,17 +51,12 @@ class BiasCase(Case):
         return getattr(self.bias(arguments, reference), self.method)(**of_method(arguments))
 
 
-def is_operator(value):
-    """Return whether a value is (function, its arguments)."""
-    return isinstance(value, tuple) and len(value) == 2 and isinstance(value[-1], dict)
-
-
 def operator_of(operator, module=posenc):
-    """The operator of (function, its arguments) in posenc, or in another module with these functions. An argument may
-    be such a pair, too; "at" is the operator's own positions."""
+    """The operator of (function, its arguments) in posenc, or in another module with these functions. The argument "at"
+    is the operator's own positions."""
     function, operands = operator
-    inner = {k: operator_of(v, module) if is_operator(v) else v for k, v in operands.items() if k != "at"}
-    made = (function if callable(function) else getattr(module, function))(**inner)
+    arguments = {name: value for name, value in operands.items() if name != "at"}
+    made = (function if callable(function) else getattr(module, function))(**arguments)
     return made.at(**operands["at"]) if "at" in operands else made
 
 

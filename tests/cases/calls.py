@@ -23,18 +23,12 @@ def refused(case, *kinds, path=()):
     message = str(caught.value)
     found = re.fullmatch(r"(\w+)(\.\w+)?: (\w+) (has|is) .+; expected .+", message, re.DOTALL)
     assert found, message
-    known = case.parameters | {name for _, given in nested(case) for name in given} | set(case.parts)
-    functions = {case.function} | {function for function, _ in nested(case)}
+    operators = terms(case.arguments(max(N, case.least)))
+    known = case.parameters | {name for _, given in operators for name in given} | set(case.parts)
+    functions = {case.function} | {function for function, _ in operators}
     assert found[1] in functions, message
     known |= set(inspect.signature(case.public).parameters)
     assert found[3] in (known & {*path, *case.parts} if path else known), message
-
-
-def nested(case):
-    """Operators of the case, and operators that are their arguments."""
-    outer = terms(case.arguments(max(N, case.least)))
-    inner = [v for _, given in outer for v in given.values() if isinstance(v, tuple) and isinstance(v[-1], dict)]
-    return (*outer, *inner)
 
 
 def arguments_of(case, dtype=F64):

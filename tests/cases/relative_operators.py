@@ -38,11 +38,11 @@ def cope(*shape):
     return lambda rng, n, m: ("cope", {"table": rng.standard_normal((*shape, D))})
 
 
-def tupe(*resets, relative=None):
+def tupe(*resets):
     def made(rng, n, m):
         given = {"pos_q": rng.standard_normal((H, n, 3)), "pos_k": rng.standard_normal((H, m, 3))}
         given.update({name: rng.standard_normal(H) for name in resets})
-        return ("tupe", {**given, **({} if relative is None else {"relative": relative(rng)})})
+        return ("tupe", given)
 
     return made
 
@@ -53,10 +53,6 @@ def gated_distance(*shape, gates=3, **options):
         return ("gated_distance", {**given, **options})
 
     return made
-
-
-def alibi(rng):
-    return ("alibi", {"slopes": rng.uniform(0, 1, H)})
 
 
 OPERATORS = {
@@ -80,10 +76,10 @@ OPERATORS = {
     "gated_distance past": gated_distance(30, gates=70, rows="past"),
     "gated_distance buckets": gated_distance(H, 12, gates=1, rows="buckets", max_distance=50),
     "tupe": tupe(),
-    "tupe-r": tupe("cls_to_any", "any_to_cls", relative=alibi),
+    "tupe resets": tupe("cls_to_any", "any_to_cls"),
 }
 """(generator, N, M) -> the function and its arguments, with tables for each head and tables for all heads."""
-KINDS = ("shaw heads", "transformer_xl", "deberta buckets", "cope", "gated_distance past", "tupe-r")
+KINDS = ("shaw heads", "transformer_xl", "deberta buckets", "cope", "gated_distance past", "tupe resets")
 """One of each function."""
 OF_QUERIES = ("tupe", "gated_distance")
 """Functions that take an array with a row for each query, and have a matrix instead of logits."""

@@ -37,7 +37,7 @@ DASK = {
     "posenc.attention.backward": "assemble",
     "posenc.attention.inputs": "resolve_part_positions",
     "posenc.attention.quantized": "read_axis",
-    "posenc.bias.operator": "Bias PositionBias check_unread single_terms",
+    "posenc.bias.operator": "Bias PositionBias check_unread",
     "posenc.bias.parameters": "array_axes",
     "posenc.bias.positions": "Positions as_lengths is_consecutive",
     "posenc.bias.terms": "Call Gradients Term",

@@ -10,25 +10,13 @@ import posenc
 
 
 def test_tupe():
-    """Equations 7, 8 and 10: column 0 is reset, then row 0, so row 0 decides the corner; `relative` is added to all
-    entries."""
+    """Equations 7, 8 and 10: column 0 is reset, then row 0, so row 0 decides the corner."""
     pos_q, pos_k = column(1, 2) * math.sqrt(2), column(1, 2)  # over sqrt(2 D): 1 2, 2 4
     one, other = {"any_to_cls": [7.0]}, {"cls_to_any": [9.0]}
     for resets, wanted in (({}, [[1, 2], [2, 4]]), (one, [[7, 2], [7, 4]]), (other, [[9, 9], [2, 4]]),
                            ({**one, **other}, [[9, 9], [7, 4]])):  # fmt: skip
         matrix = posenc.tupe(pos_q, pos_k, **resets).matrix(2, dtype=np.float64)[0]
         assert matrix == pytest.approx(np.array(wanted, float), rel=1e-15)
-    relative = posenc.toeplitz([[10.0, 20.0, 30.0]])
-    both = posenc.tupe(pos_q, pos_k, **one, **other, relative=relative).matrix(2)
-    assert both[0, 0].tolist() == [9 + 20, 9 + 30]
-    assert both[0, 1, 0] == 7 + 10
-
-
-def test_relative_has_the_heads_of_the_positions():
-    """A bias of other heads is refused by name, not by NumPy's broadcasting."""
-    bias = posenc.tupe(np.ones((3, 5, 4)), np.ones((3, 5, 4)), relative=posenc.t5(np.ones((8, 7))))
-    with pytest.raises(ValueError, match=r"^tupe\.matrix: relative has 7 heads; expected 3, the heads of pos_q"):
-        bias.matrix(5)
 
 
 def test_gradients_of_a_batch_are_sums_over_the_batch():

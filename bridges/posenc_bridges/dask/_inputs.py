@@ -8,7 +8,6 @@ import numpy as np
 import posenc
 from posenc._core_api.arguments import I64, Array, as_bool, as_data, check_choice, fail, fail_value
 from posenc.attention import inputs as attention
-from posenc.bias.operator import single_terms
 from posenc.bias.positions import is_consecutive
 from posenc.bias.terms import Call
 
@@ -67,7 +66,7 @@ class Inputs:
         self.lengths.update(g=k.shape[-3], D=k.shape[-1], V=v.shape[-1])
 
         self.operators = attention.read_operators(function, given["bias"])
-        biases = tuple(part for operator in self.operators for part in single_terms(operator))
+        biases = tuple(part for operator in self.operators for part in operator.parts)
         self.parts = [Operator(bias, n, m) for bias in biases]
         for bias in biases if function == "attention_vjp" else ():
             if any(isinstance(array, tuple) and array for array in bias.arrays):

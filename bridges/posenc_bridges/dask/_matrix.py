@@ -12,7 +12,7 @@ from dask.base import tokenize
 from dask.highlevelgraph import HighLevelGraph
 
 from posenc._core_api.arguments import F64, Array, Dtype, cast_result, fail, result_dtype
-from posenc.bias.operator import Bias, PositionBias, check_unread, single_terms
+from posenc.bias.operator import Bias, PositionBias, check_unread
 from posenc.bias.positions import as_lengths
 from posenc.bias.terms import Call
 
@@ -85,7 +85,7 @@ def matrix(
     n, m = as_lengths(function, n, m)
     check_unread(function, bias, q_positions, k_positions)
     matrix_dtype = result_dtype(function, dtype, None)
-    operators = [Operator(part, n, m) for part in single_terms(bias)]
+    operators = [Operator(part, n, m) for part in bias.parts]
     nothing = {"n": (0, 0), "m": (0, 0)}  # an empty chunk, whose matrix has the axes before n and m
     leading = np.broadcast_shapes(
         *(cast("PositionBias", operator.part(nothing)).matrix(0, 0).shape[:-2] for operator in operators)

@@ -60,7 +60,7 @@ class Operator:
                 operand = _Operand(array, axes, FIRST_CHUNK_ONLY.get(name))
             self.operands.append(operand)
             dtypes.append(operand and (F32 if {"n", "m"} <= {*operand.axes} and array.dtype != F64 else F64))
-            others.append(array if isinstance(array, tuple) else None)  # an operator inside is a part by itself
+            others.append(array if isinstance(array, tuple) else None)
         self._reads_pairs = any({"n", "m", "l"} & {*operand.axes} for operand in self.operands if operand)
         for axis, own in zip("nm", bias.own_positions, strict=True):
             self.operands.append(None if own is None else _Operand(own, name_axes("*" + axis, own.ndim)))
