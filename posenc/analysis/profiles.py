@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -116,8 +116,9 @@ def profile_of(
     else:
         query, key = as_heads(function, q, k, None)
         keys = np.broadcast_to(key[:, None], (len(key), len(rel), key.shape[-1]))
-        operator = cast(ContentBias, scheme)
-        logits = operator.logits(query[:, None], keys, q_positions=q_positions, k_positions=k_positions)[:, 0]
+        if not isinstance(scheme, ContentBias):
+            fail(TypeError, function, "q", "a value", f"None, because {scheme.name} reads positions")
+        logits = scheme.logits(query[:, None], keys, q_positions=q_positions, k_positions=k_positions)[:, 0]
         logits = logits * as_scale(function, scale, query.shape[-1])
     logits = np.array(logits, F64)
     if not logits.size:
@@ -128,11 +129,12 @@ def profile_of(
 
 def position_logits(function: str, argument: str, scheme: Bias, q_positions: Array, k_positions: Array) -> Array:
     """Numbers (H, M) that an operator adds for one query and each key."""
-    bias = cast(PositionBias, scheme)  # a ContentBias raises a TypeError that says so
-    if isinstance(scheme, PositionBias) and not scheme.reads_positions:
+    if not isinstance(scheme, PositionBias):
+        fail_value(TypeError, function, "q", None, f"a query and a key, which {scheme.name} reads")
+    if not scheme.reads_positions:
         fail(TypeError, function, argument, f"{scheme.name}, which reads no positions", "a function of positions")
     try:
-        matrix = bias.matrix(1, len(k_positions), q_positions=q_positions, k_positions=k_positions, dtype=F64)
+        matrix = scheme.matrix(1, len(k_positions), q_positions=q_positions, k_positions=k_positions, dtype=F64)
     except IndexError as error:
         table = str(error).rpartition("; expected ")[2]
         expected = f"{table}, because {scheme.name} has a table of positions and the query is at {q_positions[0]}"

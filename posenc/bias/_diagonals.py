@@ -18,16 +18,6 @@ def matrix_view(diagonals: Array, n: int, m: int) -> Array:
     return as_strided(diagonals[..., n - 1 :], shape, strides, writeable=False)
 
 
-def is_matrix_view(matrix: Array) -> bool:
-    """Return whether a matrix with at least two rows and columns is the result of `matrix_view`."""
-    return matrix.strides[-2] == -matrix.strides[-1] != 0
-
-
-def diagonals_of(view: Array) -> Array:
-    """Return the diagonals (..., n + m - 1) of the result of `matrix_view`."""
-    return np.concatenate([view[..., :0:-1, 0], view[..., 0, :]], axis=-1)
-
-
 def fill_matrix(function: str, diagonals: Array, n: int, m: int, out: Array | None) -> Array:
     """Return the view of `diagonals` as a matrix, or fill `out` with that matrix."""
     if out is None:

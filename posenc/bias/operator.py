@@ -5,9 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from functools import cached_property
-from numbers import Number
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, NoReturn, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -28,7 +27,6 @@ from .._core_api.arguments import (
     without_warnings,
 )
 from .._core_api.notebook import picture
-from ._diagonals import diagonals_of, fill_matrix, is_matrix_view
 from .parameters import check_cotangent, count_heads
 from .positions import OwnPositions, Positions, as_lengths, copy_positions, read_positions
 from .terms import Call, Gradients, Operands, Options, Sums, Term
@@ -45,10 +43,6 @@ else:
 
 
 NO_OPTIONS: Options = MappingProxyType({})
-
-
-class MissingMethodError(AttributeError, TypeError):
-    """An operator has no such method because it is of the other kind; so `hasattr` is False."""
 
 
 @dataclass(frozen=True, eq=False, repr=False, init=False)
@@ -92,15 +86,13 @@ class Bias(ABC, Generic[Arrays]):
     dtypes: tuple[Dtype | None, ...]
     own_positions: OwnPositions
 
-    __array_ufunc__ = None  # array + bias reaches __radd__, and makes no array of biases
+    __array_ufunc__ = None  # array + bias is a TypeError, and makes no array of biases
     counts_keys: ClassVar[bool] = False
     """True if a key's number depends on all visible keys after it, so that the keys of a call cannot be split."""
     is_relative: ClassVar[bool] = True
     """True if only differences of positions matter."""
     fits_float32 = False
     """True after `check_range` found no number beyond float32; the arrays never change."""
-    _of_other_kind: ClassVar[tuple[str, dict[str, str]]]
-    """A noun for operators of this kind, and for each method of the other kind the method to use instead."""
 
     def __init__(
         self,
@@ -154,13 +146,13 @@ class Bias(ABC, Generic[Arrays]):
         -------
         Bias
             An operator of the same kind, for N queries and M keys. Masks (causal, window, segments) keep the positions
-            of the call. With positions on both sides the operator needs no ``align``. In a sum, the parts that already
-            have their own positions keep them.
+            of the call. With positions on both sides the operator needs no ``align``.
 
         Raises
         ------
         TypeError
-            An operator that reads no positions: `toeplitz`, `dense`, `cope`, `tupe`. Positions that are no numbers.
+            An operator that reads no positions: `toeplitz`, `dense`, `cope`, `tupe`. A sum: place its parts. Positions
+            that are no numbers.
         ValueError
             No positions, or positions that are not finite.
 
@@ -188,46 +180,28 @@ class Bias(ABC, Generic[Arrays]):
             fail_value(ValueError, function, "q_positions", None, "positions of queries, of keys (k_positions) or both")
         q = None if q_positions is None else copy_positions(function, "q_positions", q_positions)
         k = None if k_positions is None else copy_positions(function, "k_positions", k_positions)
-        return cast("Self", _place(function, self, q, k))
+        if is_sum(self):
+            fail(TypeError, function, "q_positions", "a value", "None for a sum: place the parts")
+        if self.counts_keys or not (self.reads_positions or is_placed(self)):
+            reason = "counts visible keys" if self.counts_keys else "reads no positions"
+            fail(TypeError, function, "q_positions", "a value", f"another operator, because {self.name} {reason}")
+        own_q, own_k = self.own_positions
+        return replace(self, own_positions=(own_q if q is None else q, own_k if k is None else k))
 
     def __add__(self, other: object) -> Bias:
-        if isinstance(other, Bias):
-            return make_sum((*self.parts, *other.parts))
-        if isinstance(other, Number | list) or hasattr(other, "__array__") or hasattr(other, "__dlpack__"):
-            has = f"type {type(other).__name__}"
-            fail(TypeError, f"{self.name} + other", "other", has, "a Bias; dense(array) adds a number to each pair")
-        return NotImplemented
+        return make_sum((*self.parts, *other.parts)) if isinstance(other, Bias) else NotImplemented
 
     def __radd__(self, other: object) -> Bias:
-        return self if type(other) is int and other == 0 else self.__add__(other)  # sum() starts with 0
-
-    def __mul__(self, factor: object) -> NoReturn:
-        expected = f"scaled parameters instead of {self.name} times a factor, or dense(factor * bias.matrix(n))"
-        fail(TypeError, f"{self.name} * factor", "factor", f"type {type(factor).__name__}", expected)
-
-    __rmul__ = __mul__
-
-    def __getitem__(self, index: object) -> NoReturn:
-        expected = "parameters of the wanted heads instead of an index, or dense(bias.matrix(n)[index])"
-        fail_value(TypeError, f"{self.name}[index]", "index", index, expected)
+        return self if type(other) is int and other == 0 else NotImplemented  # sum() starts with 0
 
     def __getattr__(self, attribute: str) -> Array:
-        """Return an array of the operator; explain why a method of the other kind is missing."""
+        """Return an array of the operator."""
         arrays = vars(self).get("arrays")  # absent in an operator that is being made
         if attribute in getattr(arrays, "_fields", ()):
             array: Array = getattr(arrays, attribute)
             return array
-        kind, instead = self._of_other_kind
-        if attribute in instead:
-            what = f"undefined for {kind}"
-            message = f"{self.name}: {attribute} is {what}; expected {instead[attribute]}"
-            raise MissingMethodError(message, name=attribute, obj=self)
         message = f"{type(self).__name__!r} object has no attribute {attribute!r}"
         raise AttributeError(message, name=attribute, obj=self)
-
-    def __dir__(self) -> list[str]:
-        names = {*super().__dir__(), *getattr(self.arrays, "_fields", ())} - _FOR_KERNELS
-        return sorted(name for name in names if not name.startswith("_") or name.startswith("__"))
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.name, self.arrays, dict(self.options), self.dtypes, self.own_positions)
@@ -249,17 +223,6 @@ class Bias(ABC, Generic[Arrays]):
         raise NotImplementedError("a sum of operators has no term; its parts have terms")
 
 
-_FOR_KERNELS = {"counts_keys", "fits_float32", "gradient_type", "is_relative", "operands", "positions_end"}
-
-
-def _refuse_change(operator: Bias, attribute: str, *value: object) -> NoReturn:
-    raise AttributeError(f"{operator.name}: {attribute} is read-only; expected a new Bias, because a Bias is immutable")
-
-
-# The methods that `dataclass` makes for a frozen class raise another message, and leave subclasses open to new names.
-Bias.__setattr__ = Bias.__delattr__ = _refuse_change  # type: ignore[method-assign, assignment]
-
-
 class PositionBias(Bias[Arrays]):
     """An operator that reads positions only: ``attention`` adds ``b[h, i, j]`` to the logits after scale and cap.
 
@@ -270,11 +233,6 @@ class PositionBias(Bias[Arrays]):
     >>> isinstance(bias, posenc.PositionBias), hasattr(bias, "logits")
     (True, False)
     """
-
-    _of_other_kind = (
-        "an operator that reads only positions",
-        {"logits": "its method matrix", "logits_vjp": "its method vjp"},
-    )
 
     @property
     def positions_end(self) -> int | None:
@@ -314,8 +272,8 @@ class PositionBias(Bias[Arrays]):
         -------
         ndarray (H, n, m)
             If the bias depends only on distance and positions are consecutive, the result is a read-only view with
-            strides ``(., -s, s)`` of H rows of n + m - 1 numbers: it takes O(n + m) time and memory. Otherwise, and
-            with `out`, it is dense.
+            strides ``(., -s, s)`` of H rows of n + m - 1 numbers: it takes O(n + m) time and memory. Otherwise, for a
+            sum, and with `out`, it is dense.
 
         Raises
         ------
@@ -398,11 +356,6 @@ class ContentBias(Bias[Arrays], Generic[Arrays, Gradient]):
     >>> isinstance(bias, posenc.ContentBias), hasattr(bias, "matrix")
     (True, False)
     """
-
-    _of_other_kind = (
-        "an operator that reads queries and keys",
-        {"matrix": "its method logits", "vjp": "its method logits_vjp"},
-    )
 
     @abstractmethod
     def logits(
@@ -499,18 +452,6 @@ class ContentBias(Bias[Arrays], Generic[Arrays, Gradient]):
 def is_sum(operator: Bias) -> bool:
     """Return whether an operator is a sum of others."""
     return "parts" in operator.options
-
-
-def _place(function: str, operator: Bias, q: Array | None, k: Array | None) -> Bias:
-    """Return an operator at positions of its own; of a sum, place the parts that have none."""
-    if is_sum(operator):
-        parts = operator.parts
-        return make_sum(tuple(p if is_placed(p) else _place(function, p, q, k) for p in parts))
-    if operator.counts_keys or not (operator.reads_positions or is_placed(operator)):
-        reason = "counts visible keys" if operator.counts_keys else "reads no positions"
-        fail(TypeError, function, "q_positions", "a value", f"another operator, because {operator.name} {reason}")
-    own_q, own_k = operator.own_positions
-    return replace(operator, own_positions=(own_q if q is None else q, own_k if k is None else k))
 
 
 def name_gradients(operator: Bias, gradients: Gradients) -> Gradients:
@@ -648,33 +589,21 @@ class _Sum(Bias):
 class MixedSum(_Sum):
     """A sum of operators of both kinds: it exists only inside `attention`."""
 
-    _of_other_kind = (
-        "a sum of operators of both kinds",
-        dict.fromkeys(("matrix", "vjp", "logits", "logits_vjp"), "that of one of its parts"),
-    )
-
 
 class PositionSum(_Sum, PositionBias):
     """A sum of operators that read only positions."""
 
     def _matrix(self, function: str, positions: Positions, dtype: Dtype, out: Array | None) -> Array:
         matrices = _matrices(self, function, positions)
-        n, m = positions.n, positions.m
-        if n > 1 and m > 1 and all(map(is_matrix_view, matrices)):
-            diagonals = sum(diagonals_of(matrix) for matrix in matrices)
-            return fill_matrix(function, cast_result(np.asarray(diagonals), dtype), n, m, out)
         return store_result(function, out, sum(matrices[1:], matrices[0]), dtype)
 
     def _matrix_gradient(self, function: str, grad: Array, positions: Positions) -> Gradients:
-        n, m = positions.n, positions.m
         matrices = _matrices(self, function, positions)
-        shape = np.broadcast_shapes(*(matrix.shape for matrix in matrices))
-        are_sums = grad.shape[-1:] == (n + m - 1,) and grad.shape[-2:] != (n, m) and all(map(is_matrix_view, matrices))
-        cotangent = grad if are_sums else check_cotangent(function, grad, shape)
+        cotangent = check_cotangent(function, grad, np.broadcast_shapes(*(matrix.shape for matrix in matrices)))
         gradients = []
         parts = (part for part in self.parts if isinstance(part, PositionBias))
         for part, matrix in zip(parts, matrices, strict=True):
-            own = cotangent if are_sums else unbroadcast(cotangent, matrix.shape, F64)
+            own = unbroadcast(cotangent, matrix.shape, F64)
             at = resolve_positions(function, part, positions)
             gradients.append(part._matrix_gradient(function, own, at))
         return tuple(gradients)

@@ -66,7 +66,6 @@ def _twin(operator):
     twins = []
     for part in operator.parts:
         given = {**part.arrays._asdict(), **part.options}
-        given = {name: _twin(value) if hasattr(value, "parts") else value for name, value in given.items()}
         twin = getattr(biases if hasattr(biases, part.name) else relative, part.name)(**given)
         q_positions, k_positions = part.own_positions
         twins.append(twin.at(q_positions=q_positions, k_positions=k_positions))

@@ -67,9 +67,6 @@ class Sum(Bias):
     def parts(self):
         return self.terms
 
-    def at(self, **own):
-        return Sum(tuple(p.at(**own) if p.q_positions is None and p.k_positions is None else p for p in self.parts))
-
     def matrix(self, *lengths, **options):
         return sum(part.matrix(*lengths, **options) for part in self.parts)
 

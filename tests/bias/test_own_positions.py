@@ -95,28 +95,23 @@ def test_kinds_of_sums():
     mixed = position + content
     assert not isinstance(mixed, posenc.PositionBias | posenc.ContentBias)
     for method in ("matrix", "vjp", "logits", "logits_vjp"):
-        with pytest.raises(TypeError, match=f"sum: {method} is undefined for a sum"):
+        with pytest.raises(AttributeError, match=f"has no attribute '{method}'"):
             getattr(mixed, method)
-    with pytest.raises(AttributeError, match="has no attribute"):
-        _ = mixed.other
 
 
-def test_matrix_of_a_sum_of_distances_is_a_view():
+def test_matrix_of_a_sum_of_distances_is_dense():
     bias = posenc.alibi([1.0, 0.5]) + posenc.t5(np.linspace(0, 1, 64).reshape(32, 2))
-    matrix = bias.matrix(1000, 1001)
-    assert matrix.strides[1:] == (-4, 4)
-    parts = sum(part.matrix(1000, 1001, dtype=np.float64) for part in bias.parts)
+    parts = sum(part.matrix(3, 5, dtype=np.float64) for part in bias.parts)
+    matrix = bias.matrix(3, 5)
+    assert matrix.flags.c_contiguous
+    assert matrix.flags.writeable
     assert np.array_equal(matrix, parts.astype(np.float32))
-    assert np.array_equal(bias.matrix(1000, 1001, out=np.empty((2, 1000, 1001), np.float32)), matrix)
-
-
-def test_gradient_of_a_sum_of_distances_takes_diagonal_sums():
-    bias = posenc.alibi([1.0, 0.5]) + posenc.kerple_log([1.0, 0.5], [0.1, 0.2])
-    grad = RNG.standard_normal((2, 6))
-    found = bias.vjp(grad, 3, 4)
-    assert [type(one).__name__ for one in found] == ["AlibiArrays", "KerpleArrays"]
-    for own, part in zip(found, bias.parts, strict=True):
-        assert all(map(np.array_equal, own, part.vjp(grad, 3, 4)))
+    assert np.array_equal(bias.matrix(3, 5, out=np.empty((2, 3, 5), np.float32)), matrix)
+    grad = RNG.standard_normal((2, 3, 5))
+    for own, part in zip(bias.vjp(grad, 3, 5), bias.parts, strict=True):
+        assert all(map(np.array_equal, own, part.vjp(grad, 3, 5)))
+    with pytest.raises(ValueError, match=r"^sum.vjp: grad has shape \(2, 7\); expected"):
+        bias.vjp(np.ones((2, 7)), 3, 5)
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
@@ -141,12 +136,13 @@ def test_logits_of_a_sum():
     assert [type(own) for own in found.parts] == [type(part.arrays) for part in parts]
 
 
-def test_at_places_the_parts_without_positions():
+def test_parts_have_positions_of_their_own():
     free, fixed = posenc.alibi([1.0]), posenc.alibi([0.5]).at(q_positions=[0, 0], k_positions=[0, 3])
-    bias = (free + fixed).at(q_positions=[1, 2], k_positions=[4, 5])
-    assert np.array_equal(bias.matrix(2)[0], [[-3, -5.5], [-2, -4.5]])
-    partly = free + fixed
-    assert np.array_equal(partly.matrix(2, q_positions=[1, 2], k_positions=[4, 5]), bias.matrix(2))
+    found = (free + fixed).matrix(2, q_positions=[1, 2], k_positions=[4, 5])
+    assert np.array_equal(found[0], [[-3, -5.5], [-2, -4.5]])
+    with pytest.raises(TypeError, match=r"^sum.at: q_positions has a value; expected None for a sum: place the parts"):
+        (free + fixed).at(q_positions=[1, 2])
+    bias = fixed + fixed
     with pytest.raises(ValueError, match=r"sum.matrix: q_positions has a value; expected None, because sum"):
         bias.matrix(2, q_positions=[0, 1])
     logits = posenc.shaw(np.ones((3, 1)))
@@ -207,14 +203,8 @@ def test_refusals():
         shaw.logits(q, k, q_positions=X_Q)
     with pytest.raises(TypeError, match="unsupported operand"):
         alibi + (alibi,)
-    for number in (np.ones(2), 1, 1.5, [1.0]):
-        for add in (lambda number: alibi + number, lambda number: number + alibi):
-            with pytest.raises(TypeError, match=r"alibi \+ other: other has type \w+; expected a Bias; dense\(array\)"):
-                add(number)
-    for product in (lambda: 2 * alibi, lambda: alibi * 0.5, lambda: np.ones(2) * alibi):
-        with pytest.raises(TypeError, match=r"alibi \* factor: factor has .*; expected scaled parameters.*dense\("):
-            product()
-    with pytest.raises(TypeError, match=r"alibi\[index\]: index is 0; expected parameters of the wanted.*dense\("):
-        alibi[0]
+    for add in (lambda: alibi + np.ones(2), lambda: np.ones(2) + alibi, lambda: np.ones(2) * alibi, lambda: alibi + 1):
+        with pytest.raises(TypeError):
+            add()
     with pytest.raises(ValueError, match=r"sum.matrix: bias has parts of shapes \(2, 3, 3\), \(3, 3, 3\); expected"):
         (alibi + posenc.alibi([1.0, 2.0, 3.0])).matrix(3)

@@ -26,7 +26,6 @@ CALLS = [
 ALONE = [row for row in CALLS if row.id.startswith("attention-with ")]
 DISTANCES = [name for name, row in _core.table().items() if "rel@" in row]
 READ_NONE = {"dense", "toeplitz", "cope", "tupe"}
-COMMON = {"arrays", "at", "dtypes", "heads", "name", "options", "own_positions", "parts", "reads_positions"}
 
 
 def call_of(case):
@@ -70,8 +69,8 @@ def test_copies_are_the_same_operator(case, copied):
 @pytest.mark.parametrize("case", CALLS)
 def test_immutable(case):
     for bias in call_of(case)[2]:
-        for attribute in ("name", "arrays", "options", "rows", "other"):
-            with pytest.raises(AttributeError, match="immutable"):
+        for attribute in ("name", "arrays", "options", "dtypes", "own_positions"):
+            with pytest.raises(AttributeError, match="cannot assign to field"):
                 setattr(bias, attribute, None)
         with pytest.raises(TypeError, match="does not support item assignment"):
             bias.options["other"] = None
@@ -83,7 +82,7 @@ def test_immutable(case):
 
 @pytest.mark.parametrize("case", CALLS)
 def test_shown(case):
-    """Arrays are attributes, and so are the public methods of the operator's kind alone."""
+    """Arrays are attributes, too."""
     for bias in call_of(case)[2][:-1]:
         assert repr(bias).startswith(f"<posenc.{bias.name}: ")
         if "function" not in bias.options:  # functions are shown by name
@@ -96,25 +95,19 @@ def test_shown(case):
         assert list(fields) == [
             name for name in inspect.signature(getattr(posenc, bias.name)).parameters if name in fields
         ]
-        methods = {"matrix", "vjp"} if isinstance(bias, posenc.PositionBias) else {"logits", "logits_vjp"}
-        shown = {attribute for attribute in dir(bias) if not attribute.startswith("__")}
-        assert shown == COMMON | methods | {*fields}
         with pytest.raises(AttributeError, match="has no attribute 'none_of_them'"):
             _ = bias.none_of_them
 
 
 @pytest.mark.parametrize("case", ROWS)
 def test_one_of_two_kinds(case):
-    """An operator names what to use instead of the methods of the other kind, and knows its heads."""
+    """An operator has the methods of its kind alone, and knows its heads."""
     arguments = arguments_of(case)
     bias, is_position = case.bias(arguments), case.method == "matrix"
     assert isinstance(bias, posenc.PositionBias if is_position else posenc.ContentBias)
     assert bias.heads in ({case.call(arguments)[0].shape[-3]} | (set() if is_position else {None}))
-    instead = {"logits": "matrix", "logits_vjp": "vjp"} if is_position else {"matrix": "logits", "vjp": "logits_vjp"}
-    for method, other in instead.items():
-        with pytest.raises(TypeError, match=rf"^{bias.name}: {method} (has|is) .+; expected .+ {other}"):
-            getattr(bias, method)
-        assert not hasattr(bias, method)
+    methods = {name for name in ("matrix", "vjp", "logits", "logits_vjp") if hasattr(bias, name)}
+    assert methods == ({"matrix", "vjp"} if is_position else {"logits", "logits_vjp"})
 
 
 @pytest.mark.parametrize("case", [row for row in ROWS if row.id != "dense"])

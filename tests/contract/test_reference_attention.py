@@ -23,12 +23,12 @@ def test_attention_takes_operators_of_posenc(case):
 
 
 def test_sums_of_biases(rng):
-    """Parts with positions of their own keep them; the builtin sum begins with 0."""
+    """Parts have positions of their own; the builtin sum begins with 0."""
     at, x = {"q_positions": rng.integers(0, 9, 4)}, rng.integers(0, 9, 6)
 
     def total(module):
         alibi, t5 = module.alibi([0.5, 0.25]), module.t5(table)
-        return sum([alibi, t5.at(**at), alibi]).at(k_positions=x) + module.dense(array)
+        return sum([alibi, t5.at(**at), alibi.at(k_positions=x)]) + module.dense(array)
 
     table, array = rng.standard_normal((32, 2)), rng.standard_normal((2, 4, 6))
     ours, twin = total(posenc), total(reference)

@@ -46,11 +46,7 @@ class Operator:
 
     def at(self, *, q_positions: object = None, k_positions: object = None) -> Self:
         """Return `Bias.at`: the operator at these positions, which have no gradient."""
-        own = {"q_positions": q_positions, "k_positions": k_positions}
-        if self.name == "sum":  # so that the parts of a sum are never sums
-            parts = tuple(part if _has_own_positions(part) else part.at(**own) for part in self.arguments["parts"])
-            return type(self)("sum", {"parts": parts})
-        return type(self)("at", {"self": self, **own})
+        return type(self)("at", {"self": self, "q_positions": q_positions, "k_positions": k_positions})
 
     def __add__(self, other: object) -> Self:
         if not isinstance(other, Operator | posenc.Bias):
@@ -75,12 +71,6 @@ def _parts(operator: Operator | posenc.Bias) -> tuple[Operator | posenc.Bias, ..
         return operator.parts
     parts: tuple[Operator | posenc.Bias, ...] = operator.arguments.get("parts", (operator,))
     return parts
-
-
-def _has_own_positions(operator: Operator | posenc.Bias) -> bool:
-    if isinstance(operator, Operator):
-        return operator.name == "at"
-    return any(own is not None for own in operator.own_positions)
 
 
 def call_of(bias: posenc.Bias) -> Operator:
