@@ -12,10 +12,20 @@
 #define FITS(condition, units) ((condition) ? (units) : -1)
 #define AT_MOST(n, most) ((n) < (most) ? (n) : (most))
 
+/* Operands of the rows of attention and logits, in their order. Those in brackets and the parameters in brackets are no
+ * arguments: attention.c sets them for the kernels. */
+enum { A_Q, A_K, A_V, A_K_SCALE, A_V_SCALE, A_KEEP, A_Q_POSITIONS, A_K_POSITIONS, A_Q_SEGMENTS, A_K_SEGMENTS, A_SINK };
+enum { A_BIAS = A_SINK + 1, A_OUT, A_LSE, A_PART_OUT /* (h parts,n,e) */, A_PART_LSE /* (h parts,n) */ };
+enum { A_GRAD = A_LSE + 1, A_GRAD_LSE, A_DQ, A_DK, A_DV, A_D_SINK, A_DIAGONALS, A_ROWS, A_COLUMNS, A_PAIRS };
+enum { L_GRAD = A_BIAS + 1, L_DQ, L_DK };
+
 /* Parameters in the order of the rows */
-enum { A_SCALE, A_SOFTCAP, A_LOW, A_HIGH, A_SHIFT, A_HEAD_PARTS, A_BLOCK_PARTS, A_MODE }; /* attention, logits */
-enum { A_PARTS = A_SHIFT + 1, A_INVARIANT, A_WEIGHT_PARTS };                              /* attention only */
-enum { A_DROPOUT = A_MODE + 1, A_SEED_LOW, A_SEED_HIGH, A_VJP_WEIGHT_PARTS };             /* and its gradient */
+enum { A_SCALE, A_SOFTCAP, A_LOW, A_HIGH, A_SHIFT, A_PRECISION, A_DROPOUT, A_SEED_LOW, A_SEED_HIGH };
+enum { A_INVARIANT = A_SEED_HIGH + 1, A_PARTS };                /* of attention; [parts of the keys] */
+enum { A_HEAD_PARTS = A_SEED_HIGH + 1, A_BLOCK_PARTS, A_MODE }; /* [of its gradient] */
+/* Modes of the gradient. Chunks of a kv head are units of their own, or one unit has all of them; or only the gradient of
+ * a dense bias that batch rows or heads share is computed, with the blocks of all of them in one unit. */
+enum { VJP_APART, VJP_TOGETHER, VJP_ACROSS };
 enum { SINUSOID_SINE, SINUSOID_COSINE, SINUSOID_STEP, SINUSOID_SINE_SCALE, SINUSOID_COSINE_SCALE };
 enum { TABLE_SINE_SCALE, TABLE_COSINE_SCALE };
 enum { ROPE_OFFSET, ROPE_INTERLEAVED, ROPE_OUT_INTERLEAVED, ROPE_CALLER_OUT };
@@ -26,18 +36,6 @@ enum { GRAM_MODE };
 
 /* ---- attention and its operators ---- */
 
-/* Every kv head serves the same number of heads, and offsets in a tile are ints: at most 96 rows of MOST_WIDTH. */
-#define HEADS_FIT ((D(g) > 0 ? D(h) % D(g) == 0 : D(h) == 0) && D(d) <= MOST_WIDTH && D(e) <= MOST_WIDTH)
-/* About how many parts the keys of attention have, for its cost: axis p is heads times parts. */
-#define PARTS_OF_KEYS (D(p) > D(h) ? D(p) / (D(h) + 1) + 1 : 1)
-
-/* Axis p has an entry for each part of the keys of each head. */
-#define PARTS_FIT                                                                   \
-    (P(A_PARTS) == 1                                                                \
-     || (P(A_PARTS) > 1 && P(A_PARTS) <= KEY_PARTS && P(A_PARTS) == (int)P(A_PARTS) \
-         && (double)D(p) == (double)D(h) * P(A_PARTS)))
-/* The number of 16-bit numbers that a weight is split into; 0 if the operands are not 16-bit numbers or codes. */
-#define WEIGHTS_FIT(parts) (P(parts) == 0 || P(parts) == 1 || P(parts) == 2)
 #define DIAGONALS_FIT (D(l) == (D(n) + D(m) > 0 ? D(n) + D(m) - 1 : 0))
 /* A table has at least one row, and the map has an entry for each distance -K .. K. */
 #define ROWS_FIT (D(R) > 0 && D(B) % 2 == 1)
@@ -49,15 +47,6 @@ enum { GRAM_MODE };
      || (D(B) != 0 && D(T) != 0 && D(L) != 0 && D(K) % 2 != 0 && (D(S) < 0 || D(S) == 2) && (D(I) < 0 || D(I) == 1)))
 /* The number of distances in one unit of a bias of distance */
 enum { UNIT_DISTANCES = 4096 };
-/* The rows of a gradient are rounded up to whole vectors. */
-#define PADDED(axis, width) (D(axis) < 0 || D(axis) >= BLOCKS(D(width), VECTOR_PADDING) * VECTOR_PADDING)
-
-/* The gradient of attention cuts a kv head into chunks, head_parts x block_parts of them. If chunks are units of their
- * own (VJP_APART), the dS reductions have a row for each part of the blocks of a head. */
-#define ATTENTION_VJP_FITS                                                                            \
-    (P(A_HEAD_PARTS) >= 1 && P(A_BLOCK_PARTS) >= 1 && P(A_HEAD_PARTS) * P(A_BLOCK_PARTS) <= VJP_PARTS \
-     && (D(l) < 0 || DIAGONALS_FIT) && WEIGHTS_FIT(A_VJP_WEIGHT_PARTS)                                \
-     && (D(t) < 0 || (double)D(t) >= (double)D(h) * (P(A_MODE) == VJP_APART ? P(A_BLOCK_PARTS) : 1)))
 
 /* ---- encodings ---- */
 

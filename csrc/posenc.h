@@ -39,7 +39,7 @@ typedef struct {
 /* An operator of attention: its row of ops.def, its arrays, its own positions of queries and keys, if it does not read
  * those of the call, and the results of its row <name>_vjp, if the caller wants these gradients */
 typedef struct {
-    int op;
+    int op, is_constant; /* is_constant: the caller does not want its gradients */
     pe_array positions[2];
     idx dim[PE_OWN_AXES]; /* lengths of the row's capital axes */
     pe_array array[PE_TERM_ARRAYS];

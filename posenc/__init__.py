@@ -66,18 +66,18 @@ from .absolute.sinusoid import SinusoidalGradient, sinusoidal, sinusoidal_vjp
 from .attention import attention, attention_vjp, attention_weights, merge_attention
 from .attention.quantized import Quantized, quantize
 from .bias.alibi import alibi, alibi_slopes
-from .bias.beit import beit
 from .bias.dense import dense
 from .bias.distance_function import distance_function
 from .bias.fire import fire
 from .bias.fox import fox
 from .bias.kerple import kerple_log, kerple_power
-from .bias.operator import Bias, ContentBias, PositionBias
+from .bias.operator import Bias, PositionBias
 from .bias.sandwich import sandwich
-from .bias.swin import swin
+from .bias.swin import beit, swin
 from .bias.t5 import t5, t5_bucket
 from .bias.tisa import tisa
 from .bias.toeplitz import toeplitz
+from .relative.content import ContentBias
 from .relative.cope import cope
 from .relative.deberta import deberta
 from .relative.gated_distance import gated_distance

@@ -10,4 +10,6 @@
 #endif
 #include <numpy/arrayobject.h>
 
+#define A(object) ((PyArrayObject *)(object))
+
 #endif

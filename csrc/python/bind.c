@@ -241,9 +241,7 @@ static int take_operand(pe_agreement *a, const pe_operand *o, PyObject *object, 
         return -1;
     out->data = PyArray_BYTES(array);
     if (o->summed && PyArray_SIZE(array) > 0) {
-        a->summed[a->nsummed].array = out;
-        a->summed[a->nsummed].result = (double *)(void *)out->data;
-        a->summed[a->nsummed++].length = PyArray_SIZE(array);
+        a->summed[a->nsummed++] = (pe_sum){out, (double *)(void *)out->data, PyArray_SIZE(array)};
         a->sums += PyArray_SIZE(array);
     }
     return take_loops(a, o, array, out);
@@ -252,13 +250,14 @@ static int take_operand(pe_agreement *a, const pe_operand *o, PyObject *object, 
 /* ---- the operators of attention ---- */
 
 /* An operator is (row, operands, q_positions, k_positions): the name of its row, a dict of its arrays by name, and its
- * own positions, or None for those of the call. */
-enum { TERM_ROW, TERM_OPERANDS, TERM_POSITIONS, TERM_FIELDS = TERM_POSITIONS + 2 };
+ * own positions, or None for those of the call. A fifth field, False, says that its gradients are not wanted. */
+enum { TERM_ROW, TERM_OPERANDS, TERM_POSITIONS, TERM_HAS_GRADIENT = TERM_POSITIONS + 2 };
 
 /* The row that an operator of `bias` names; NULL with an exception if it names none */
 static const pe_signature *row_of_term(const pe_table *table, const pe_agreement *a, PyObject *item)
 {
-    const int has_fields = PyTuple_Check(item) && PyTuple_Size(item) == TERM_FIELDS;
+    const Py_ssize_t fields = PyTuple_Check(item) ? PyTuple_Size(item) : 0;
+    const int has_fields = fields == TERM_HAS_GRADIENT || fields == TERM_HAS_GRADIENT + 1;
     PyObject *name = has_fields && PyDict_Check(PyTuple_GetItem(item, TERM_OPERANDS)) ? PyTuple_GetItem(item, 0) : NULL;
     for (int op = 0; name && PyUnicode_Check(name) && op < PE_COUNT; op++) {
         const pe_signature *row = &table->row[op];
@@ -285,51 +284,20 @@ static int take_term_positions(pe_agreement *a, PyObject *item, pe_term *term)
     return 0;
 }
 
-/* Take an array of an operator by its name, and count it if it is given. */
-static int take_term_array(pe_agreement *a, const pe_operand *o, PyObject *name, PyObject *operands, pe_array *out,
-                           Py_ssize_t *given)
-{
-    PyObject *array = PyDict_GetItemWithError(operands, name);
-    *given += array != NULL;
-    if (PyErr_Occurred() || take_operand(a, o, array ? array : Py_None, out) < 0)
-        return -1;
-    if (o->output && o->type == 'r' && out->data && out->storage != (a->is_double ? PE_F64 : PE_F32))
-        return pe_wrong(PyExc_TypeError, a, o->name, "has dtype %S; expected %s", PyArray_DESCR((PyArrayObject *)array),
-                        a->is_double ? "float64" : "float32");
-    return 0;
-}
-
-/* Take the results of an operator's row <name>_vjp, all or none: a kernel adds to every one. */
-static int take_term_gradients(pe_agreement *a, const pe_signature *vjp, PyObject *operands, pe_term *term,
-                               Py_ssize_t *given)
-{
-    int n = 0;
-    for (int k = 0; k < vjp->noperands; k++) {
-        pe_operand o = vjp->operand[k];
-        if (!o.output)
-            continue;
-        o.optional = o.summed = 1;
-        pe_array *gradient = &term->gradient[n++];
-        if (take_term_array(a, &o, vjp->argument[k], operands, gradient, given) < 0)
-            return -1;
-        if (!gradient->data != !term->gradient[0].data)
-            return pe_wrong(PyExc_TypeError, a, vjp->name, "has some of its results; expected all or none");
-    }
-    return 0;
-}
-
-/* Take the arrays of one operator, except those that the tile supplies, and its gradients. */
+/* Take the arrays of one operator by name, except those that the tile supplies. Its gradients have empty places. */
 static int take_term_arrays(pe_agreement *a, const pe_signature *row, PyObject *operands, pe_term *term)
 {
     Py_ssize_t given = 0;
     int n = 0;
     for (int k = 0; k < row->noperands; k++) {
         const pe_operand *o = &row->operand[k];
-        if (!o->in_tile && take_term_array(a, o, row->argument[k], operands, &term->array[n++], &given) < 0)
+        PyObject *array = o->in_tile || o->output ? NULL : PyDict_GetItemWithError(operands, row->argument[k]);
+        if (o->in_tile || o->output)
+            continue;
+        given += array != NULL;
+        if (PyErr_Occurred() || take_operand(a, o, array ? array : Py_None, &term->array[n++]) < 0)
             return -1;
     }
-    if (row->vjp && take_term_gradients(a, row->vjp, operands, term, &given) < 0)
-        return -1;
     if (given != PyDict_Size(operands))
         return pe_wrong(PyExc_TypeError, a, row->name, "has unknown operands; expected %s", row->text);
     return 0;
@@ -342,6 +310,7 @@ static int take_term(pe_agreement *a, const pe_signature *row, PyObject *item, p
     double ns;
     memset(term, 0, sizeof *term);
     term->op = row->op;
+    term->is_constant = PyTuple_Size(item) > TERM_HAS_GRADIENT && PyTuple_GetItem(item, TERM_HAS_GRADIENT) == Py_False;
     for (int axis = 0; axis < PE_OWN_AXES; axis++)
         a->dim[axis] = PE_UNKNOWN;
     if (take_term_positions(a, item, term) < 0
@@ -491,10 +460,14 @@ static int fill_call(const pe_table *table, const pe_signature *row, PyObject *c
 {
     call->nterms = 0;
     call->narrays = row->noperands; /* the operators have an empty place among them */
-    call->stop = NULL;
-    call->watch = NULL;
     for (int k = 0; k < row->noperands; k++) {
         const int is_terms = row->operand[k].type == 'o';
+        if (row->operand[k].output && pe_makes_results(row->op)) {
+            memset(&call->array[k], 0, sizeof call->array[k]);
+            if (arguments[k] != Py_None)
+                return pe_wrong_type(a, row->operand[k].name, arguments[k], "None, because the call makes its results");
+            continue;
+        }
         if (k > 0 && row->operand[k].output && !row->operand[k - 1].output)
             pe_derive_lengths(row->op, call->dim);
         a->is_quantized = row->operand[k].type == 'c' && arguments[row->operand[k].scale] != Py_None;
@@ -516,8 +489,7 @@ static PyObject *bind(const pe_table *table, const pe_signature *row, PyObject *
                       pe_call *call)
 {
     const int status = fill_call(table, row, arguments, a, call) < 0 ? -1 : pe_run_row(table, row, call, a);
-    PyObject *results = status < 0 ? NULL : status > 0 ? Py_NewRef(Py_NotImplemented) : pe_results(a);
-    return results;
+    return status < 0 ? NULL : pe_results(a);
 }
 
 /* Number of the argument with this name, or -1. Names in Python's code are interned as those of the row are, and

@@ -14,6 +14,7 @@ typedef struct {
     unsigned char axes[PE_CORE]; /* entries of dim */
     int naxes, output, optional, strided, summed, finite, in_tile;
     int counts, ids, alone, follows, copied; /* %, number of ^, :, <, > */
+    int at_positions, in_one_part;           /* $, | */
     int shared;                              /* of an operand with <: leading named axes that the first has too */
     int scale;                               /* of `codes`: the operand of its scales */
     int ruled, is_work, in_place;            /* =, *, & */
@@ -58,6 +59,13 @@ int pe_bind_init(void); /* loads the NumPy C API */
 
 /* ---- convert.c ---- */
 
+/* An output that is summed over all rows */
+typedef struct {
+    pe_array *array;
+    double *result; /* its memory; the kernel adds to partial sums instead (run.c) */
+    idx length;
+} pe_sum;
+
 /* The state of one call: lengths that its operands agree on so far, and arrays that live as long as the call */
 typedef struct {
     const char *function;
@@ -79,12 +87,8 @@ typedef struct {
     PyObject *input[PE_ARRAYS + PE_TERMS * (PE_TERM_ARRAYS + 2)]; /* arrays that no result may overlap; borrowed */
     PyObject *result[PE_ARRAYS], *written[PE_ARRAYS]; /* what is returned, and the memory that the kernel fills */
     PyObject *kept[3 * (PE_ARRAYS + PE_TERMS * (PE_TERM_ARRAYS + 2))];
-    struct {
-        pe_array *array;
-        double *result; /* the caller's memory; the kernel adds to partial sums instead (run.c) */
-        idx length;
-    } summed[PE_ARRAYS + PE_TERMS * PE_TERM_ARRAYS]; /* outputs that are summed over all rows */
-    idx sums;                                        /* elements of all of them */
+    pe_sum summed[PE_ARRAYS + PE_TERMS * PE_TERM_ARRAYS];
+    idx sums; /* elements of all of them */
 } pe_agreement;
 
 enum { PE_UNKNOWN = -1 };
@@ -99,6 +103,10 @@ int pe_is_ready(const pe_operand *o, PyObject *array); /* for kernels */
 /* The array that an argument is read as, in a dtype that the operand takes; borrowed. NULL with an exception */
 PyObject *pe_input(pe_agreement *a, const pe_operand *o, PyObject *object);
 PyObject *pe_output(pe_agreement *a, const pe_operand *o, PyObject *object);
+PyObject *pe_keep(pe_agreement *a, PyObject *object); /* until the end of the call; NULL stays NULL */
+/* An array of this dtype, whose reference it takes; kept too */
+PyObject *pe_allocate(pe_agreement *a, PyObject *dtype, int n, idx *shape, int is_zero);
+PyObject *pe_tuple(PyObject *const *items, int n); /* a new reference; None in place of NULL */
 /* Copy results to their places, and return them. */
 PyObject *pe_results(pe_agreement *a);
 int pe_set_helpers(PyObject *functions); /* (reader, shown, caster), see convert.c */
@@ -114,13 +122,18 @@ PyObject *pe_bind(const pe_table *table, int op, PyObject *const *args, Py_ssize
 PyObject *pe_read(const pe_table *table, PyObject *const *args, Py_ssize_t nargs, PyObject *names);
 /* Compute a checked call, unless it writes no element; -1 with an exception. */
 int pe_run_call(const pe_agreement *a, const pe_signature *row, pe_call *call);
-/* ---- rows.c ---- */
+/* ---- rows.c, attention.c ---- */
 
 /* Lengths of axes that only results have, and parameters that the caller left out, from other arguments */
 void pe_derive_lengths(int op, idx *dim);
 void pe_derive_parameters(int op, pe_call *call);
-/* Run a call whose arguments are checked. 1 if Python has to make several calls of it, -1 with an exception */
-int pe_run_row(const pe_table *table, const pe_signature *row, pe_call *call, const pe_agreement *a);
+/* Run a call whose arguments are checked, as one kernel or several; -1 with an exception. */
+int pe_run_row(const pe_table *table, const pe_signature *row, pe_call *call, pe_agreement *a);
+int pe_run_attention(const pe_table *table, const pe_signature *row, pe_agreement *a, pe_call *call);
+/* Whether attention.c makes the results of a row, whose shapes and dtypes the signature does not tell */
+int pe_makes_results(int op);
+/* An operand of another call, in which its first `axes` named axes are the last loops */
+pe_array pe_loops_over(const pe_array *of, const pe_call *call, int axes);
 /* Merge adjacent loop axes if they are one loop for every operand: a dense call has one loop. */
 void pe_merge_loops(pe_call *call, const idx *loops, int nloops);
 

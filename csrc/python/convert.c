@@ -13,8 +13,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#define A(object) ((PyArrayObject *)(object))
-
 /* Functions of Python: reader(function, argument, value) -> an array, shown(value) -> text for a message,
  * caster(function, argument, array, dtype) -> the array, rounded once to the dtype of a result */
 static PyObject *reader, *shown, *caster;
@@ -90,8 +88,7 @@ static int wrong_shape(const pe_agreement *a, const char *operand, PyObject *arr
     return -1;
 }
 
-/* Keep a new array until the end of the call; NULL stays NULL. */
-static PyObject *keep(pe_agreement *a, PyObject *array)
+PyObject *pe_keep(pe_agreement *a, PyObject *array)
 {
     if (array)
         a->kept[a->nkept++] = array;
@@ -139,14 +136,14 @@ int pe_is_storage_dtype(PyObject *object)
 
 static PyObject *cast(pe_agreement *a, PyObject *array, int type)
 {
-    return keep(a, PyArray_CastToType(A(array), PyArray_DescrFromType(type), 0));
+    return pe_keep(a, PyArray_CastToType(A(array), PyArray_DescrFromType(type), 0));
 }
 
 /* Float64 as float32; finite numbers beyond its range are refused, because as infinity they would give NaN. */
 static PyObject *narrow(pe_agreement *a, const pe_operand *o, PyObject *object)
 {
     PyObject *from = PyArray_FROM_OTF(object, NPY_DOUBLE, NPY_ARRAY_CARRAY_RO);
-    PyObject *to = from ? keep(a, PyArray_SimpleNew(PyArray_NDIM(A(from)), PyArray_DIMS(A(from)), NPY_FLOAT)) : NULL;
+    PyObject *to = from ? pe_keep(a, PyArray_SimpleNew(PyArray_NDIM(A(from)), PyArray_DIMS(A(from)), NPY_FLOAT)) : NULL;
     const double *x = from ? PyArray_DATA(A(from)) : NULL;
     float *y = to ? PyArray_DATA(A(to)) : NULL;
     int beyond = 0;
@@ -268,7 +265,7 @@ static PyObject *count_from_start(pe_agreement *a, const pe_operand *o, PyObject
 #ifndef Py_GIL_DISABLED
     static PyObject *last_counted; /* 0 .. n-1 of the last call: a new array takes a tenth of a small call */
     if (a->start == 0 && last_counted && PyArray_DIM(A(last_counted), 0) == length)
-        return keep(a, Py_NewRef(last_counted));
+        return pe_keep(a, Py_NewRef(last_counted));
 #endif
     PyObject *array = PyArray_SimpleNew(1, &length, NPY_INT64);
     if (!array) {
@@ -286,7 +283,7 @@ static PyObject *count_from_start(pe_agreement *a, const pe_operand *o, PyObject
         Py_XDECREF(old);
     }
 #endif
-    return keep(a, array);
+    return pe_keep(a, array);
 }
 
 static idx limit_of(const pe_agreement *a, const pe_operand *o)
@@ -347,8 +344,8 @@ static PyObject *follow(pe_agreement *a, const pe_operand *o, PyObject *array)
     if (a->reads || is_whole)
         return array; /* the loops broadcast */
     Py_INCREF(PyArray_DESCR(A(array)));
-    return keep(a, PyArray_NewFromDescr(&PyArray_Type, PyArray_DESCR(A(array)), n + own, shape, strides,
-                                        PyArray_DATA(A(array)), 0, NULL));
+    return pe_keep(a, PyArray_NewFromDescr(&PyArray_Type, PyArray_DESCR(A(array)), n + own, shape, strides,
+                                           PyArray_DATA(A(array)), 0, NULL));
 }
 
 PyObject *pe_input(pe_agreement *a, const pe_operand *o, PyObject *object)
@@ -362,7 +359,7 @@ PyObject *pe_input(pe_agreement *a, const pe_operand *o, PyObject *object)
         if (o->counts && PyLong_CheckExact(object))
             array = count_from_start(a, o, object, limit_of(a, o));
         else
-            array = keep(a, PyObject_CallFunction(reader, "ssO", a->function, o->name, object));
+            array = pe_keep(a, PyObject_CallFunction(reader, "ssO", a->function, o->name, object));
         if (!array)
             return NULL;
     }
@@ -396,7 +393,8 @@ PyObject *pe_input(pe_agreement *a, const pe_operand *o, PyObject *object)
     if (array && o->follows && a->first)
         array = follow(a, o, array);
     if (array && o->copied && !a->reads && pe_storage_of(array) != pe_storage_of(a->first))
-        array = keep(a, PyObject_CallFunction(caster, "ssOO", a->function, o->name, array, PyArray_DESCR(A(a->first))));
+        array =
+            pe_keep(a, PyObject_CallFunction(caster, "ssOO", a->function, o->name, array, PyArray_DESCR(A(a->first))));
     if (array && o->ids && check_ids(a, o, array, given) < 0)
         return NULL;
     if (array)
@@ -484,19 +482,21 @@ static PyArray_Descr *dtype_of(pe_agreement *a, const pe_operand *o, PyObject *g
     return PyArray_DescrNewByteorder(PyArray_DESCR(A(given)), NPY_NATIVE);
 }
 
-static PyObject *allocate(pe_agreement *a, PyArray_Descr *descr, int n, npy_intp *shape, int is_zero)
+PyObject *pe_allocate(pe_agreement *a, PyObject *dtype, int n, idx *shape, int is_zero)
 {
+    PyArray_Descr *descr = (PyArray_Descr *)dtype;
     Py_INCREF(descr);
     PyObject *array = is_zero ? PyArray_Zeros(n, shape, descr, 0) : PyArray_Empty(n, shape, descr, 0);
-    if (array)
-        return keep(a, array);
-    PyErr_Clear();
-    PyObject *tuple = tuple_of(shape, n);
-    if (tuple)
-        pe_wrong(PyExc_MemoryError, a, "the result", "has shape %S and dtype %S; expected one that fits in memory",
-                 tuple, descr);
-    Py_XDECREF(tuple);
-    return NULL;
+    if (!array) {
+        PyErr_Clear();
+        PyObject *tuple = tuple_of(shape, n);
+        if (tuple)
+            pe_wrong(PyExc_MemoryError, a, "the result", "has shape %S and dtype %S; expected one that fits in memory",
+                     tuple, descr);
+        Py_XDECREF(tuple);
+    }
+    Py_DECREF(descr);
+    return pe_keep(a, array);
 }
 
 static int is_array_without_mask(PyObject *object)
@@ -559,7 +559,7 @@ PyObject *pe_output(pe_agreement *a, const pe_operand *o, PyObject *object)
     else if (given && (a->reads || is_writable_in_place(a, o, given)))
         written = given;
     else
-        written = allocate(a, descr, n, shape, o->summed);
+        written = pe_allocate(a, Py_NewRef((PyObject *)descr), n, shape, o->summed);
     Py_DECREF(descr);
     a->fills_callers = given && written == given;
     a->result[a->noutputs] = given ? given : written;
@@ -568,20 +568,23 @@ PyObject *pe_output(pe_agreement *a, const pe_operand *o, PyObject *object)
     return written;
 }
 
+PyObject *pe_tuple(PyObject *const *items, int n)
+{
+    PyObject *all = PyTuple_New(n);
+    for (int i = 0; all && i < n; i++) {
+        if (PyTuple_SetItem(all, i, Py_NewRef(items[i] ? items[i] : Py_None)) < 0)
+            Py_CLEAR(all);
+    }
+    return all;
+}
+
 PyObject *pe_results(pe_agreement *a)
 {
     for (int i = 0; i < a->noutputs; i++) {
         if (a->written[i] != a->result[i] && PyArray_CopyInto(A(a->result[i]), A(a->written[i])) < 0)
             return NULL;
     }
-    if (a->noutputs == 1)
-        return Py_NewRef(a->result[0]);
-    PyObject *all = PyTuple_New(a->noutputs);
-    for (int i = 0; all && i < a->noutputs; i++) {
-        if (PyTuple_SetItem(all, i, Py_NewRef(a->result[i])) < 0)
-            Py_CLEAR(all);
-    }
-    return all;
+    return a->noutputs == 1 ? Py_NewRef(a->result[0]) : pe_tuple(a->result, a->noutputs);
 }
 
 int pe_set_helpers(PyObject *functions)

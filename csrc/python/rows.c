@@ -1,7 +1,7 @@
 /* rows.c -- what C knows of single rows: lengths and parameters that follow from others, and which calls a row becomes.
  *
  *     concat            e = d + c
- *     attention         one call, unless Python has to stack heads or to split keys
+ *     attention         its rows have a file of their own, attention.c
  *     rope_positions    one kernel if it is small; else a table of all positions, and the rotation by its rows
  */
 #include "python/bind.h"
@@ -16,34 +16,20 @@
 
 #include "fits.h"
 
-static const int64_t largest_position = (int64_t)1 << POSITION_BITS;
-
-/* ---- attention ---- */
-
-enum { SCALE = 0, HIGH = 3, PARTS = 5, WEIGHT_PARTS = 7 };
-
-/* Attention whose heads Python does not stack, whose keys it does not split, and whose `align` it need not know */
-static int is_one_call(const pe_call *call)
+pe_array pe_loops_over(const pe_array *of, const pe_call *call, int axes)
 {
-    return call->D(h) == call->D(g) && call->D(m) < 2 * FEWEST_KEYS && call->D(n) <= largest_position
-           && call->D(d) <= MOST_WIDTH && call->D(e) <= MOST_WIDTH
-           && (call->par[HIGH] == HUGE_VAL || call->D(n) == call->D(m));
+    pe_array array = {.data = of->data, .storage = of->storage};
+    for (int l = 0; l < call->nloops; l++)
+        array.loop[PE_LOOPS - axes - call->nloops + l] = of->loop[l];
+    for (int k = 0; k < PE_CORE; k++)
+        *(k < axes ? &array.loop[PE_LOOPS - axes + k] : &array.core[k - axes]) = of->core[k];
+    return array;
 }
 
 /* ---- rotations ---- */
 
 enum { X, POSITIONS, FREQUENCIES, OUT };
 enum { LAYOUT, OFFSET, OUT_LAYOUT, INVERSE, FACTOR, ROTARY_DIM };
-
-/* Describe an operand of another call: axis `from` of the rotation is a loop there, axis `last` its named axis. */
-static pe_array loops_over_positions(const pe_array *of, const pe_call *call, int named)
-{
-    pe_array array = {.data = of->data, .storage = of->storage, .core = {named ? of->core[1] : 0}};
-    for (int l = 0; l < call->nloops; l++)
-        array.loop[PE_LOOPS - 1 - call->nloops + l] = of->loop[l];
-    array.loop[PE_LOOPS - 1] = of->core[0];
-    return array;
-}
 
 /* Even channels from the offset on, two for each frequency; -1 with an exception */
 static int check_rotated_channels(const pe_agreement *a, const pe_call *call)
@@ -111,15 +97,15 @@ static int rotate_by_table(const pe_table *table, const pe_agreement *a, const p
                                                    : n;
     /* the rotation: x(d), cos(e), sin(e) -> out(d) */
     second.narrays = 4;
-    second.array[0] = loops_over_positions(&rope->array[X], rope, 1);
-    second.array[3] = loops_over_positions(&rope->array[OUT], rope, 1);
+    second.array[0] = pe_loops_over(&rope->array[X], rope, 1);
+    second.array[3] = pe_loops_over(&rope->array[OUT], rope, 1);
     set_dim(&second, 'd', rope->D(d));
     set_dim(&second, 'e', e);
     const double options[] = {rope->par[OFFSET], interleaved, out_interleaved, caller_out};
     memcpy(second.par, options, sizeof options);
     /* the table: positions(), frequencies(f), lo?(f) -> out(d), of the loops that positions have */
     first.narrays = 4;
-    first.array[0] = loops_over_positions(&rope->array[POSITIONS], rope, 0);
+    first.array[0] = pe_loops_over(&rope->array[POSITIONS], rope, 1);
     first.array[1] = (pe_array){.data = rope->array[FREQUENCIES].data, .storage = PE_F64, .core = {sizeof(double)}};
     set_dim(&first, 'f', e);
     set_dim(&first, 'd', 2 * e);
@@ -177,26 +163,15 @@ void pe_derive_parameters(int op, pe_call *call)
     double *par = call->par;
     if (op == PE_rope_positions && isnan(par[OUT_LAYOUT]))
         par[OUT_LAYOUT] = par[LAYOUT];
-    if (op != PE_attention)
-        return;
-    if (isnan(par[SCALE]))
-        par[SCALE] = pow(call->D(d) > 0 ? (double)call->D(d) : 1, -0.5);
-    if (isnan(par[WEIGHT_PARTS])) {
-        const pe_storage storage = call->array[0].storage;
-        par[WEIGHT_PARTS] = storage == PE_F16 || storage == PE_BF16 ? 2 : 0;
-    }
 }
 
-int pe_run_row(const pe_table *table, const pe_signature *row, pe_call *call, const pe_agreement *a)
+int pe_run_row(const pe_table *table, const pe_signature *row, pe_call *call, pe_agreement *a)
 {
+    if (row->has_terms)
+        return pe_run_attention(table, row, a, call);
     if (row->op == PE_rope_positions)
         return run_rotation(table, a, call);
     if (row->op == PE_rope && isnan(call->par[ROPE_CALLER_OUT]))
         call->par[ROPE_CALLER_OUT] = a->fills_callers;
-    if (row->op == PE_attention && isnan(call->par[PARTS])) {
-        call->par[PARTS] = 1;
-        if (!is_one_call(call))
-            return 1;
-    }
     return pe_run_call(a, row, call);
 }

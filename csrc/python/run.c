@@ -137,6 +137,7 @@ int pe_run_call(const pe_agreement *a, const pe_signature *row, pe_call *call)
     job.scratch = job.kernel->scratch(call);
 
     job.flush = row->has_terms;
+    call->stop = NULL; /* of an earlier run */
     watch w = {0};
     const int release = job.ns * (double)job.units > worth_releasing_ns;
     if (release) {

@@ -73,6 +73,8 @@ static const char *read_operand(const char *s, pe_operand *o)
         o->ruled += *s == '=';
         o->is_work |= *s == '*';
         o->in_place |= *s == '&';
+        o->at_positions |= *s == '$';
+        o->in_one_part |= *s == '|';
     }
     for (; *s && *s != ')'; s++)
         if (*s != '(' && *s != ',' && o->naxes < PE_CORE)

@@ -9,6 +9,7 @@ Every function that takes `function` and `argument` uses these two names in its 
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Iterable
 from typing import Any, NoReturn, TypeAlias
@@ -242,7 +243,7 @@ def as_number(function: str, argument: str, value: object) -> float:
     is_number = type(value) in (int, float) or not _holds_no_number(value)
     if not is_number or (number != number and not is_nan_of_float):
         fail(TypeError, function, argument, f"type {type(value).__name__}", "a number")
-    if not np.isfinite(number):
+    if not math.isfinite(number):
         fail_value(ValueError, function, argument, number, "a finite number")
     return number
 

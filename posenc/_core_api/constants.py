@@ -12,23 +12,12 @@ def _options(name: str) -> tuple[str, ...]:
     return tuple(option.partition("_")[2].lower() for option in _shared[name].split(", "))
 
 
-BLOCK_M: int = _shared["BLOCK_M"]
-"""Queries in a block of attention."""
-VJP_PARTS: int = _shared["VJP_PARTS"]
-"""Most chunks of a kv head in the gradient of attention."""
-KEY_PARTS: int = _shared["KEY_PARTS"]
-"""Most parts of the keys of a head in attention."""
-FEWEST_KEYS: int = _shared["FEWEST_KEYS"]
-"""Fewest keys of a part."""
-VECTOR_PADDING: int = _shared["VECTOR_PADDING"]
-"""Rows of table gradients are rounded up to a multiple of it."""
 LARGEST_POSITION: int = 2 ** _shared["POSITION_BITS"]
 LARGEST_ANGLE: int = 2 ** _shared["ANGLE_BITS"]
 MOST_THREADS: int = _shared["MOST_THREADS"]
 MOST_WIDTH: int = _shared["MOST_WIDTH"]
 """Most channels of a head of attention."""
 
-VJP_MODES = _options("VJP_MODES")
 GRAM_MODES = _options("GRAM_MODES")
 
 TABLEAUS: dict[str, tuple[tuple[tuple[float, ...], ...], tuple[float, ...]]] = {

@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from .._core_api.arguments import F64, Array, Float64, as_data, as_index, as_number, fail, fail_value
-from ..bias.operator import Bias, ContentBias, PositionBias
+from ..bias.operator import Bias, PositionBias
+from ..relative.content import ContentBias
 from ..rotary.rope import rope
 from ..rotary.scaling import RopeFrequencies
 from .curves import PairFrequencies, as_pair_numbers, as_places

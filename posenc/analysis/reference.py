@@ -9,7 +9,8 @@ import numpy.typing as npt
 
 from .. import reference
 from .._core_api.arguments import Float64, as_data, as_index, as_positions, fail
-from ..bias.operator import ContentBias, PositionBias
+from ..bias.operator import PositionBias
+from ..relative.content import ContentBias
 
 
 def _check_places(function: str, lengths: dict[str, int], places: dict[str, npt.ArrayLike | None]) -> None:

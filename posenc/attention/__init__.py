@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypedDict, overload
+from typing import TYPE_CHECKING, Literal, NamedTuple, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -18,26 +18,26 @@ from .._core_api.arguments import (
     cast_copied,
     cast_operand,
     cast_result,
-    check_choice,
     compute_dtype,
     fail,
     fail_value,
     store_result,
+    unbroadcast,
     without_warnings,
 )
 from .._core_api.constants import MOST_WIDTH
-from ..bias.operator import Bias
-from ..bias.parameters import array_axes
-from ..bias.terms import Gradients
-from .backward import Saved, backward
-from .forward import forward
-from .inputs import INFINITY, Inputs, read_inputs, read_operators
+from ..bias.operator import Bias, Gradients, add_slots, name_gradients, read_row
+from .inputs import INFINITY, HeadScale, Inputs, read_inputs, read_keys, read_operators
+from .options import Options, show_options
 from .quantized import Quantized, quantize
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 __all__ = ["Quantized", "attention", "attention_vjp", "attention_weights", "merge_attention", "quantize"]
+
+_OPTIONS_OF_KERNEL = {"causal", "invariant"}
+"""The options that a call without operators passes to the kernel as they are."""
 
 
 class AttentionGradient(NamedTuple):
@@ -63,69 +63,26 @@ class AttentionGradient(NamedTuple):
     scale: Array | None = None
 
 
-class _Options(TypedDict, total=False):
-    """Keyword arguments of `attention` that its overloads share."""
-
-    bias: Bias | Sequence[Bias] | None
-    keep: npt.ArrayLike | None
-    causal: bool
-    align: Literal["start", "end"] | None
-    window: tuple[float | None, float | None] | None
-    q_positions: npt.ArrayLike | None
-    k_positions: npt.ArrayLike | None
-    q_segments: npt.ArrayLike | None
-    k_segments: npt.ArrayLike | None
-    scale: npt.ArrayLike | None
-    softcap: float | None
-    sink: npt.ArrayLike | None
-    dropout: float
-    seed: int | None
-    invariant: bool
-    precision: Literal["high", "low"]
-    out: Array | None
-
-
 @overload
 def attention(
-    q: npt.ArrayLike,
-    k: npt.ArrayLike,
-    v: npt.ArrayLike,
-    *,
-    return_lse: Literal[False] = False,
-    **options: Unpack[_Options],
-) -> Array: ...
+    q: npt.ArrayLike, k: npt.ArrayLike, v: npt.ArrayLike, *, return_lse: Literal[False] = False,
+    out: Array | None = None, **options: Unpack[Options],
+) -> Array: ...  # fmt: skip
 @overload
 def attention(
-    q: npt.ArrayLike, k: npt.ArrayLike, v: npt.ArrayLike, *, return_lse: Literal[True], **options: Unpack[_Options]
-) -> tuple[Array, Array]: ...
+    q: npt.ArrayLike, k: npt.ArrayLike, v: npt.ArrayLike, *, return_lse: Literal[True],
+    out: Array | None = None, **options: Unpack[Options],
+) -> tuple[Array, Array]: ...  # fmt: skip
 @overload
 def attention(
-    q: npt.ArrayLike, k: npt.ArrayLike, v: npt.ArrayLike, *, return_lse: bool, **options: Unpack[_Options]
-) -> Array | tuple[Array, Array]: ...
+    q: npt.ArrayLike, k: npt.ArrayLike, v: npt.ArrayLike, *, return_lse: bool,
+    out: Array | None = None, **options: Unpack[Options],
+) -> Array | tuple[Array, Array]: ...  # fmt: skip
+@show_options(before="return_lse")
 def attention(
-    q: npt.ArrayLike,
-    k: npt.ArrayLike,
-    v: npt.ArrayLike,
-    *,
-    bias: Bias | Sequence[Bias] | None = (),
-    keep: npt.ArrayLike | None = None,
-    causal: bool = False,
-    align: Literal["start", "end"] | None = None,
-    window: tuple[float | None, float | None] | None = None,
-    q_positions: npt.ArrayLike | None = None,
-    k_positions: npt.ArrayLike | None = None,
-    q_segments: npt.ArrayLike | None = None,
-    k_segments: npt.ArrayLike | None = None,
-    scale: npt.ArrayLike | None = None,
-    softcap: float | None = None,
-    sink: npt.ArrayLike | None = None,
-    dropout: float = 0.0,
-    seed: int | None = None,
-    invariant: bool = False,
-    precision: Literal["high", "low"] = "high",
-    return_lse: bool = False,
-    out: Array | None = None,
-) -> Array | tuple[Array, Array]:
+    q: npt.ArrayLike, k: npt.ArrayLike, v: npt.ArrayLike, *, return_lse: bool = False,
+    out: Array | None = None, **options: Unpack[Options],
+) -> Array | tuple[Array, Array]:  # fmt: skip
     """Compute attention in tiles; no N x M array is allocated.
 
     ``softmax(softcap(scale (q.k + content operators)) + position operators, over visible keys) . v``
@@ -258,33 +215,28 @@ def attention(
     (8, 100, 64)
     """
     function = "attention"
-    has_no_options = (
-        keep is None and align is None and window is None and q_positions is None and k_positions is None
-        and q_segments is None and k_segments is None and scale is None and softcap is None and sink is None
-        and seed is None and type(bias) is tuple and not bias and type(dropout) is float and dropout == 0.0
-        and type(precision) is str and precision == "high"
-    )  # fmt: skip
+    causal = options.get("causal", False)
+    are_flags = type(causal) is bool and type(return_lse) is bool
     are_arrays = type(q) is np.ndarray and type(k) is np.ndarray and type(v) is np.ndarray and q.ndim > 2
-    if has_no_options and are_arrays and type(causal) is bool and type(return_lse) is bool:
-        high, wanted = 0.0 if causal else INFINITY, return_lse or None
-        result: Array | tuple[Array, Array] = _core.attention(
-            function, q=q, k=k, v=v, out=out, lse=wanted, high=high, invariant=invariant
-        )
-        if result is not NotImplemented:  # it is one call of one kernel
-            return result
-    is_invariant, returns_lse = as_bool(function, "invariant", invariant), as_bool(function, "return_lse", return_lse)
-    check_choice(function, "precision", precision, ("high", "low"))
-    inputs = read_inputs(
-        function, q, k, v, bias=bias, keep=keep, causal=causal, align=align, window=window, q_positions=q_positions,
-        k_positions=k_positions, q_segments=q_segments, k_segments=k_segments, scale=scale, softcap=softcap,
-        sink=sink, dropout=dropout, seed=seed,
+    if are_arrays and are_flags and (not options or options.keys() <= _OPTIONS_OF_KERNEL):
+        kernel_result: Array | tuple[Array, Array] = _core.attention(
+            function, q=q, k=k, v=v, out=out, lse=return_lse or None, high=0.0 if causal else INFINITY,
+            invariant=options.get("invariant", False),
+        )  # fmt: skip
+        return kernel_result
+    returns_lse = as_bool(function, "return_lse", return_lse)
+    inputs = read_inputs(function, q, k, v, options)
+    result, lse = _core.attention(
+        function, **inputs.arguments, invariant=inputs.options["invariant"], dtype=inputs.result_dtype,
+        out=None if inputs.is_one_head else out, lse=True,
     )  # fmt: skip
-    found, lse = forward(function, inputs, inputs.result_dtype, is_invariant, precision, out)
-    if out is not None and found is not out:
-        found = store_result(function, out, found, found.dtype)
-    return (found, lse) if returns_lse else found
+    result, lse = inputs.without_heads(result), inputs.without_heads(lse)
+    if out is not None and result is not out:
+        result = store_result(function, out, result, result.dtype)
+    return (result, lse) if returns_lse else result
 
 
+@show_options()
 def attention_vjp(
     grad: npt.ArrayLike,
     q: npt.ArrayLike,
@@ -294,22 +246,7 @@ def attention_vjp(
     out: npt.ArrayLike | None = None,
     lse: npt.ArrayLike | None = None,
     grad_lse: npt.ArrayLike | None = None,
-    bias: Bias | Sequence[Bias] | None = (),
-    keep: npt.ArrayLike | None = None,
-    causal: bool = False,
-    align: Literal["start", "end"] | None = None,
-    window: tuple[float | None, float | None] | None = None,
-    q_positions: npt.ArrayLike | None = None,
-    k_positions: npt.ArrayLike | None = None,
-    q_segments: npt.ArrayLike | None = None,
-    k_segments: npt.ArrayLike | None = None,
-    scale: npt.ArrayLike | None = None,
-    softcap: float | None = None,
-    sink: npt.ArrayLike | None = None,
-    dropout: float = 0.0,
-    seed: int | None = None,
-    invariant: bool = False,
-    precision: Literal["high", "low"] = "high",
+    **options: Unpack[Options],
 ) -> AttentionGradient:
     """Return the gradient of `attention`, computed in tiles.
 
@@ -379,73 +316,64 @@ def attention_vjp(
     array([0.])
     """
     function = "attention_vjp"
-    as_bool(function, "invariant", invariant)
-    check_choice(function, "precision", precision, ("high", "low"))
-    inputs = read_inputs(
-        function, q, k, v, bias=bias, keep=keep, causal=causal, align=align, window=window, q_positions=q_positions,
-        k_positions=k_positions, q_segments=q_segments, k_segments=k_segments, scale=scale, softcap=softcap,
-        sink=sink, dropout=dropout, seed=seed,
-    )  # fmt: skip
-    shape = (*inputs.rows, inputs.v.shape[-1])
+    inputs = read_inputs(function, q, k, v, options)
     if (out is None) != (lse is None):
-        missing, given = ("out", "lse") if out is None else ("lse", "out")
-        fail_value(ValueError, function, missing, None, f"an array, because {given} is passed, or both None")
+        missing, other = ("out", "lse") if out is None else ("lse", "out")
+        fail_value(ValueError, function, missing, None, f"an array, because {other} is passed, or both None")
+    width = inputs.arguments["v"].shape[-1]
+    cotangent = _read_result(function, "grad", grad, inputs, width)
+    lse_cotangent = None if grad_lse is None else _read_result(function, "grad_lse", grad_lse, inputs)
     if out is None:
-        out, lse = forward(function, inputs, inputs.dtype, False, precision)
-    saved = Saved(
-        grad=_read_operand(function, "grad", grad, shape, inputs),
-        grad_lse=None if grad_lse is None else _read_operand(function, "grad_lse", grad_lse, inputs.rows, inputs),
-        out=_read_operand(function, "out", out, shape, inputs),
-        lse=_read_operand(function, "lse", lse, inputs.rows, inputs),
-        precision=precision,
+        result, logsumexp = _core.attention(function, **inputs.arguments, dtype=inputs.dtype, lse=True)
+    else:
+        result = _read_result(function, "out", out, inputs, width)
+        logsumexp = _read_result(function, "lse", lse, inputs)
+    *of_arrays, d_sink, of_parts = _core.attention_vjp(
+        function, **inputs.arguments, out=result, lse=logsumexp, grad=cotangent, grad_lse=lse_cotangent
     )
+    arrays = zip(of_arrays, [inputs.arguments[name] for name in ("q", "k", "v")], strict=True)
+    gradients = zip(of_parts, inputs.positions, strict=True)
     with without_warnings():
-        d_q, d_k, d_v, d_bias, d_sink = backward(function, inputs, saved)
-    if d_sink is not None:
-        d_sink = d_sink.reshape(np.shape(sink))  # type: ignore[arg-type]
+        d_q, d_k, d_v = (unbroadcast(add_slots(d, 2), array.shape, array.dtype) for d, array in arrays)
+        d_bias = tuple(
+            name_gradients(bias, [part.scheme.kind.gradient(part, function, *next(gradients)) for part in bias.parts])
+            for bias in inputs.operators
+        )
+        if d_sink is not None:
+            sink, shape = inputs.arguments["sink"], np.shape(inputs.options["sink"])  # type: ignore[arg-type]
+            d_sink = unbroadcast(d_sink[..., 0, :].sum(-1), sink.shape, sink.dtype).reshape(shape)
     d_scale = None
-    if inputs.unscaled is not None and inputs.q_scale is not None:
-        d_q, of_heads = _scale_gradient(inputs, inputs.unscaled, inputs.q_scale, d_q)
-        user_scale = as_data(function, "scale", scale)
-        d_scale = cast_result(of_heads if user_scale.ndim else of_heads.sum(), user_scale.dtype)
-    if inputs.is_one_head:
-        d_q, d_k, d_v = d_q[0], d_k[0], d_v[0]
+    if inputs.head_scale is not None:
+        d_q, of_heads = _scale_gradient(inputs, inputs.head_scale, d_q)
+        scale = as_data(function, "scale", inputs.options["scale"])
+        d_scale = cast_result(of_heads if scale.ndim else of_heads.sum(), scale.dtype)
+    d_q, d_k, d_v = map(inputs.without_heads, (d_q, d_k, d_v))
     return AttentionGradient(d_q, d_k, d_v, d_bias, d_sink, d_scale)
 
 
-def _scale_gradient(inputs: Inputs, q: Array, q_scale: Array, grad: Array) -> tuple[Array, Array]:
+def _read_result(function: str, argument: str, value: object, inputs: Inputs, *width: int) -> Array:
+    """Return an argument that is as long as the result, or without a width as lse, with an axis of heads."""
+    array, shape = as_data(function, argument, value), (*inputs.shape[inputs.is_one_head : -1], *width)
+    if array.shape != shape:
+        fail(ValueError, function, argument, f"shape {array.shape}", str(shape))
+    return inputs.with_heads(cast_operand(function, argument, array, inputs.dtype))
+
+
+def _scale_gradient(inputs: Inputs, scale: HeadScale, grad: Array) -> tuple[Array, Array]:
     """Return the gradients of q and of the scale of each head, for the gradient of their product.
 
     Logits are products of the queries with numbers that do not depend on the scale, so no kernel is needed.
     """
     # the order of the sums depends on the layout
-    factors = (array.astype(F64, order="C", copy=False) for array in (q, grad))
+    factors = (array.astype(F64, order="C", copy=False) for array in (scale.q, grad))
     of_heads = np.einsum("...hnd,...hnd->...h", *factors)
     of_heads = of_heads.reshape(-1, of_heads.shape[-1]).sum(0)
-    d_q = cast_result(grad * q_scale.astype(inputs.dtype)[:, None, None], q.dtype)
-    return d_q, of_heads / inputs.parameters["scale"]
+    d_q = cast_result(grad * scale.factors.astype(inputs.dtype)[:, None, None], scale.q.dtype)
+    return d_q, of_heads / inputs.arguments["scale"]
 
 
-def attention_weights(
-    q: npt.ArrayLike,
-    k: npt.ArrayLike,
-    *,
-    bias: Bias | Sequence[Bias] | None = (),
-    keep: npt.ArrayLike | None = None,
-    causal: bool = False,
-    align: Literal["start", "end"] | None = None,
-    window: tuple[float | None, float | None] | None = None,
-    q_positions: npt.ArrayLike | None = None,
-    k_positions: npt.ArrayLike | None = None,
-    q_segments: npt.ArrayLike | None = None,
-    k_segments: npt.ArrayLike | None = None,
-    scale: npt.ArrayLike | None = None,
-    softcap: float | None = None,
-    sink: npt.ArrayLike | None = None,
-    dropout: float = 0.0,
-    seed: int | None = None,
-    invariant: bool = False,
-) -> Array:
+@show_options()
+def attention_weights(q: npt.ArrayLike, k: npt.ArrayLike, **options: Unpack[Options]) -> Array:
     """Return the weights of `attention`, the softmax itself, to look at.
 
     ``softmax(softcap(scale (q.k + content operators)) + position operators, over visible keys)``
@@ -460,7 +388,7 @@ def attention_weights(
         The options of `attention`. What operators add to values, as ``rel_v`` of `shaw`, is left out.
     dropout, seed
         As in `attention`: the result has 0 in place of dropped weights, and the others are divided by ``1 - dropout``.
-    invariant
+    invariant, precision
         As in `attention`.
 
     Returns
@@ -489,35 +417,26 @@ def attention_weights(
             [0.333, 0.333, 0.333]]])
     """
     function = "attention_weights"
-    is_invariant = as_bool(function, "invariant", invariant)
-    query, codes = as_data(function, "q", q), k.codes if isinstance(k, Quantized) else as_data(function, "k", k)
-    operators = [_without_values(part) for operator in read_operators(function, bias) for part in operator.parts]
-    m = codes.shape[-2] if codes.ndim > 1 else 0
+    query = as_data(function, "q", q)
+    key, _ = read_keys(function, "k", k, query.dtype)
+    m = key.shape[-2] if key.ndim > 1 else 0
     if m > MOST_WIDTH:
         fail(ValueError, function, "k", f"sequence axis {m}", f"at most {MOST_WIDTH} keys")
-    unit = np.eye(m, dtype=compute_dtype(query))
-    inputs = read_inputs(
-        function, query, k, np.broadcast_to(unit, (*codes.shape[-3:-2], m, m)), bias=operators, keep=keep,
-        causal=causal, align=align, window=window, q_positions=q_positions, k_positions=k_positions,
-        q_segments=q_segments, k_segments=k_segments, scale=scale, softcap=softcap, sink=sink, dropout=dropout,
-        seed=seed,
-    )  # fmt: skip
-    weights, _ = forward(function, inputs, inputs.result_dtype, is_invariant)
-    return weights
+    unit_vectors = np.broadcast_to(np.eye(m, dtype=compute_dtype(query)), (*key.shape[-3:-2], m, m))
+    operators = read_operators(function, options.get("bias"))
+    parts = [_without_values(part) for operator in operators for part in operator.parts]
+    inputs = read_inputs(function, query, key, unit_vectors, {**options, "bias": parts})
+    weights: Array = _core.attention(
+        function, **inputs.arguments, invariant=inputs.options["invariant"], dtype=inputs.result_dtype
+    )
+    return inputs.without_heads(weights)
 
 
 def _without_values(bias: Bias) -> Bias:
     """Return the operator without the tables that it adds to values: those as wide as v."""
-    letters = array_axes(bias.name)
+    letters = read_row(bias.name).axes
     of_values = [name for name in bias.arrays._fields if letters.get(name, "")[-1:] == "e"]
     return replace(bias, arrays=bias.arrays._replace(**dict.fromkeys(of_values))) if of_values else bias
-
-
-def _read_operand(function: str, argument: str, value: object, shape: tuple[int, ...], inputs: Inputs) -> Array:
-    array = as_data(function, argument, value)
-    if array.shape != shape:
-        fail(ValueError, function, argument, f"shape {array.shape}", str(shape))
-    return inputs.with_heads(cast_operand(function, argument, array, inputs.dtype))
 
 
 def merge_attention(

@@ -128,7 +128,7 @@ def quantize(x: npt.ArrayLike, *, axis: int = -1) -> Quantized:
     numbers and takes 1.06x the memory at D = 128.
 
     Quantised values move a result of `attention` by at most ``max |v| / 253``. Quantised keys move a logit by at most
-    ``e = scale sum|q| max|k| / 253``, and a result by at most ``(exp(2 e) - 1) max |v|``.
+    ``e = s sum|q| max|k| / 253``, s the scale of attention, and a result by at most ``(exp(2 e) - 1) max |v|``.
 
     Examples
     --------

@@ -8,9 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from .._core_api.arguments import MOST_CHANNELS, Array, Float64, as_index, as_number, fail_value
-from ._distance import DistanceBias
-from .operator import PositionBias
-from .parameters import copy_parameters
+from .kinds import DISTANCE
+from .operator import PositionBias, Scheme
 
 
 class AlibiArrays(NamedTuple):
@@ -22,6 +21,9 @@ class AlibiArrays(NamedTuple):
     """
 
     slopes: Array
+
+
+ALIBI = Scheme("alibi", DISTANCE, AlibiArrays)
 
 
 def alibi_slopes(heads: int, *, bias_max: float = 8.0) -> Float64:
@@ -114,5 +116,5 @@ def alibi(slopes: npt.ArrayLike) -> PositionBias[AlibiArrays]:
     """
     if isinstance(slopes, int | float):
         fail_value(ValueError, "alibi", "slopes", slopes, "an array (H,), as alibi_slopes(H) returns it")
-    arrays, dtypes = copy_parameters(AlibiArrays, "alibi", slopes)
-    return DistanceBias("alibi", arrays, dtypes=dtypes)
+    bias: PositionBias[AlibiArrays] = ALIBI.from_parameters(slopes)
+    return bias

@@ -20,10 +20,8 @@ from .._core_api.arguments import (
     store_result,
     unbroadcast,
 )
-from .operator import PositionBias
-from .parameters import check_cotangent
+from .operator import Bias, Call, Gradients, Kind, PositionBias, Scheme, Term, add_slots, check_cotangent
 from .positions import Positions
-from .terms import Call, Sums, Term
 
 
 class DenseArrays(NamedTuple):
@@ -37,46 +35,11 @@ class DenseArrays(NamedTuple):
     array: Array
 
 
-class DenseBias(PositionBias[DenseArrays]):
-    """One number per query and key."""
-
-    reads_positions = False
-
-    def _matrix(self, function: str, positions: Positions, dtype: Dtype, out: Array | None) -> Array:
-        shape = _matrix_shape(self, function, positions)
-        matrix = np.broadcast_to(cast_result(self.arrays.array, dtype), shape)
-        return matrix if out is None else store_result(function, out, matrix, dtype)
-
-    def _term(self, call: Call, positions: Positions) -> Term:
-        """Return the array over all heads and pairs. Of one number per key or query, the sums of dS suffice."""
-        array, shape = self.arrays.array, call.shape
-        if not broadcasts_to(array.shape, shape):
-            fail(ValueError, call.function, "array", f"shape {array.shape}", f"to broadcast to {shape}")
-        operand = _cast_array(array, call.function, call.dtype)  # before broadcasting, which makes H N M numbers of it
-        if not (operand.dtype.isnative and operand.flags.aligned):
-            operand = operand.astype(operand.dtype.newbyteorder("="))
-        rows, columns = array.shape[-2:]
-        reads = "rows" if columns == 1 else "columns" if rows == 1 else "pairs"
-        return Term(self.name, {"array": np.broadcast_to(operand, (*array.shape[:-3], *shape[-3:]))}, (reads,))
-
-    def _gradient(self, function: str, sums: Sums, positions: Positions) -> tuple[Array]:
-        shape = self.arrays.array.shape
-        if shape[-1] == 1:
-            return (unbroadcast(sums["rows"][..., :, None], shape, F64),)
-        if shape[-2] == 1:
-            return (unbroadcast(sums["columns"][..., None, :], shape, F64),)
-        return (sums["pairs"].reshape(shape),)
-
-    def _matrix_gradient(self, function: str, grad: Array, positions: Positions) -> tuple[Array]:
-        cotangent = check_cotangent(function, grad, _matrix_shape(self, function, positions))
-        return (unbroadcast(cotangent.astype(F64, copy=False), self.arrays.array.shape, F64),)
-
-
-def _matrix_shape(bias: DenseBias, function: str, positions: Positions) -> tuple[int, ...]:
-    shape, wanted = bias.arrays.array.shape, (positions.n, positions.m)
-    if any(length not in (1, other) for length, other in zip(shape[-2:], wanted, strict=True)):
-        fail(ValueError, function, "array", f"shape {shape}", f"(..., {positions.n}, {positions.m})")
-    return (*shape[:-2], *wanted)
+def _shape_of(bias: Bias, function: str, n: int, m: int) -> tuple[int, ...]:
+    shape: tuple[int, ...] = bias.arrays.array.shape
+    if shape[-2] not in (1, n) or shape[-1] not in (1, m):
+        fail(ValueError, function, "array", f"shape {shape}", f"(..., {n}, {m})")
+    return (*shape[:-2], n, m)
 
 
 def _cast_array(array: Array, function: str, dtype: Dtype) -> Array:
@@ -87,6 +50,37 @@ def _cast_array(array: Array, function: str, dtype: Dtype) -> Array:
     if (small == np.inf).any():
         cast_operand(function, "array", array[small == np.inf], dtype)  # refuses finite numbers
     return small
+
+
+def _term(bias: Bias, call: Call, positions: Positions) -> Term:
+    """Return the array over all heads and pairs; the kernel sees the axes along which it broadcasts."""
+    array, shape = bias.arrays.array, call.shape
+    if not broadcasts_to(array.shape, shape):
+        fail(ValueError, call.function, "array", f"shape {array.shape}", f"to broadcast to {shape}")
+    operand = _cast_array(array, call.function, call.dtype)  # before broadcasting, which makes H N M numbers of it
+    if not (operand.dtype.isnative and operand.flags.aligned):
+        operand = operand.astype(operand.dtype.newbyteorder("="))
+    if call.has_gradient and 0 in operand.strides:  # the kernel sums dS over axes with stride 0
+        operand = operand.copy()
+    return Term("dense", {"array": np.broadcast_to(operand, (*array.shape[:-3], *shape[-3:]))})
+
+
+def _gradient(bias: Bias, function: str, sums: Gradients, positions: Positions) -> Gradients:
+    return (unbroadcast(add_slots(sums[0], 2), bias.arrays.array.shape, sums[0].dtype),)
+
+
+def _matrix(bias: Bias, function: str, positions: Positions, dtype: Dtype, out: Array | None) -> Array:
+    shape = _shape_of(bias, function, positions.n, positions.m)
+    matrix = np.broadcast_to(cast_result(bias.arrays.array, dtype), shape)
+    return matrix if out is None else store_result(function, out, matrix, dtype)
+
+
+def _vjp(bias: Bias, function: str, grad: Array, positions: Positions) -> Gradients:
+    cotangent = check_cotangent(function, grad, _shape_of(bias, function, positions.n, positions.m))
+    return (unbroadcast(cotangent.astype(F64, copy=False), bias.arrays.array.shape, F64),)
+
+
+DENSE = Scheme("dense", Kind(_term, _gradient, _matrix, _vjp), DenseArrays, reads_positions=False)
 
 
 def dense(array: npt.ArrayLike) -> PositionBias[DenseArrays]:
@@ -129,4 +123,5 @@ def dense(array: npt.ArrayLike) -> PositionBias[DenseArrays]:
     kept = as_data("dense", "array", array)
     if kept.ndim < 2:
         fail(ValueError, "dense", "array", f"{kept.ndim} axes", "at least 2, queries and keys")
-    return DenseBias("dense", DenseArrays(kept.view()))
+    bias: PositionBias[DenseArrays] = DENSE.from_arrays(kept.view())
+    return bias

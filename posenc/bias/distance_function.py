@@ -22,15 +22,20 @@ from .._core_api.arguments import (
     fail_value,
     store_result,
 )
-from ._diagonals import fill_matrix, read_diagonal_sums
-from .operator import PositionBias, check_heads
-from .parameters import read_cotangent, row_gradients
+from .kinds import fill_matrix, read_diagonal_sums
+from .operator import (
+    Bias,
+    Call,
+    Gradients,
+    Kind,
+    PositionBias,
+    Scheme,
+    Term,
+    add_diagonals,
+    check_heads,
+    read_cotangent,
+)
 from .positions import Positions
-from .terms import Call, Sums, Term
-from .toeplitz import diagonal_term
-
-Function = Callable[..., npt.ArrayLike]
-Vjp = Callable[..., Sequence[npt.ArrayLike]]
 
 _BLOCK = 1 << 20
 """Pairs whose distances are in memory at a time."""
@@ -38,6 +43,10 @@ _MOST = 1 << 22
 """Most distinct distances of a call of attention."""
 _NO_DISTANCE = np.array([np.nan])
 """The distances of a call without pairs. The tables of kernels have a first entry, and NaN is visible to no call."""
+
+
+Function = Callable[..., npt.ArrayLike]
+Vjp = Callable[..., Sequence[npt.ArrayLike]]
 
 
 class FunctionArrays(NamedTuple):
@@ -52,85 +61,71 @@ class FunctionArrays(NamedTuple):
     arrays: tuple[Array, ...]
 
 
-class DistanceFunctionBias(PositionBias[FunctionArrays]):
-    """A function of the distance, called once with all distances that occur."""
-
-    heads: int
-
-    def __repr__(self) -> str:
-        function = self.options["function"]
-        name = getattr(function, "__qualname__", type(function).__name__)
-        shapes = "".join(f", {array.shape}" for array in self.arrays.arrays)
-        return f"<posenc.{self.name}: {name}, heads={self.heads}{shapes}>"
-
-    def _matrix(self, function: str, positions: Positions, dtype: Dtype, out: Array | None) -> Array:
-        positions = positions.as_consecutive()
-        n, m = positions.n, positions.m
-        if positions.arrays is None:
-            values = cast_result(_values(self, function, _diagonals(function, positions)), dtype)
-            return fill_matrix(function, values, n, m, out)
-        batch = np.broadcast_shapes(*(array.shape[:-1] for array in positions.arrays))
-        heads = self.heads
-        result = np.empty((*batch, heads, n, m), dtype)
-        for distances, blocks in _groups(positions):
-            values = _values(self, function, distances)
-            for rows, rel in blocks:
-                flat = rel.reshape(*batch, rel.shape[-2] * m)
-                block = np.empty((*batch, heads, flat.shape[-1]))
-                _core.distance_function(function, values=values, distances=distances, rel=flat, out=block)
-                result[..., rows, :] = cast_result(block.reshape(*batch, heads, rel.shape[-2], m), dtype)
-        return result if out is None else store_result(function, out, result, dtype)
-
-    def _term(self, call: Call, positions: Positions) -> Term:
-        function = call.function
-        check_heads(function, self, call.shape)
-        for array in self.arrays.arrays:
-            cast_operand(function, "arrays", array, call.dtype)
-        is_row = positions.arrays is None
-        distances = _diagonals(function, positions) if is_row else _distinct(function, positions)
-        values = _values(self, function, distances, positions.low, positions.high)
-        small = cast_operand(function, "function", values, call.dtype)
-        term = (
-            diagonal_term(small)
-            if is_row
-            else Term(self.name, {"values": values, "distances": distances}, row_gradients(self.name))
-        )
-        return term if self.arrays.arrays else term._replace(reads=())
-
-    def _gradient(self, function: str, sums: Sums, positions: Positions) -> tuple[tuple[Array, ...]]:
-        if not sums:
-            return ((),)
-        is_row = positions.arrays is None
-        distances = _diagonals(function, positions) if is_row else _distinct(function, positions)
-        (grad,) = sums.values()
-        return (_values_vjp(self, function, grad, distances, positions.low, positions.high),)
-
-    def _matrix_gradient(self, function: str, grad: Array, positions: Positions) -> tuple[tuple[Array, ...]]:
-        positions = positions.as_consecutive()
-        heads, n, m = self.heads, positions.n, positions.m
-        if positions.arrays is None:
-            diagonals = read_diagonal_sums(function, grad, heads, n, m)
-            return (_values_vjp(self, function, diagonals, _diagonals(function, positions)),)
-        batch = np.broadcast_shapes(*(array.shape[:-1] for array in positions.arrays))
-        cotangent = read_cotangent(function, grad, (*batch, heads, n, m))
-        total: tuple[Array, ...] = tuple(np.zeros(array.shape) for array in self.arrays.arrays)
-        for distances, blocks in _groups(positions):
-            values, sums = np.zeros((2, heads, len(distances)))
-            for rows, rel in blocks:
-                for row in np.ndindex(batch):
-                    flat = np.ascontiguousarray(cotangent[(*row, slice(None), rows)]).reshape(heads, -1)
-                    _core.distance_function_vjp(
-                        function, grad=flat, values=values, distances=distances, rel=rel[row].reshape(-1), d_values=sums
-                    )
-            total = tuple(map(np.add, total, _values_vjp(self, function, sums, distances)))
-        return (total,)
+def _matrix(bias: Bias, function: str, positions: Positions, dtype: Dtype, out: Array | None) -> Array:
+    positions = positions.as_consecutive()
+    n, m = positions.n, positions.m
+    if positions.arrays is None:
+        values = cast_result(_values(bias, function, _diagonals(function, positions)), dtype)
+        return fill_matrix(function, values, n, m, out)
+    batch = np.broadcast_shapes(*(array.shape[:-1] for array in positions.arrays))
+    heads = bias.heads or 1
+    result = np.empty((*batch, heads, n, m), dtype)
+    for distances, blocks in _groups(positions):
+        values = _values(bias, function, distances)
+        for rows, rel in blocks:
+            flat = rel.reshape(*batch, rel.shape[-2] * m)
+            block = _core.distance_function(function, values=values, distances=distances, rel=flat, dtype=F64)
+            result[..., rows, :] = cast_result(block.reshape(*batch, heads, rel.shape[-2], m), dtype)
+    return result if out is None else store_result(function, out, result, dtype)
 
 
-def _values(
-    bias: DistanceFunctionBias, function: str, rel: Float64, low: float = -np.inf, high: float = np.inf
-) -> Float64:
+def _term(bias: Bias, call: Call, positions: Positions) -> Term:
+    function = call.function
+    check_heads(function, bias, call.shape)
+    for array in bias.arrays.arrays:
+        cast_operand(function, "arrays", array, call.dtype)
+    distances, has_gradient = _distances(function, positions), bool(bias.arrays.arrays)
+    values = _values(bias, function, distances, positions.low, positions.high)
+    small = cast_operand(function, "function", values, call.dtype)
+    if positions.arrays is None:
+        return Term("toeplitz", {"diagonals": small}, has_gradient=has_gradient)
+    return Term(bias.name, {"values": values, "distances": distances}, has_gradient=has_gradient)
+
+
+def _gradient(bias: Bias, function: str, sums: Gradients, positions: Positions) -> Gradients:
+    if not sums:
+        return ((),)
+    total = add_diagonals(sums[0]) if positions.arrays is None else sums[0]
+    return (_values_vjp(bias, function, total, _distances(function, positions), positions.low, positions.high),)
+
+
+def _vjp(bias: Bias, function: str, grad: Array, positions: Positions) -> Gradients:
+    positions = positions.as_consecutive()
+    heads, n, m = bias.heads or 1, positions.n, positions.m
+    if positions.arrays is None:
+        diagonals = read_diagonal_sums(function, grad, heads, n, m)
+        return (_values_vjp(bias, function, diagonals, _diagonals(function, positions)),)
+    batch = np.broadcast_shapes(*(array.shape[:-1] for array in positions.arrays))
+    cotangent = read_cotangent(function, grad, (*batch, heads, n, m))
+    total: tuple[Array, ...] = tuple(np.zeros(array.shape) for array in bias.arrays.arrays)
+    for distances, blocks in _groups(positions):
+        values, sums = np.zeros((2, heads, len(distances)))
+        for rows, rel in blocks:
+            for row in np.ndindex(batch):
+                flat = np.ascontiguousarray(cotangent[(*row, slice(None), rows)]).reshape(heads, -1)
+                _core.distance_function_vjp(
+                    function, grad=flat, values=values, distances=distances, rel=rel[row].reshape(-1), d_values=sums
+                )
+        total = tuple(map(np.add, total, _values_vjp(bias, function, sums, distances)))
+    return (total,)
+
+
+FUNCTION = Scheme("distance_function", Kind(_term, _gradient, _matrix, _vjp), FunctionArrays)
+
+
+def _values(bias: Bias, function: str, rel: Float64, low: float = -np.inf, high: float = np.inf) -> Float64:
     """Return the values (H, L) of the visible distances, and 0 for others."""
-    heads = bias.heads
+    heads = bias.heads or 1
     values = np.zeros((heads, len(rel)))
     seen = (rel >= low) & (rel <= high)
     if not seen.any():
@@ -153,7 +148,7 @@ def _values(
 
 
 def _values_vjp(
-    bias: DistanceFunctionBias,
+    bias: Bias,
     function: str,
     grad: Float64,
     rel: Float64,
@@ -171,22 +166,9 @@ def _values_vjp(
     return _call_vjp(bias, function, cotangent if bias.options["heads"] is not None else cotangent[0], rel[seen])
 
 
-def _call_vjp(bias: DistanceFunctionBias, function: str, grad: Array, rel: Array) -> tuple[Array, ...]:
-    """Return the gradient of each array for a cotangent of the result of the user's function."""
-    arrays, vjp = bias.arrays.arrays, bias.options["vjp"]
-    if not arrays:
-        return ()
-    if vjp is None:
-        fail_value(TypeError, function, "vjp", None, "a function, because there are arrays")
-    gradients = vjp(grad, rel, *arrays)
-    if not isinstance(gradients, tuple | list) or len(gradients) != len(arrays):
-        count = len(gradients) if isinstance(gradients, tuple | list) else type(gradients).__name__
-        fail(ValueError, function, "vjp", f"a result of {count}", f"a tuple of {len(arrays)}, one per array")
-    found = tuple(as_data(function, "vjp", gradient) for gradient in gradients)
-    for gradient, array in zip(found, arrays, strict=True):
-        if gradient.shape != array.shape:
-            fail(ValueError, function, "vjp", f"a gradient of shape {gradient.shape}", str(array.shape))
-    return found
+def _distances(function: str, positions: Positions) -> Float64:
+    """Return the distances of a call whose values are needed: those of all diagonals, or the distinct ones."""
+    return _diagonals(function, positions) if positions.arrays is None else _distinct(function, positions)
 
 
 def _diagonals(function: str, positions: Positions) -> Float64:
@@ -227,6 +209,24 @@ def _distinct(function: str, positions: Positions) -> Float64:
             what = f"more than {_MOST} distinct distances from k_positions"
             fail(ValueError, function, "q_positions", what, "integers, or fewer positions in a call")
     return distances if len(distances) else _NO_DISTANCE
+
+
+def _call_vjp(bias: Bias, function: str, grad: Array, rel: Array) -> tuple[Array, ...]:
+    """Return the gradient of each array for a cotangent of the result of the user's function."""
+    arrays, vjp = bias.arrays.arrays, bias.options["vjp"]
+    if not arrays:
+        return ()
+    if vjp is None:
+        fail_value(TypeError, function, "vjp", None, "a function, because there are arrays")
+    gradients = vjp(grad, rel, *arrays)
+    if not isinstance(gradients, tuple | list) or len(gradients) != len(arrays):
+        count = len(gradients) if isinstance(gradients, tuple | list) else type(gradients).__name__
+        fail(ValueError, function, "vjp", f"a result of {count}", f"a tuple of {len(arrays)}, one per array")
+    found = tuple(as_data(function, "vjp", gradient) for gradient in gradients)
+    for gradient, array in zip(found, arrays, strict=True):
+        if gradient.shape != array.shape:
+            fail(ValueError, function, "vjp", f"a gradient of shape {gradient.shape}", str(array.shape))
+    return found
 
 
 def distance_function(
@@ -301,7 +301,7 @@ def distance_function(
     for array in kept:
         if not np.isfinite(array.astype(F64, copy=False)).all():
             fail(ValueError, name, "arrays", "NaN or infinity", "finite numbers")
-        array.flags.writeable = False
     count = None if heads is None else as_index(name, "heads", heads, 1)
     options = {"function": function, "heads": count, "vjp": vjp}
-    return DistanceFunctionBias(name, FunctionArrays(kept), options, (None,))
+    bias: PositionBias[FunctionArrays] = FUNCTION.from_arrays(kept, options=options, dtypes=(None,))
+    return bias

@@ -7,9 +7,8 @@ from typing import NamedTuple
 import numpy.typing as npt
 
 from .._core_api.arguments import Array, fail
-from ._pair import PairBias
-from .operator import PositionBias
-from .parameters import copy_parameters
+from .kinds import PAIR
+from .operator import PositionBias, Scheme
 
 
 class FireArrays(NamedTuple):
@@ -28,6 +27,9 @@ class FireArrays(NamedTuple):
     b2: Array
     c: Array
     threshold: Array
+
+
+FIRE = Scheme("fire", PAIR, FireArrays)
 
 
 def fire(
@@ -88,8 +90,8 @@ def fire(
             [-1.   ,  0.   , -1.   ],
             [-1.   , -0.631,  0.   ]]], dtype=float32)
     """
-    arrays, dtypes = copy_parameters(FireArrays, "fire", w1, b1, w2, b2, c, threshold)
-    hidden, inputs = arrays.w1.shape
+    bias: PositionBias[FireArrays] = FIRE.from_parameters(w1, b1, w2, b2, c, threshold)
+    hidden, inputs = bias.arrays.w1.shape
     if inputs != 1:
         fail(ValueError, "fire", "w1", f"shape {(hidden, inputs)}", str((hidden, 1)))
-    return PairBias("fire", arrays, dtypes=dtypes)
+    return bias

@@ -1,8 +1,7 @@
-"""Forgetting Transformer: forget gates between two positions."""
+"""Forgetting Transformer: the sum of logarithms of the forget gates between two positions."""
 
 from __future__ import annotations
 
-from functools import cached_property
 from math import prod
 from typing import NamedTuple
 
@@ -10,10 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from .._core_api.arguments import F64, Array, Float64, as_data, fail, unbroadcast
-from ._pair import PairBias, check_positions
-from .operator import PositionBias
+from .kinds import PAIR, check_positions, pair_vjp
+from .operator import Bias, Gradients, PositionBias, Scheme, add_slots
 from .positions import Positions
-from .terms import Call, Operands, Sums, Term
 
 
 class FoxArrays(NamedTuple):
@@ -27,42 +25,35 @@ class FoxArrays(NamedTuple):
     log_forget: Array
 
 
-class FoxBias(PairBias[FoxArrays]):
-    """Sums of logarithms of forget gates between two positions; the kernel takes their cumulative sums C."""
-
-    @cached_property
-    def operands(self) -> Operands:
-        return {"sums": np.cumsum(self.arrays.log_forget, axis=-1)}
-
-    @property
-    def positions_end(self) -> int:
-        return int(self.arrays.log_forget.shape[-1])
-
-    def _term(self, call: Call, positions: Positions) -> Term:
-        return super()._term(call, positions)._replace(reads=("rows", "columns"))
-
-    def _gradient(self, function: str, sums: Sums, positions: Positions) -> tuple[Float64, ...]:
-        """b_ij = C[query i] - C[key j], so d C[query i] += sum_j dS_ij and d C[key j] -= sum_i dS_ij."""
-        shape = self.arrays.log_forget.shape
-        d_cumulative = np.zeros((*sums["rows"].shape[:-1], shape[-1]))
-        count = prod(d_cumulative.shape[:-1])
-        table = d_cumulative.reshape(count, shape[-1])  # one row per head of each batch row
-        row = np.arange(count)[:, None]
-        checked = check_positions(self, function, positions)
-        for at, part in zip(checked, (sums["rows"], -sums["columns"]), strict=True):
-            # All heads have the same positions: integers, or zeros where there is no pair.
-            column = np.broadcast_to(np.expand_dims(at.astype(np.intp), -2), part.shape)
-            np.add.at(table, (row, column.reshape(count, part.shape[-1])), part.reshape(count, part.shape[-1]))
-        return (_sum_from_the_end(unbroadcast(d_cumulative, shape, F64)),)
-
-    def _matrix_gradient(self, function: str, grad: Array, positions: Positions) -> tuple[Float64, ...]:
-        return (_sum_from_the_end(*super()._matrix_gradient(function, grad, positions)),)
+def _cumsum_vjp(d_sums: Float64) -> tuple[Float64]:
+    """Return d log_forget from d C: C[t] = sum of log_forget[s] over s <= t, so it is the sum of d C[t] over t >= s."""
+    return (np.cumsum(d_sums[..., ::-1], axis=-1)[..., ::-1],)
 
 
-def _sum_from_the_end(d_cumulative: Float64) -> Float64:
-    """C[t] = sum of log_forget[s] over s <= t, so d log_forget[s] = sum of d C[t] over t >= s."""
-    d_gates: Float64 = np.cumsum(d_cumulative[..., ::-1], axis=-1)[..., ::-1]
-    return d_gates
+def _gradient(bias: Bias, function: str, sums: Gradients, positions: Positions) -> Gradients:
+    """b_ij = C[query i] - C[key j], so d C[query i] += sum_j dS_ij and d C[key j] -= sum_i dS_ij."""
+    shape = bias.arrays.log_forget.shape
+    of_queries, of_keys = add_slots(sums[0], 2)[..., 0], add_slots(sums[1], 2)[..., 0, :]
+    total = np.zeros((*of_queries.shape[:-1], shape[-1]))
+    first = np.arange(prod(total.shape[:-1])).reshape(*total.shape[:-1], 1) * shape[-1]
+    sides = zip(check_positions(bias, function, positions), (of_queries, -of_keys), strict=True)
+    for at, part in sides if positions.n and positions.m else ():
+        place = first + at[..., None, :].astype(np.intp)  # all heads have the same positions
+        np.add.at(total.reshape(-1), place.reshape(-1), part.reshape(-1))
+    return _cumsum_vjp(unbroadcast(total, shape, F64))
+
+
+def _vjp(bias: Bias, function: str, grad: Array, positions: Positions) -> Gradients:
+    return _cumsum_vjp(*pair_vjp(bias, function, grad, positions))
+
+
+FOX = Scheme(
+    "fox",
+    PAIR._replace(gradient=_gradient, vjp=_vjp),
+    FoxArrays,
+    operands=lambda bias: {"sums": np.cumsum(bias.arrays.log_forget, axis=-1)},
+    positions_end=lambda bias: int(bias.arrays.log_forget.shape[-1]),
+)
 
 
 def fox(log_forget: npt.ArrayLike) -> PositionBias[FoxArrays]:
@@ -122,4 +113,5 @@ def fox(log_forget: npt.ArrayLike) -> PositionBias[FoxArrays]:
         finite = np.isfinite(gates).all() and np.isfinite(np.cumsum(gates, axis=-1)).all()
     if not finite:
         fail(ValueError, "fox", "log_forget", "NaN or infinity, or a sum beyond float64", "finite numbers")
-    return FoxBias("fox", FoxArrays(gates), dtypes=(array.dtype,))
+    bias: PositionBias[FoxArrays] = FOX.from_arrays(gates, dtypes=(array.dtype,))
+    return bias

@@ -7,9 +7,8 @@ from typing import NamedTuple
 import numpy.typing as npt
 
 from .._core_api.arguments import Array, fail
-from ._distance import DistanceBias
-from .operator import PositionBias
-from .parameters import copy_parameters
+from .kinds import DISTANCE
+from .operator import PositionBias, Scheme
 
 
 class KerpleArrays(NamedTuple):
@@ -22,6 +21,10 @@ class KerpleArrays(NamedTuple):
 
     r1: Array
     r2: Array
+
+
+LOG = Scheme("kerple_log", DISTANCE, KerpleArrays)
+POWER = Scheme("kerple_power", DISTANCE, KerpleArrays)
 
 
 def kerple_log(r1: npt.ArrayLike, r2: npt.ArrayLike) -> PositionBias[KerpleArrays]:
@@ -60,10 +63,10 @@ def kerple_log(r1: npt.ArrayLike, r2: npt.ArrayLike) -> PositionBias[KerpleArray
            [-0.693,  0.   , -0.693],
            [-1.099, -0.693,  0.   ]], dtype=float32)
     """
-    arrays, dtypes = copy_parameters(KerpleArrays, "kerple_log", r1, r2)
-    if (arrays.r2 < 0).any():
+    bias: PositionBias[KerpleArrays] = LOG.from_parameters(r1, r2)
+    if (bias.arrays.r2 < 0).any():
         fail(ValueError, "kerple_log", "r2", "a negative number", "at least 0")
-    return DistanceBias("kerple_log", arrays, dtypes=dtypes)
+    return bias
 
 
 def kerple_power(r1: npt.ArrayLike, r2: npt.ArrayLike) -> PositionBias[KerpleArrays]:
@@ -102,7 +105,7 @@ def kerple_power(r1: npt.ArrayLike, r2: npt.ArrayLike) -> PositionBias[KerpleArr
             [-1.   ,  0.   , -1.   ],
             [-1.414, -1.   ,  0.   ]]], dtype=float32)
     """
-    arrays, dtypes = copy_parameters(KerpleArrays, "kerple_power", r1, r2)
-    if (arrays.r2 <= 0).any():
+    bias: PositionBias[KerpleArrays] = POWER.from_parameters(r1, r2)
+    if (bias.arrays.r2 <= 0).any():
         fail(ValueError, "kerple_power", "r2", "a number that is not positive", "more than 0")
-    return DistanceBias("kerple_power", arrays, dtypes=dtypes)
+    return bias

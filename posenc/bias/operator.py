@@ -1,24 +1,35 @@
-"""Base classes of the operators on the logits that `attention` takes."""
+"""Operators, which `attention` takes and adds to the logits: a name, arrays, options and positions.
+
+`SCHEMES` has an entry for each function that makes operators: the kind of the scheme, whose functions compute with an
+operator, and what distinguishes the scheme from others of its kind. A row is a line of csrc/ops.def. A sum is an
+operator whose option `parts` has its operators; its `arrays` are those of the parts.
+"""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
-from functools import cached_property
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache, reduce
+from math import prod
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
 
+from .. import _core
 from .._core_api.arguments import (
+    F32,
     F64,
     Array,
     Dtype,
+    Float64,
     as_data,
+    as_index,
+    broadcasts_to,
     cast_operand,
     cast_result,
-    compute_dtype,
     fail,
     fail_value,
     result_dtype,
@@ -27,9 +38,7 @@ from .._core_api.arguments import (
     without_warnings,
 )
 from .._core_api.notebook import picture
-from .parameters import check_cotangent, count_heads
-from .positions import OwnPositions, Positions, as_lengths, copy_positions, read_positions
-from .terms import Call, Gradients, Operands, Options, Sums, Term
+from .positions import OwnPositions, Positions, copy_positions, read_positions
 
 if TYPE_CHECKING:
     from typing_extensions import Self, TypeVar
@@ -41,12 +50,102 @@ else:
 
     Arrays, Gradient = TypeVar("Arrays"), TypeVar("Gradient")
 
+Options: TypeAlias = Mapping[str, Any]
+"""Arguments of the function that made an operator, without its arrays."""
+Operands: TypeAlias = dict[str, Any]
+"""Arrays by the names of a row of csrc/ops.def; None for an array that was left out."""
+Gradients: TypeAlias = tuple[Any, ...]
+"""One gradient for each array of an operator: an array, None, or a tuple of them for an array that is a tuple."""
 
+
+class Call(NamedTuple):
+    """The call of attention, or of a method, that an operator gives its term to."""
+
+    function: str
+    dtype: Dtype
+    """The dtype of the arithmetic."""
+    shape: tuple[int, ...]
+    """Shape of the logits, (batch axes, H, N, M)."""
+    width: int
+    """Width of q."""
+    value_width: int | None = None
+    """Width of v; None if the call has no values."""
+    has_gradient: bool = False
+    """True for the gradient of attention."""
+
+
+class Term(NamedTuple):
+    """An operator as `_core.attention` takes it."""
+
+    row: str
+    """Name of a row of csrc/ops.def."""
+    operands: Operands
+    """Operands of that row by name."""
+    q_positions: Array | None = None
+    """Positions of the queries, if the row reads others than those of the call; then `k_positions` is not None."""
+    k_positions: Array | None = None
+    has_gradient: bool = True
+    """False if the gradients of the row are not wanted."""
+
+
+class Kind(NamedTuple):
+    """What operators of a kind do. All functions take the operator first; positions are those that it reads."""
+
+    term: Callable[[Any, Call, Positions], Term]
+    """The operator as the kernel of attention takes it."""
+    gradient: Callable[[Any, str, Gradients, Positions], Gradients]
+    """The gradient of each array, from the sums that `_core` returns for the term, in the order of the row."""
+    matrix: Callable[[Any, str, Positions, Dtype, Array | None], Array] | None = None
+    """The result of `PositionBias.matrix` in a dtype, or in `out`."""
+    vjp: Callable[[Any, str, Array, Positions], Gradients] | None = None
+    """The gradient of each array, for a cotangent of the matrix; of a sum, that of each part."""
+    is_relative: bool = True
+    """True if only differences of positions matter."""
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """What operators of one name share. Making one adds it to `SCHEMES`."""
+
+    name: str
+    """The function that makes the operators, and their row in csrc/ops.def."""
+    kind: Kind
+    arrays: type[Any]
+    """The NamedTuple of the arrays."""
+    operands: Callable[[Any], Operands] = lambda bias: bias.arrays._asdict()
+    """(bias): the operands of the row, in its order and in the dtype of the arrays."""
+    default_scale: Callable[[Any, int], float | None] = lambda bias, width: None
+    """(bias, width of q): the scale of attention if none is passed; None is ``width**-0.5``."""
+    positions_end: Callable[[Any], int] | None = None
+    """(bias): positions must be integers from 0 and below this number, because they are rows of a table."""
+    reads_positions: bool = True
+    counts_keys: bool = False
+    """True if a key's number depends on all visible keys after it."""
+    record: Callable[..., Any] | None = None
+    """The class of the operators; None is `PositionBias`."""
+    gradient_type: type[Any] | None = None
+    """The NamedTuple that `ContentBias.logits_vjp` returns."""
+
+    def __post_init__(self) -> None:
+        SCHEMES[self.name] = self
+
+    def from_arrays(self, *arrays: Any, options: Options | None = None, dtypes: tuple[Dtype | None, ...] = ()) -> Any:
+        """Return an operator that keeps these arrays, read-only and not copied."""
+        return (self.record or PositionBias)(self.name, self.arrays(*arrays), options or NO_OPTIONS, dtypes)
+
+    def from_parameters(self, *parameters: npt.ArrayLike, options: Options | None = None) -> Any:
+        """Return an operator that keeps finite float64 copies of the user's arrays, whose axes the row states."""
+        arrays, dtypes = copy_parameters(self.name, *parameters)
+        return self.from_arrays(*arrays, options=options, dtypes=dtypes)
+
+
+SCHEMES: dict[str, Scheme] = {}
+"""All schemes by name."""
 NO_OPTIONS: Options = MappingProxyType({})
 
 
 @dataclass(frozen=True, eq=False, repr=False, init=False)
-class Bias(ABC, Generic[Arrays]):
+class Bias(Generic[Arrays]):
     """Base class of the operators on the logits that `attention` takes.
 
     Functions such as `alibi` and `shaw` make them. ``isinstance`` tells the two kinds apart: a `PositionBias` has a
@@ -85,14 +184,15 @@ class Bias(ABC, Generic[Arrays]):
     options: Options
     dtypes: tuple[Dtype | None, ...]
     own_positions: OwnPositions
+    heads: int | None = field(init=False)
+    reads_positions: bool = field(init=False)
+    scheme: Scheme = field(init=False)
+    operands: Operands = field(init=False)
+    """The operands of the row in csrc/ops.def."""
+    casts: dict[Any, Operands] = field(init=False)
+    """What a call checked or converted (kinds.py, relative/content.py), for the next call of the same dtype."""
 
-    __array_ufunc__ = None  # array + bias is a TypeError, and makes no array of biases
-    counts_keys: ClassVar[bool] = False
-    """True if a key's number depends on all visible keys after it, so that the keys of a call cannot be split."""
-    is_relative: ClassVar[bool] = True
-    """True if only differences of positions matter."""
-    fits_float32 = False
-    """True after `check_range` found no number beyond float32; the arrays never change."""
+    __array_ufunc__ = None  # array + bias reaches __radd__, and makes no array of biases
 
     def __init__(
         self,
@@ -106,31 +206,31 @@ class Bias(ABC, Generic[Arrays]):
             for one in array if type(array) is tuple else (array,):  # unpickled arrays are writeable
                 if isinstance(one, np.ndarray):
                     one.flags.writeable = False
+        scheme = SCHEMES[name]
         vars(self).update(
             name=name,
             arrays=arrays,
             options=MappingProxyType({**options}) if options else NO_OPTIONS,
             dtypes=dtypes or tuple([getattr(array, "dtype", None) for array in arrays]),
             own_positions=own_positions,
+            scheme=scheme,
+            casts={},
         )
-
-    @cached_property
-    def operands(self) -> Operands:
-        """The operands of the row in csrc/ops.def, in its order and in the dtype of the arrays."""
-        return self.arrays._asdict()
-
-    @cached_property
-    def heads(self) -> int | None:
-        return count_heads(self.name, self.arrays, self.options)
-
-    @property
-    def reads_positions(self) -> bool:
-        q, k = self.own_positions
-        return q is None or k is None
+        if scheme is SUM:
+            heads = next((part.heads for part in self.parts if part.heads is not None), None)
+            vars(self).update(heads=heads, reads_positions=any(part.reads_positions for part in self.parts))
+        else:
+            is_placed = own_positions[0] is not None and own_positions[1] is not None
+            vars(self).update(
+                heads=count_heads(name, arrays, options),
+                reads_positions=scheme.reads_positions and not is_placed,
+                operands=scheme.operands(self),
+            )
 
     @property
     def parts(self) -> tuple[Bias, ...]:
-        return self.options.get("parts") or (self,)
+        parts: tuple[Bias, ...] = self.options.get("parts", (self,))
+        return parts
 
     def at(self, *, q_positions: npt.ArrayLike | None = None, k_positions: npt.ArrayLike | None = None) -> Self:
         """Return the operator with its own positions, which replace the positions of the call for this operator.
@@ -151,8 +251,8 @@ class Bias(ABC, Generic[Arrays]):
         Raises
         ------
         TypeError
-            An operator that reads no positions: `toeplitz`, `dense`, `cope`, `tupe`. A sum: place its parts. Positions
-            that are no numbers.
+            An operator that reads no positions: `toeplitz`, `dense`, `cope` and `tupe`; a sum, whose parts are placed
+            before they are added. Positions that are no numbers.
         ValueError
             No positions, or positions that are not finite.
 
@@ -178,18 +278,22 @@ class Bias(ABC, Generic[Arrays]):
         function = f"{self.name}.at"
         if q_positions is None and k_positions is None:
             fail_value(ValueError, function, "q_positions", None, "positions of queries, of keys (k_positions) or both")
-        q = None if q_positions is None else copy_positions(function, "q_positions", q_positions)
-        k = None if k_positions is None else copy_positions(function, "k_positions", k_positions)
-        if is_sum(self):
+        if self.scheme is SUM:
             fail(TypeError, function, "q_positions", "a value", "None for a sum: place the parts")
-        if self.counts_keys or not (self.reads_positions or is_placed(self)):
-            reason = "counts visible keys" if self.counts_keys else "reads no positions"
+        if self.scheme.counts_keys or not self.scheme.reads_positions:
+            reason = "counts visible keys" if self.scheme.counts_keys else "reads no positions"
             fail(TypeError, function, "q_positions", "a value", f"another operator, because {self.name} {reason}")
-        own_q, own_k = self.own_positions
-        return replace(self, own_positions=(own_q if q is None else q, own_k if k is None else k))
+        q, k = self.own_positions
+        q = q if q_positions is None else copy_positions(function, "q_positions", q_positions)
+        k = k if k_positions is None else copy_positions(function, "k_positions", k_positions)
+        return replace(self, own_positions=(q, k))
 
     def __add__(self, other: object) -> Bias:
-        return make_sum((*self.parts, *other.parts)) if isinstance(other, Bias) else NotImplemented
+        if not isinstance(other, Bias):
+            return NotImplemented
+        kind = type(self) if type(self) is type(other) else Bias
+        parts = (*self.parts, *other.parts)
+        return kind("sum", cast("Any", tuple([part.arrays for part in parts])), {"parts": parts})
 
     def __radd__(self, other: object) -> Bias:
         return self if type(other) is int and other == 0 else NotImplemented  # sum() starts with 0
@@ -200,27 +304,22 @@ class Bias(ABC, Generic[Arrays]):
         if attribute in getattr(arrays, "_fields", ()):
             array: Array = getattr(arrays, attribute)
             return array
-        message = f"{type(self).__name__!r} object has no attribute {attribute!r}"
-        raise AttributeError(message, name=attribute, obj=self)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {attribute!r}", name=attribute, obj=self)
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.name, self.arrays, dict(self.options), self.dtypes, self.own_positions)
 
     def __repr__(self) -> str:
-        arrays = zip(self.arrays._fields, self.arrays, strict=True)
-        shapes = [f"{name} {getattr(array, 'shape', array)}" for name, array in arrays]
-        options = [f"{name}={value}" for name, value in self.options.items()]
+        if self.scheme is SUM:
+            return " + ".join(map(repr, self.parts))
+        shapes = []
+        for name, array in zip(self.arrays._fields, self.arrays, strict=True):
+            shape = tuple(one.shape for one in array) if type(array) is tuple else getattr(array, "shape", array)
+            shapes.append(f"{name} {shape}")
+        options = [f"{name}={getattr(value, '__qualname__', value)}" for name, value in self.options.items()]
         sides = zip(("q_positions", "k_positions"), self.own_positions, strict=True)
         places = [f"{name} {own.shape}" for name, own in sides if own is not None]
         return f"<posenc.{self.name}: {', '.join(shapes + options + places)}>"
-
-    def _term(self, call: Call, positions: Positions) -> Term:
-        """Return the term for a call at the positions that the operator reads; refuse arrays that do not fit it."""
-        raise NotImplementedError("a sum of operators has no term; its parts have terms")
-
-    def _gradient(self, function: str, sums: Sums, positions: Positions) -> Gradients:
-        """Return the gradient of each array, in its shape, from what the kernel of attention returns."""
-        raise NotImplementedError("a sum of operators has no term; its parts have terms")
 
 
 class PositionBias(Bias[Arrays]):
@@ -233,11 +332,6 @@ class PositionBias(Bias[Arrays]):
     >>> isinstance(bias, posenc.PositionBias), hasattr(bias, "logits")
     (True, False)
     """
-
-    @property
-    def positions_end(self) -> int | None:
-        """Positions must be integers from 0 and below this number, if it is not None: they are rows of a table."""
-        return None
 
     def _repr_png_(self) -> bytes | None:
         """Return a picture for a notebook; None without matplotlib, where the text of the operator is shown."""
@@ -272,7 +366,7 @@ class PositionBias(Bias[Arrays]):
         -------
         ndarray (H, n, m)
             If the bias depends only on distance and positions are consecutive, the result is a read-only view with
-            strides ``(., -s, s)`` of H rows of n + m - 1 numbers: it takes O(n + m) time and memory. Otherwise, for a
+            strides ``(., -s, s)`` of H rows of n + m - 1 numbers: it takes O(n + m) time and memory. Otherwise, of a
             sum, and with `out`, it is dense.
 
         Raises
@@ -294,7 +388,10 @@ class PositionBias(Bias[Arrays]):
         """
         function = f"{self.name}.matrix"
         positions = read_method_positions(function, self, n, m, q_positions, k_positions)
-        return self._matrix(function, positions, result_dtype(function, dtype, out), out)
+        positions = resolve_positions(function, self, positions)
+        compute = self.scheme.kind.matrix
+        assert compute is not None  # only the kinds of relative/content.py have no matrix
+        return compute(self, function, positions, result_dtype(function, dtype, out), out)
 
     def vjp(
         self,
@@ -333,288 +430,127 @@ class PositionBias(Bias[Arrays]):
         """
         function = f"{self.name}.vjp"
         positions = read_method_positions(function, self, n, m, q_positions, k_positions)
-        cotangent = as_data(function, "grad", grad)
+        positions = resolve_positions(function, self, positions)
+        differentiate = self.scheme.kind.vjp
+        assert differentiate is not None
         with without_warnings():
-            return cast("Arrays", name_gradients(self, self._matrix_gradient(function, cotangent, positions)))
-
-    @abstractmethod
-    def _matrix(self, function: str, positions: Positions, dtype: Dtype, out: Array | None) -> Array:
-        """Return the result of `matrix`."""
-
-    @abstractmethod
-    def _matrix_gradient(self, function: str, grad: Array, positions: Positions) -> Gradients:
-        """Return the gradient of each array, in its shape, for a cotangent of the matrix as `vjp` takes it."""
+            gradients = differentiate(self, function, as_data(function, "grad", grad), positions)
+        return name_gradients(self, gradients if self.scheme is SUM else (gradients,))
 
 
-class ContentBias(Bias[Arrays], Generic[Arrays, Gradient]):
-    """An operator that reads queries and keys: `attention` adds its logits before scale and cap.
-
-    Examples
-    --------
-    >>> import numpy as np, posenc
-    >>> bias = posenc.shaw(np.zeros((3, 64)))
-    >>> isinstance(bias, posenc.ContentBias), hasattr(bias, "matrix")
-    (True, False)
-    """
-
-    @abstractmethod
-    def logits(
-        self,
-        q: npt.ArrayLike,
-        k: npt.ArrayLike,
-        *,
-        q_positions: npt.ArrayLike | None = None,
-        k_positions: npt.ArrayLike | None = None,
-        scale: float | None = None,
-        out: Array | None = None,
-    ) -> Array:
-        """Return what the operator adds to the logits, before the common scale.
-
-        Parameters
-        ----------
-        q : array (..., H, N, D)
-            Queries. Arrays q (N, D) and k (M, D), both without an axis of heads, are one head.
-        k : array (..., G, M, D)
-            Keys; head h reads kv head ``h // (H // G)``.
-        q_positions, k_positions : array (N,) and (M,), or with batch axes before, optional
-            As in `PositionBias.matrix`.
-        scale : float, optional
-            Scale of the gates of `cope`; ``D**-0.5`` by default. Other operators ignore it.
-        out : array (..., H, N, M), optional
-            Filled and returned.
-
-        Returns
-        -------
-        ndarray (..., H, N, M)
-            In the dtype of q; (N, M) for one head.
-
-        Raises
-        ------
-        TypeError
-            Arrays of a dtype that is none of the four.
-        ValueError
-            Shapes that do not fit.
-
-        Examples
-        --------
-        >>> import numpy as np, posenc
-        >>> posenc.shaw(np.array([[-1.0], [0.0], [2.0]])).logits(np.ones((1, 2, 1)), np.ones((1, 2, 1)))
-        array([[[ 0.,  2.],
-                [-1.,  0.]]])
-        """
-
-    @abstractmethod
-    def logits_vjp(
-        self,
-        grad: npt.ArrayLike,
-        q: npt.ArrayLike,
-        k: npt.ArrayLike,
-        *,
-        q_positions: npt.ArrayLike | None = None,
-        k_positions: npt.ArrayLike | None = None,
-        scale: float | None = None,
-    ) -> Gradient:
-        """Return the gradient of `logits` with respect to q, k and the operator's arrays.
-
-        Parameters
-        ----------
-        grad : array (..., H, N, M)
-            Cotangent of the logits.
-        q, k, q_positions, k_positions, scale
-            As in `logits`.
-
-        Returns
-        -------
-        NamedTuple
-            ``q``, ``k``, then one gradient per array of the operator, each in the shape and dtype of its argument. For
-            one head, too, the gradients of the operator's arrays keep their axis of heads. The gradient of an array
-            that no logit reads, such as ``rel_v`` of `shaw`, is 0.
-
-        Raises
-        ------
-        TypeError, ValueError
-            As `logits`; also a `grad` that has not the shape of the logits.
-
-        Examples
-        --------
-        >>> import numpy as np, posenc
-        >>> q = k = np.ones((1, 2, 1))
-        >>> posenc.shaw(np.array([[-1.0], [0.0], [2.0]])).logits_vjp(np.ones((1, 2, 2)), q, k).rel_k
-        array([[1.],
-               [2.],
-               [1.]])
-        """
+# ---- what calls of attention and of methods share ----
 
 
-# ---- operators as a whole ----
+def add_slots(sums: Array, rank: int) -> Array:
+    """Return sums (batch axes, H, slots, ...) of `_core`, whose last `rank` axes are their own, summed over slots."""
+    axis = -1 - rank
+    total: Array = sums.squeeze(axis) if sums.shape[axis] == 1 else sums.sum(axis)
+    return total
 
 
-def is_sum(operator: Bias) -> bool:
-    """Return whether an operator is a sum of others."""
-    return "parts" in operator.options
+def add_rows(sums: Array, rank: int) -> Array:
+    """Return such sums summed over the batch and slots: float64, or as they are if there is nothing to add."""
+    own = sums.shape[sums.ndim - rank - 2 :]
+    rows = sums.reshape(prod(sums.shape[: sums.ndim - rank - 2]), *own)
+    total: Array = rows[0, :, 0] if rows.shape[0] == rows.shape[2] == 1 else rows.sum((0, 2), dtype=F64)
+    return total
 
 
-def name_gradients(operator: Bias, gradients: Gradients) -> Gradients:
-    """Return gradients by name, each in the dtype that its array was passed in; of a sum, those of each part."""
-    if is_sum(operator):
-        return tuple(map(name_gradients, operator.parts, gradients))
-    found: list[object] = []
-    for gradient, array, dtype in zip(gradients, operator.arrays, operator.dtypes, strict=True):
-        if gradient is None:
-            found.append(None)
-        elif dtype is not None:
-            found.append(cast_result(gradient, dtype))
-        else:
-            found.append(tuple(cast_result(one, each.dtype) for one, each in zip(gradient, array, strict=True)))
-    named: Gradients = operator.arrays._make(found)
-    return named
+def add_diagonals(sums: Array) -> Float64:
+    """Return sums of diagonals (batch axes, H, slots, n + m - 1), summed over slots and then over the batch."""
+    rows = add_slots(sums, 1)
+    rows = rows.reshape(prod(rows.shape[:-2]), *rows.shape[-2:])
+    total: Float64 = rows[0] if len(rows) == 1 else rows.sum(0)
+    return total
 
 
-# ---- checks of a call ----
+def name_gradients(bias: Bias[Arrays], of_parts: Sequence[Gradients]) -> Arrays:
+    """Return gradients by name, in the dtypes in which the arrays were passed; of a sum, those of each part."""
+    named = []
+    for part, gradients in zip(bias.parts, of_parts, strict=True):
+        arrays: list[object] = []
+        for gradient, array, dtype in zip(gradients, part.arrays, part.dtypes, strict=True):
+            if type(array) is tuple:
+                pairs = zip(gradient, array, strict=True)
+                arrays.append(tuple([cast_result(one, each.dtype) for one, each in pairs]))
+            else:
+                arrays.append(None if gradient is None or dtype is None else cast_result(gradient, dtype))
+        named.append(part.arrays._make(arrays))
+    return cast("Arrays", tuple(named) if bias.scheme is SUM else named[0])
 
 
-def check_heads(function: str, operator: Bias, shape: tuple[int, ...]) -> None:
-    """Refuse an operator that has not as many heads as the logits of `shape` (..., H, N, M)."""
-    heads = operator.heads
-    if heads not in (None, shape[-3]):
-        is_transposed = any(np.shape(array) == (shape[-3], heads) for array in operator.arrays)
-        hint = "; its table (rows, heads) seems to be transposed" if is_transposed else ""
-        fail(ValueError, function, "bias", f"{heads} heads ({operator.name})", f"{shape[-3]}, axis -3 of q{hint}")
+def place_term(bias: Bias, call: Call, positions: Positions) -> Term:
+    """Return the term of an operator at the positions of `resolve_positions`; the term has them if they are its own."""
+    term = bias.scheme.kind.term(bias, call, positions)
+    q, k = bias.own_positions
+    if (q is None and k is None) or term.row != bias.name:  # a row of numbers that are evaluated at these positions
+        return term
+    q, k = positions.as_arrays()
+    return term._replace(q_positions=q, k_positions=k)
 
 
-def check_range(function: str, operator: Bias, dtype: Dtype) -> None:
-    """Refuse parameters with numbers beyond float32 for arithmetic in float32, although the bias is float64 inside."""
-    if dtype is not F64 and not operator.fits_float32:
-        for name, array in zip(operator.arrays._fields, operator.arrays, strict=True):
-            cast_operand(function, name, array, dtype)
-        vars(operator)["fits_float32"] = True
-
-
-def check_unread(
-    function: str, operator: Bias, q_positions: npt.ArrayLike | None, k_positions: npt.ArrayLike | None
-) -> None:
-    """Refuse positions of a call on a side on which no part of the operator reads them."""
-    sides = (("q_positions", q_positions), ("k_positions", k_positions))
-    for side, (argument, positions) in enumerate(sides):
-        if positions is not None and all(part.own_positions[side] is not None for part in operator.parts):
-            fail(ValueError, function, argument, "a value", f"None, because {operator.name} has positions of its own")
-
-
-def resolve_positions(function: str, operator: Bias, call: Positions) -> Positions:
-    """Return the positions that an operator reads: its own, or those of the call.
+def resolve_positions(function: str, bias: Bias, of_call: Positions, batch: tuple[int, ...] | None = None) -> Positions:
+    """Return the positions that an operator reads: its own, which must fit the batch axes, or those of the call.
 
     Both sides may be moved by one offset where the operator reads distances only.
     """
-    q, k = operator.own_positions
+    q, k = bias.own_positions
     if q is None and k is None:
-        return call
-    for argument, own, length in (("q_positions", q, call.n), ("k_positions", k, call.m)):
+        return of_call
+    for argument, own, length in (("q_positions", q, of_call.n), ("k_positions", k, of_call.m)):
         if own is not None and own.shape[-1] != length:
-            fail(ValueError, function, argument, f"length {own.shape[-1]} ({operator.name}.at)", str(length))
-    of_call = call.as_arrays()
-    positions = Positions(call.n, call.m, 0.0, (of_call[0] if q is None else q, of_call[1] if k is None else k))
-    return positions.as_consecutive() if operator.is_relative else positions
+            fail(ValueError, function, argument, f"length {own.shape[-1]} ({bias.name}.at)", str(length))
+        if own is not None and batch is not None and not broadcasts_to(own.shape[:-1], batch):
+            has = f"batch axes {own.shape[:-1]} ({bias.name}.at)"
+            fail(ValueError, function, argument, has, f"to broadcast to {batch}")
+    of_queries, of_keys = of_call.as_arrays()
+    positions = Positions(of_call.n, of_call.m, 0.0, (of_queries if q is None else q, of_keys if k is None else k))
+    return positions.as_consecutive() if bias.scheme.kind.is_relative else positions
 
 
 def read_method_positions(
     function: str,
-    operator: Bias,
+    bias: Bias,
     n: int,
     m: int | None,
     q_positions: npt.ArrayLike | None,
     k_positions: npt.ArrayLike | None,
 ) -> Positions:
-    """Return the positions that an operator reads in a call of one of its methods."""
-    n, m = as_lengths(function, n, m)
-    check_unread(function, operator, q_positions, k_positions)
-    return resolve_positions(function, operator, read_positions(function, n, m, q_positions, k_positions))
+    """Return the positions of a call of a method; refuse those of a side on which every part has its own."""
+    n = as_index(function, "n", n, 0)
+    m = n if m is None else as_index(function, "m", m, 0)
+    for side, (argument, positions) in enumerate((("q_positions", q_positions), ("k_positions", k_positions))):
+        if positions is not None and all(part.own_positions[side] is not None for part in bias.parts):
+            fail(ValueError, function, argument, "a value", f"None, because {bias.name} has positions of its own")
+    return read_positions(function, n, m, q_positions, k_positions)
 
 
-def is_placed(operator: Bias) -> bool:
-    """Return whether an operator has positions of its own, on one side or both."""
-    q, k = operator.own_positions
-    return q is not None or k is not None
-
-
-def allows_shift(operator: Bias) -> bool:
+def allows_shift(bias: Bias) -> bool:
     """Return whether the positions of queries and keys of a call may be moved by one offset."""
-    given = sum(own is not None for own in operator.own_positions)
-    return given == 2 or (given == 0 and operator.is_relative)
+    placed = sum(own is not None for own in bias.own_positions)
+    return placed == 2 or (placed == 0 and bias.scheme.kind.is_relative)
+
+
+def check_heads(function: str, bias: Bias, shape: tuple[int, ...]) -> None:
+    """Refuse an operator that has not as many heads as the logits of `shape` (..., H, N, M)."""
+    if bias.heads not in (None, shape[-3]):
+        is_transposed = any(np.shape(array) == (shape[-3], bias.heads) for array in bias.arrays)
+        hint = "; its table (rows, heads) seems to be transposed" if is_transposed else ""
+        fail(ValueError, function, "bias", f"{bias.heads} heads ({bias.name})", f"{shape[-3]}, axis -3 of q{hint}")
 
 
 # ---- sums ----
 
 
-class SumGradient(NamedTuple):
-    """Gradients of the logits of a sum.
-
-    Attributes
-    ----------
-    q : array (..., H, N, D)
-    k : array (..., G, M, D)
-    parts : tuple of NamedTuples
-        The gradients of the arrays of each part.
-    """
-
-    q: Array
-    k: Array
-    parts: Gradients
+def _refuse_sum(*_: object) -> Any:
+    raise NotImplementedError("a sum of operators has no term; its parts have terms")
 
 
-def make_sum(parts: tuple[Bias, ...]) -> Bias:
-    """Return the sum of operators that are no sums: of the kind of its parts, if they are of one kind."""
-    kind: type[Bias] = MixedSum
-    if all(isinstance(part, PositionBias) for part in parts):
-        kind = PositionSum
-    elif all(isinstance(part, ContentBias) for part in parts):
-        kind = ContentSum
-    return kind("sum", tuple(part.arrays for part in parts), {"parts": parts})
-
-
-class _Sum(Bias):
-    """A sum of operators. `arrays` has the arrays of each part. Attention sees only the parts."""
-
-    @cached_property
-    def heads(self) -> int | None:
-        return next((part.heads for part in self.parts if part.heads is not None), None)
-
-    @property
-    def reads_positions(self) -> bool:
-        return any(part.reads_positions for part in self.parts)
-
-    def __repr__(self) -> str:
-        return " + ".join(map(repr, self.parts))
-
-
-class MixedSum(_Sum):
-    """A sum of operators of both kinds: it exists only inside `attention`."""
-
-
-class PositionSum(_Sum, PositionBias):
-    """A sum of operators that read only positions."""
-
-    def _matrix(self, function: str, positions: Positions, dtype: Dtype, out: Array | None) -> Array:
-        matrices = _matrices(self, function, positions)
-        return store_result(function, out, sum(matrices[1:], matrices[0]), dtype)
-
-    def _matrix_gradient(self, function: str, grad: Array, positions: Positions) -> Gradients:
-        matrices = _matrices(self, function, positions)
-        cotangent = check_cotangent(function, grad, np.broadcast_shapes(*(matrix.shape for matrix in matrices)))
-        gradients = []
-        parts = (part for part in self.parts if isinstance(part, PositionBias))
-        for part, matrix in zip(parts, matrices, strict=True):
-            own = unbroadcast(cotangent, matrix.shape, F64)
-            at = resolve_positions(function, part, positions)
-            gradients.append(part._matrix_gradient(function, own, at))
-        return tuple(gradients)
-
-
-def _matrices(bias: PositionSum, function: str, positions: Positions) -> list[Array]:
+def _matrices(bias: Bias, function: str, positions: Positions) -> list[Array]:
     """Return the matrices of the parts of a sum as float64."""
     matrices = [
-        part._matrix(function, resolve_positions(function, part, positions), F64, None)
+        part.scheme.kind.matrix(part, function, resolve_positions(function, part, positions), F64, None)  # type: ignore[misc]
         for part in bias.parts
-        if isinstance(part, PositionBias)
     ]
     try:
         np.broadcast_shapes(*(matrix.shape for matrix in matrices))
@@ -624,58 +560,92 @@ def _matrices(bias: PositionSum, function: str, positions: Positions) -> list[Ar
     return matrices
 
 
-class ContentSum(_Sum, ContentBias[NamedTuple, SumGradient]):
-    """A sum of operators that read queries and keys."""
-
-    def logits(
-        self,
-        q: npt.ArrayLike,
-        k: npt.ArrayLike,
-        *,
-        q_positions: npt.ArrayLike | None = None,
-        k_positions: npt.ArrayLike | None = None,
-        scale: float | None = None,
-        out: Array | None = None,
-    ) -> Array:
-        function = "sum.logits"
-        query = as_data(function, "q", q)
-        wide = query.astype(compute_dtype(query), copy=False)
-        check_unread(function, self, q_positions, k_positions)
-        logits = [
-            part.logits(wide, k, **_positions_of(part, q_positions, k_positions), scale=scale)
-            for part in self.parts
-            if isinstance(part, ContentBias)
-        ]
-        return store_result(function, out, sum(logits[1:], logits[0]), query.dtype)
-
-    def logits_vjp(
-        self,
-        grad: npt.ArrayLike,
-        q: npt.ArrayLike,
-        k: npt.ArrayLike,
-        *,
-        q_positions: npt.ArrayLike | None = None,
-        k_positions: npt.ArrayLike | None = None,
-        scale: float | None = None,
-    ) -> SumGradient:
-        function = "sum.logits_vjp"
-        query, key = as_data(function, "q", q), as_data(function, "k", k)
-        wide_q, wide_k = (array.astype(compute_dtype(array), copy=False) for array in (query, key))
-        check_unread(function, self, q_positions, k_positions)
-        gradients = [
-            part.logits_vjp(grad, wide_q, wide_k, **_positions_of(part, q_positions, k_positions), scale=scale)
-            for part in self.parts
-            if isinstance(part, ContentBias)
-        ]
-        with without_warnings():
-            d_q = cast_result(sum((g.q for g in gradients[1:]), gradients[0].q), query.dtype)
-            d_k = cast_result(sum((g.k for g in gradients[1:]), gradients[0].k), key.dtype)
-        parts = zip(self.parts, gradients, strict=True)
-        return SumGradient(d_q, d_k, tuple(part.arrays._make(gradient[2:]) for part, gradient in parts))
+def _sum_matrix(bias: Bias, function: str, positions: Positions, dtype: Dtype, out: Array | None) -> Array:
+    return store_result(function, out, reduce(np.add, _matrices(bias, function, positions)), dtype)
 
 
-def _positions_of(part: Bias, q_positions: npt.ArrayLike | None, k_positions: npt.ArrayLike | None) -> dict[str, Any]:
-    """Return the positions of the call that a part reads."""
-    given = {"q_positions": q_positions, "k_positions": k_positions}
-    sides = zip(given.items(), part.own_positions, strict=True)
-    return {argument: positions for (argument, positions), own in sides if own is None}
+def _sum_vjp(bias: Bias, function: str, grad: Array, positions: Positions) -> Gradients:
+    shapes = [matrix.shape for matrix in _matrices(bias, function, positions)]
+    check_cotangent(function, grad, np.broadcast_shapes(*shapes))
+    gradients = []
+    for part, shape in zip(bias.parts, shapes, strict=True):
+        at = resolve_positions(function, part, positions)
+        gradients.append(part.scheme.kind.vjp(part, function, unbroadcast(grad, shape, F64), at))  # type: ignore[misc]
+    return tuple(gradients)
+
+
+SUM = Scheme("sum", Kind(_refuse_sum, _refuse_sum, _sum_matrix, _sum_vjp), tuple)
+
+
+# ---- arrays ----
+
+
+class Row(NamedTuple):
+    """The arrays of an operator, read from its row of csrc/ops.def."""
+
+    axes: dict[str, str]
+    """The axes of each array that the user passes, one letter per axis."""
+    signature: str
+    """The signature by which `_core.read` reads them in any dtype."""
+
+
+@cache
+def read_row(row: str) -> Row:
+    """Return the arrays of a row. Operands marked @ (supplied by the tile) or # (derived in Python) are left out."""
+    inputs = _core.table().get(row, "").partition("->")[0]
+    arrays = re.findall(r"\w+ (\w+)([^\w\s(]*)\(((?:\w(?:,\w)*)?)\)", inputs)
+    axes = {name: letters.replace(",", "") for name, marks, letters in arrays if not {"@", "#"} & {*marks}}
+    return Row(axes, ", ".join(f"real {name}:({','.join(letters)})" for name, letters in axes.items()))
+
+
+def count_heads(row: str, arrays: tuple[object, ...], options: Options) -> int | None:
+    """Return the number of heads: the option `heads`, or the length of an axis h. Return None if there is neither."""
+    if "heads" in options:
+        return int(options["heads"] or 1)
+    for axes, array in zip(read_row(row).axes.values(), arrays, strict=False):
+        if isinstance(array, np.ndarray) and "h" in axes and array.ndim >= len(axes):
+            return int(array.shape[axes.index("h") - len(axes)])
+    return None
+
+
+def copy_parameters(row: str, *parameters: npt.ArrayLike) -> tuple[list[Array], tuple[Dtype, ...]]:
+    """Return finite float64 copies of the user's arrays, whose axes the row states, and the dtypes of these arrays.
+
+    Of a table whose last axis is that of the heads, the numbers of a head are adjacent in memory.
+    """
+    axes, signature = read_row(row)
+    read = _core.read(row, signature, **dict(zip(axes, parameters, strict=True)))
+    arrays = read if isinstance(read, tuple) else (read,)
+    copies = []
+    for (name, letters), array in zip(axes.items(), arrays, strict=True):
+        finite = _core.read(row, f"f64 {name}!()", **{name: array})
+        copies.append(np.array(finite, order="F" if letters[1:] == "h" else "C"))
+    return copies, tuple([array.dtype for array in arrays])
+
+
+def copy_finite(function: str, argument: str, array: Array) -> Array:
+    """Return a contiguous copy of an array in native byte order. Refuse NaN and infinity."""
+    copy = np.array(array, array.dtype.newbyteorder("="), order="C")
+    if not np.isfinite(copy.astype(F32 if copy.itemsize == 2 else copy.dtype, copy=False)).all():
+        fail(ValueError, function, argument, "NaN or infinity", "finite numbers")
+    return copy
+
+
+def cast_arrays(function: str, arrays: Mapping[str, Array | None], dtype: Dtype) -> Operands:
+    """Return arrays in the dtype of the arithmetic."""
+    return {
+        name: None if array is None else cast_operand(function, name, array, dtype).astype(dtype, copy=False)
+        for name, array in arrays.items()
+    }
+
+
+def read_cotangent(function: str, grad: Array, shape: tuple[int, ...]) -> Float64:
+    """Return `grad` summed over the axes before those of the matrix, which has this shape."""
+    return unbroadcast(check_cotangent(function, grad, shape).astype(F64, copy=False), shape, F64)
+
+
+def check_cotangent(function: str, grad: Array, shape: tuple[int, ...]) -> Array:
+    """Return `grad`. Raise ValueError unless its last axes have the lengths `shape`, that of the matrix."""
+    if grad.ndim < len(shape) or grad.shape[grad.ndim - len(shape) :] != shape:
+        fail(ValueError, function, "grad", f"shape {grad.shape}", f"(..., {', '.join(map(str, shape))})")
+    return grad

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from .._core_api.arguments import I64, Array, Float64, as_index, as_positions, fail, fail_value
+from .._core_api.arguments import F64, I64, Array, Float64, as_positions, fail, fail_value
 from .._core_api.constants import LARGEST_POSITION
 
 OwnPositions = tuple[Array | None, Array | None]
@@ -25,11 +25,6 @@ class Positions(NamedTuple):
     low: float = -np.inf
     high: float = np.inf
     """The lowest and the highest distance that causality and windows leave visible."""
-
-    @property
-    def operands(self) -> tuple[Array, Array] | tuple[None, None]:
-        """The operands q_positions and k_positions of a kernel."""
-        return (None, None) if self.arrays is None else self.arrays
 
     def distances(self, function: str) -> Float64:
         """Return the relative positions of the diagonals t = j - i + n - 1, (n + m - 1,); only without `arrays`."""
@@ -55,16 +50,20 @@ class Positions(NamedTuple):
             return np.arange(self.n, dtype=I64) + int(self.shift), np.arange(self.m, dtype=I64)
         return self.arrays
 
+    @property
+    def batch(self) -> tuple[int, ...]:
+        """The batch axes."""
+        return () if self.arrays is None else np.broadcast_shapes(*(side.shape[:-1] for side in self.arrays))
+
+    def pair_distances(self) -> Float64:
+        """Return rel of every query and key, (..., n, m)."""
+        q, k = self.as_arrays()
+        return np.subtract(k[..., None, :], q[..., :, None]).astype(F64, copy=False)
+
 
 def is_consecutive(positions: Array) -> bool:
     """Return whether positions are (N,) integers that count up by one."""
     return positions.ndim == 1 and positions.dtype.kind == "i" and bool((np.diff(positions) == 1).all())
-
-
-def as_lengths(function: str, n: int, m: int | None) -> tuple[int, int]:
-    """Return the numbers of queries and keys; m is n if None."""
-    n = as_index(function, "n", n, 0)
-    return n, n if m is None else as_index(function, "m", m, 0)
 
 
 def read_positions(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -10,28 +9,22 @@ import numpy as np
 from .._core_api.arguments import MOST_CHANNELS, as_index, fail_value
 from .._core_api.constants import MOST_WIDTH
 from ..absolute.frequency import exact_frequencies
-from ._distance import DistanceBias
-from .operator import PositionBias
-from .positions import Positions
-from .terms import Call, Operands, Term
+from .kinds import DISTANCE
+from .operator import Bias, Operands, PositionBias, Scheme
 
 
 class SandwichArrays(NamedTuple):
     """Arrays of `sandwich`: none, so there is no gradient."""
 
 
-class SandwichBias(DistanceBias[SandwichArrays]):
-    """A sum of cosines of the distance, minus its value at distance 0, divided by one number per head."""
+def _operands(bias: Bias) -> Operands:
+    dim, heads = bias.options["dim"], bias.options["heads"]
+    # With "half-1", width dim + 2 has the frequencies 10000**(-2 t / dim), t = 0 .. dim / 2. Leave out t = 0.
+    high, low = (part[1:] for part in exact_frequencies(bias.name, dim + 2, 10000, "half-1"))
+    return {"frequencies": high, "lo": low, "divisor": 8.0 * np.arange(1, heads + 1) / heads}
 
-    @cached_property
-    def operands(self) -> Operands:
-        dim, heads = self.options["dim"], self.options["heads"]
-        # With "half-1", width dim + 2 has the frequencies 10000**(-2 t / dim), t = 0 .. dim / 2. Leave out t = 0.
-        high, low = (part[1:] for part in exact_frequencies(self.name, dim + 2, 10000, "half-1"))
-        return {"frequencies": high, "lo": low, "divisor": 8.0 * np.arange(1, heads + 1) / heads}
 
-    def _term(self, call: Call, positions: Positions) -> Term:
-        return super()._term(call, positions)._replace(reads=())
+SANDWICH = Scheme("sandwich", DISTANCE, SandwichArrays, _operands)
 
 
 def sandwich(heads: int, dim: int) -> PositionBias[SandwichArrays]:
@@ -76,4 +69,5 @@ def sandwich(heads: int, dim: int) -> PositionBias[SandwichArrays]:
     dim = as_index("sandwich", "dim", dim, 2, MOST_WIDTH)
     if dim % 2:
         fail_value(ValueError, "sandwich", "dim", dim, "an even number")
-    return SandwichBias("sandwich", SandwichArrays(), {"heads": heads, "dim": dim})
+    bias: PositionBias[SandwichArrays] = SANDWICH.from_arrays(options={"heads": heads, "dim": dim})
+    return bias

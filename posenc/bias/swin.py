@@ -1,18 +1,15 @@
-"""Swin Transformer: one learned number per head, row difference and column difference."""
+"""Swin Transformer: one learned number per head, row difference and column difference; BEiT adds a class token."""
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from .._core_api.arguments import I64, Array, Dtype, as_index, fail
-from ._pair import PairBias
-from .operator import PositionBias
-from .parameters import copy_parameters
-from .terms import Operands
+from .._core_api.arguments import I64, Array, as_index, fail
+from .kinds import PAIR
+from .operator import Bias, Operands, PositionBias, Scheme
 
 
 class SwinArrays(NamedTuple):
@@ -27,30 +24,30 @@ class SwinArrays(NamedTuple):
     table: Array
 
 
-class SwinBias(PairBias[SwinArrays]):
-    """A table indexed by the row difference and the column difference of two tokens of a grid."""
-
-    @cached_property
-    def operands(self) -> Operands:
-        return {"table": self.arrays.table, "grid": np.array([self.options["height"], self.options["width"]], I64)}
-
-    @property
-    def positions_end(self) -> int:
-        return int(self.options["height"] * self.options["width"])
+def _operands(bias: Bias) -> Operands:
+    return {"table": bias.arrays.table, "grid": np.array([bias.options["height"], bias.options["width"]], I64)}
 
 
-def read_grid(
-    function: str, table: npt.ArrayLike, height: int, width: int, further: int = 0
-) -> tuple[SwinArrays, dict[str, int], tuple[Dtype, ...]]:
-    """Return the arrays, options and dtypes of an operator whose table has `further` rows after those of the grid."""
+def _count_patches(bias: Bias) -> int:
+    return int(bias.options["height"] * bias.options["width"])
+
+
+SWIN = Scheme("swin", PAIR, SwinArrays, _operands, positions_end=_count_patches)
+BEIT = Scheme("beit", PAIR, SwinArrays, _operands, positions_end=lambda bias: 1 + _count_patches(bias))
+
+
+def _bias_of_grid(
+    scheme: Scheme, table: npt.ArrayLike, height: int, width: int, class_rows: int = 0
+) -> PositionBias[SwinArrays]:
+    """Return an operator whose table has rows of a class token after those of the grid."""
+    function = scheme.name
     height, width = as_index(function, "height", height, 1), as_index(function, "width", width, 1)
-    (array,), dtypes = copy_parameters(SwinArrays, function, table)
-    rows = (2 * height - 1) * (2 * width - 1) + further
-    if len(array) != rows:
-        expected = f"(2 height - 1) (2 width - 1){f' + {further}' if further else ''} = {rows}"
-        fail(ValueError, function, "table", f"{len(array)} rows", expected)
-    by_head = np.ascontiguousarray(array.T).T  # the rows of a head are adjacent in memory
-    return SwinArrays(by_head), {"height": height, "width": width}, dtypes
+    bias: PositionBias[SwinArrays] = scheme.from_parameters(table, options={"height": height, "width": width})
+    rows = (2 * height - 1) * (2 * width - 1) + class_rows
+    if len(bias.arrays.table) != rows:
+        expected = f"(2 height - 1) (2 width - 1){f' + {class_rows}' if class_rows else ''} = {rows}"
+        fail(ValueError, function, "table", f"{len(bias.arrays.table)} rows", expected)
+    return bias
 
 
 def swin(table: npt.ArrayLike, height: int, width: int) -> PositionBias[SwinArrays]:
@@ -100,4 +97,46 @@ def swin(table: npt.ArrayLike, height: int, width: int) -> PositionBias[SwinArra
             [7., 6., 4., 3.],
             [8., 7., 5., 4.]]], dtype=float32)
     """
-    return SwinBias("swin", *read_grid("swin", table, height, width))
+    return _bias_of_grid(SWIN, table, height, width)
+
+
+def beit(table: npt.ArrayLike, height: int, width: int) -> PositionBias[SwinArrays]:
+    """Bias attention over a class token and an image window by a table, as BEiT does.
+
+    Between tokens of the grid ``b[h] = table[(yq - yk + height - 1) (2 width - 1) + xq - xk + width - 1, h]``; the last
+    three rows are class to token, token to class, and class to class.
+
+    Parameters
+    ----------
+    table : array ((2 height - 1) (2 width - 1) + 3, H)
+        Finite; as the authors keep it (``relative_position_bias_table``). Differentiable.
+    height, width : int
+        The grid of patches. Position 0 is the class token, position ``1 + y width + x`` a patch.
+
+    Returns
+    -------
+    PositionBias
+        For ``attention(bias=...)``. Positions must be integers from 0 to height width, else TypeError or IndexError.
+        `matrix` is dense.
+
+    Raises
+    ------
+    TypeError, ValueError
+        A grid of less than one token, a table of another size or with NaN or infinity.
+
+    Notes
+    -----
+    Bao et al. 2022 (BEiT), section 2.3, whose code has the three rows. `swin` is the same without a class token. The
+    vision model of data2vec uses this table too.
+
+    Examples
+    --------
+    A class token and two patches beside each other; rows 3, 4 and 5 of the table are those of the class token:
+
+    >>> import numpy as np, posenc
+    >>> posenc.beit(np.arange(6.0)[:, None], 1, 2).matrix(3)
+    array([[[5., 3., 3.],
+            [4., 1., 0.],
+            [4., 2., 1.]]], dtype=float32)
+    """
+    return _bias_of_grid(BEIT, table, height, width, class_rows=3)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -12,15 +12,12 @@ import numpy.typing as npt
 
 from .. import _core
 from .._core_api.arguments import I64, Array, as_array, as_bool, as_index, fail, fail_value
-from ._distance import DistanceBias
-from .operator import PositionBias
-from .parameters import copy_parameters
-from .positions import Positions
-from .terms import Call, Operands, Term
+from .kinds import DISTANCE
+from .operator import Bias, Operands, PositionBias, Scheme, copy_parameters
 
 _FARTHEST = 2**63 - 1
 _REACH = 4096
-"""Buckets of distances up to 4096 are looked up, in a table of 64 KB; a binary search finds those of longer ones."""
+"""Buckets of distances up to here are looked up, in a table of 64 KB; a binary search finds those of longer ones."""
 
 _RELATIVE_ERROR = 1e-12
 """More than the error of ``exp(x)`` for an x of at most 44 that a few roundings produced, which is 3e-14."""
@@ -65,7 +62,7 @@ def _edges(side: int, max_distance: int) -> tuple[int, ...]:
     edges = []
     for k in range(1, steps):
         log_edge = (k * math.log(max_distance) + (steps - k) * math.log(exact)) / steps
-        if log_edge > 44:  # e**44 > 2**63: beyond int64
+        if log_edge > 44:  # exp(44) > 2**63: beyond int64
             break
 
         def reaches(n: int, k: int = k) -> bool:
@@ -77,7 +74,11 @@ def _edges(side: int, max_distance: int) -> tuple[int, ...]:
 
 @lru_cache(maxsize=64)
 def _bucket_tables(buckets: int, max_distance: int, bidirectional: bool) -> tuple[Array, Array]:
-    """Return the buckets of rel = -r .. r, and the distances beyond r at which further buckets begin."""
+    """Return the buckets of rel = -r .. r, entry rel + r, and the distances beyond r at which further buckets begin.
+
+    r is the last such distance, or _REACH if that is smaller. If not `bidirectional`, keys after the query are in
+    bucket 0 at any distance.
+    """
     side = buckets // 2 if bidirectional else buckets
     exact, edges = side // 2, np.array(_edges(side, max_distance), I64)
     reach = int(np.clip(edges[-1] if edges.size else exact, exact, max(_REACH, exact)))
@@ -95,13 +96,13 @@ def _read_max_distance(function: str, max_distance: object, buckets: int, bidire
     exact = buckets // (4 if bidirectional else 2)
     distance = as_index(function, "max_distance", max_distance, 1, _FARTHEST)
     if distance <= exact:
-        expected = f"more than {exact}, because each distance up to {exact} has a bucket of its own"
+        expected = f"more than {exact}, because each distance below {exact} has a bucket of its own"
         fail_value(ValueError, function, "max_distance", distance, expected)
     return distance
 
 
 def _as_integers(function: str, rel: npt.ArrayLike) -> Array:
-    """Return distances truncated towards zero, clipped to int64."""
+    """Return distances truncated towards zero and clipped: integers to +-(2**63 - 1), reals to +-2**62."""
     array = as_array(function, "rel", rel)
     if array.dtype.kind in "iu":
         return np.maximum(_core.read(function, "i64 rel()", rel=array), -_FARTHEST)
@@ -123,7 +124,7 @@ def t5_bucket(
     buckets : int
         Rows of the table: at least 4, or 2 with ``bidirectional=False``.
     max_distance : int
-        Distances from about here on share the last bucket; more than e.
+        More than e. The last bucket begins somewhat before this distance: at 91 for the default.
     bidirectional : bool
         If True (encoders), s = buckets // 2, and keys after the query have s more buckets: s is added if rel > 0. If
         False (decoders), s = buckets, and keys after the query are in bucket 0.
@@ -160,23 +161,23 @@ def t5_bucket(
     reach = len(lookup) // 2
     found = np.take(lookup, np.clip(integers, -reach, reach) + reach)
     if further.size:
-        size = np.abs(integers)
-        has_buckets = size > reach if both_sides else -integers > reach
-        found = found + np.where(has_buckets, np.searchsorted(further, size, side="right"), 0)
-    return np.asarray(found, I64)
+        distances = np.abs(integers)
+        is_further = distances > reach if both_sides else -integers > reach
+        found = found + np.where(is_further, np.searchsorted(further, distances, side="right"), 0)
+    return np.asarray(found, I64)  # of one distance, too
 
 
-class T5Bias(DistanceBias[T5Arrays]):
-    """A table indexed by the bucket of the distance."""
+def _operands(bias: Bias) -> Operands:
+    table, options = bias.arrays.table, bias.options
+    lookup, edges = _bucket_tables(len(table), options["max_distance"], options["bidirectional"])
+    return {"table": table, "lookup": lookup, "edges": edges}
 
-    @cached_property
-    def operands(self) -> Operands:
-        table, options = self.arrays.table, self.options
-        lookup, edges = _bucket_tables(len(table), options["max_distance"], options["bidirectional"])
-        return {"table": table, "lookup": lookup, "edges": edges}
 
-    def _term(self, call: Call, positions: Positions) -> Term:
-        return super()._term(call, positions)._replace(scale=1.0 if self.options.get("unscaled") else None)
+def _default_scale(bias: Bias, width: int) -> float | None:
+    return 1.0 if bias.options.get("unscaled") else None
+
+
+T5 = Scheme("t5", DISTANCE, T5Arrays, _operands, _default_scale)
 
 
 def t5(
@@ -233,14 +234,14 @@ def t5(
             [ 1.,  0., 17.],
             [ 2.,  1.,  0.]]], dtype=float32)
     """
-    (array,), dtypes = copy_parameters(T5Arrays, "t5", table)
+    (array,), dtypes = copy_parameters("t5", table)
     both_sides = as_bool("t5", "bidirectional", bidirectional)
     fewest = 4 if both_sides else 2
     if len(array) < fewest:
         fail(ValueError, "t5", "table", f"{len(array)} rows", f"at least {fewest}")
     distance = _read_max_distance("t5", max_distance, len(array), both_sides)
-    by_head = np.ascontiguousarray(array.T).T  # the buckets of a head are adjacent in memory
     options = {"bidirectional": both_sides, "max_distance": distance}
     if as_bool("t5", "unscaled", unscaled):
         options["unscaled"] = True
-    return T5Bias("t5", T5Arrays(by_head), options, dtypes)
+    bias: PositionBias[T5Arrays] = T5.from_arrays(array, options=options, dtypes=dtypes)
+    return bias

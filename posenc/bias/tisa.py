@@ -7,9 +7,8 @@ from typing import NamedTuple
 import numpy.typing as npt
 
 from .._core_api.arguments import Array
-from ._distance import DistanceBias
-from .operator import PositionBias
-from .parameters import copy_parameters
+from .kinds import DISTANCE
+from .operator import PositionBias, Scheme
 
 
 class TisaArrays(NamedTuple):
@@ -23,6 +22,9 @@ class TisaArrays(NamedTuple):
     a: Array
     b: Array
     c: Array
+
+
+TISA = Scheme("tisa", DISTANCE, TisaArrays)
 
 
 def tisa(a: npt.ArrayLike, b: npt.ArrayLike, c: npt.ArrayLike) -> PositionBias[TisaArrays]:
@@ -61,5 +63,5 @@ def tisa(a: npt.ArrayLike, b: npt.ArrayLike, c: npt.ArrayLike) -> PositionBias[T
             [1., 2., 0.],
             [0., 1., 2.]]], dtype=float32)
     """
-    arrays, dtypes = copy_parameters(TisaArrays, "tisa", a, b, c)
-    return DistanceBias("tisa", arrays, dtypes=dtypes)
+    bias: PositionBias[TisaArrays] = TISA.from_parameters(a, b, c)
+    return bias

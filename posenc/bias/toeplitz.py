@@ -8,11 +8,21 @@ import numpy.typing as npt
 
 from .. import _core
 from .._core_api.arguments import Array, Dtype, cast_result, fail
-from ._diagonals import fill_matrix, read_diagonal_sums
-from .operator import PositionBias, check_heads
-from .parameters import cast_arrays, copy_finite
+from .kinds import fill_matrix, read_diagonal_sums
+from .operator import (
+    Bias,
+    Call,
+    Gradients,
+    Kind,
+    PositionBias,
+    Scheme,
+    Term,
+    add_diagonals,
+    cast_arrays,
+    check_heads,
+    copy_finite,
+)
 from .positions import Positions
-from .terms import Call, Sums, Term
 
 
 class ToeplitzArrays(NamedTuple):
@@ -26,41 +36,37 @@ class ToeplitzArrays(NamedTuple):
     diagonals: Array
 
 
-def diagonal_term(diagonals: Array) -> Term:
-    """Return the term of a bias that has one number per head and diagonal, (H, N + M - 1)."""
-    return Term("toeplitz", {"diagonals": diagonals}, ("diagonals",))
-
-
-class ToeplitzBias(PositionBias[ToeplitzArrays]):
-    """One number per head and diagonal."""
-
-    reads_positions = False
-
-    def _matrix(self, function: str, positions: Positions, dtype: Dtype, out: Array | None) -> Array:
-        diagonals = _check_length(self, function, positions.n, positions.m)
-        return fill_matrix(function, cast_result(diagonals, dtype), positions.n, positions.m, out)
-
-    def _term(self, call: Call, positions: Positions) -> Term:
-        check_heads(call.function, self, call.shape)
-        diagonals = _check_length(self, call.function, *call.shape[-2:])
-        return diagonal_term(**cast_arrays(call.function, {"diagonals": diagonals}, call.dtype))
-
-    def _gradient(self, function: str, sums: Sums, positions: Positions) -> tuple[Array]:
-        return (sums["diagonals"],)
-
-    def _matrix_gradient(self, function: str, grad: Array, positions: Positions) -> tuple[Array]:
-        n, m = positions.n, positions.m
-        heads = len(_check_length(self, function, n, m))
-        return (read_diagonal_sums(function, grad, heads, n, m),)
-
-
-def _check_length(bias: ToeplitzBias, function: str, n: int, m: int) -> Array:
+def _read_diagonals(bias: Bias, function: str, n: int, m: int) -> Array:
     """Return the diagonals, which must be those of n queries and m keys."""
-    length = bias.arrays.diagonals.shape[1]
+    diagonals: Array = bias.arrays.diagonals
+    length = diagonals.shape[1]
     if length != max(n + m - 1, 0):
         expected = f"n + m - 1 = {max(n + m - 1, 0)}, because it fits one n and one m; distance_function fits all"
         fail(ValueError, function, "diagonals", f"{length} entries", expected)
-    return bias.arrays.diagonals
+    return diagonals
+
+
+def _term(bias: Bias, call: Call, positions: Positions) -> Term:
+    check_heads(call.function, bias, call.shape)
+    diagonals = _read_diagonals(bias, call.function, *call.shape[-2:])
+    return Term("toeplitz", cast_arrays(call.function, {"diagonals": diagonals}, call.dtype))
+
+
+def _gradient(bias: Bias, function: str, sums: Gradients, positions: Positions) -> Gradients:
+    return (add_diagonals(sums[0]),)
+
+
+def _matrix(bias: Bias, function: str, positions: Positions, dtype: Dtype, out: Array | None) -> Array:
+    n, m = positions.n, positions.m
+    return fill_matrix(function, cast_result(_read_diagonals(bias, function, n, m), dtype), n, m, out)
+
+
+def _vjp(bias: Bias, function: str, grad: Array, positions: Positions) -> Gradients:
+    n, m = positions.n, positions.m
+    return (read_diagonal_sums(function, grad, len(_read_diagonals(bias, function, n, m)), n, m),)
+
+
+TOEPLITZ = Scheme("toeplitz", Kind(_term, _gradient, _matrix, _vjp), ToeplitzArrays, reads_positions=False)
 
 
 def toeplitz(diagonals: npt.ArrayLike) -> PositionBias[ToeplitzArrays]:
@@ -102,4 +108,5 @@ def toeplitz(diagonals: npt.ArrayLike) -> PositionBias[ToeplitzArrays]:
            [-4.5, -2. , -0.5,  0. ]], dtype=float32)
     """
     array = _core.read("toeplitz", "real diagonals:(h,l)", diagonals=diagonals)
-    return ToeplitzBias("toeplitz", ToeplitzArrays(copy_finite("toeplitz", "diagonals", array)))
+    bias: PositionBias[ToeplitzArrays] = TOEPLITZ.from_arrays(copy_finite("toeplitz", "diagonals", array))
+    return bias

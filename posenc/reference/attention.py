@@ -102,7 +102,7 @@ def visible(i, j, *, keep=None, causal=False, window=None, q_segments=None, k_se
 
 def attention_weights(q, k, *, bias=(), keep=None, causal=False, align=None, window=None, q_positions=None,
                       k_positions=None, q_segments=None, k_segments=None, scale=None, softcap=None, sink=None,
-                      dropout=0.0, seed=None, invariant=False):  # fmt: skip
+                      dropout=0.0, seed=None, invariant=False, precision="high"):  # fmt: skip
     """Return the weights of attention, the softmax itself.
 
     ``softmax(softcap(scale (q.k + content operators)) + position operators, over visible keys)``: attention to values

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy.typing as npt
 
 from .._core_api.arguments import Array, fail
-from ..bias.operator import ContentBias
-from ..bias.terms import Operands
-from ._content import TableBias, as_table
+from ..bias.operator import Scheme
+from .content import TABLE, ContentBias, as_table
 
 
 class CopeArrays(NamedTuple):
@@ -40,15 +38,7 @@ class CopeGradient(NamedTuple):
     table: Array
 
 
-class CopeBias(TableBias[CopeArrays, CopeGradient]):
-    """A table by contextual position."""
-
-    counts_keys = True
-    gradient_type = CopeGradient
-
-    @cached_property
-    def operands(self) -> Operands:
-        return self.arrays._asdict()
+COPE = Scheme("cope", TABLE, CopeArrays, counts_keys=True, record=ContentBias, gradient_type=CopeGradient)
 
 
 def cope(table: npt.ArrayLike) -> ContentBias[CopeArrays, CopeGradient]:
@@ -101,4 +91,5 @@ def cope(table: npt.ArrayLike) -> ContentBias[CopeArrays, CopeGradient]:
     kept = as_table("cope", "table", table, "(P, D)", "(H, P, D)")
     if not kept.shape[-2]:
         fail(ValueError, "cope", "table", "no rows", "at least one")
-    return CopeBias("cope", CopeArrays(kept))
+    bias: ContentBias[CopeArrays, CopeGradient] = COPE.from_arrays(kept)
+    return bias

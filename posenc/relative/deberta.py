@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from math import exp, log, sqrt
 from typing import Literal, NamedTuple
 
@@ -11,11 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from .._core_api.arguments import I64, Array, as_index, check_choice, fail, fail_value
-from ..bias.operator import ContentBias
-from ..bias.positions import Positions
+from ..bias.operator import Bias, Operands, Scheme
 from ..bias.t5 import smallest_integer
-from ..bias.terms import Call, Operands, Term
-from ._content import TableBias, as_table
+from .content import TABLE, ContentBias, as_table
 
 _TERMS: tuple[Literal["c2p", "p2c"], ...] = ("c2p", "p2c")
 _FARTHEST = 2**20
@@ -51,21 +49,21 @@ class DebertaGradient(NamedTuple):
     rel_k: Array | None
 
 
-class DebertaBias(TableBias[DebertaArrays, DebertaGradient]):
-    """Tables with a row for each bucket of distances. Queries multiply `rel_k`, keys multiply `rel_q`."""
+def _operands(bias: Bias) -> Operands:
+    options, table = bias.options, next(table for table in bias.arrays if table is not None)
+    rows = _bucket_rows(table.shape[-2] // 2, options.get("buckets"), options.get("max_position"))
+    rows_q = rows if options["p2c_index"] == "code" else _read_only(rows[::-1].copy())
+    return {**bias.arrays._asdict(), "rows": rows, "rows_q": rows_q}
 
-    gradient_type = DebertaGradient
 
-    @cached_property
-    def operands(self) -> Operands:
-        options, table = self.options, next(table for table in self.arrays if table is not None)
-        rows = _bucket_rows(table.shape[-2] // 2, options.get("buckets"), options.get("max_position"))
-        rows_q = rows if options["p2c_index"] == "code" else _read_only(rows[::-1].copy())
-        return {**self.arrays._asdict(), "rows": rows, "rows_q": rows_q}
+def _default_scale(bias: Bias, width: int) -> float:
+    return 1 / sqrt((width or 1) * (1 + sum(table is not None for table in bias.arrays)))
 
-    def _term(self, call: Call, positions: Positions) -> Term:
-        count = sum(table is not None for table in self.arrays)
-        return super()._term(call, positions)._replace(scale=1 / sqrt((call.width or 1) * (1 + count)))
+
+DEBERTA = Scheme(
+    "deberta", TABLE, DebertaArrays, _operands, _default_scale, record=ContentBias, gradient_type=DebertaGradient
+)
+"""Queries multiply `rel_k`, keys multiply `rel_q`; a table has a row for each bucket of distances."""
 
 
 def deberta(
@@ -170,7 +168,9 @@ def deberta(
             expected = f"fewer, because with {count} buckets row 0 begins beyond a distance of 2**20"
             fail(ValueError, function, next(iter(tables)), f"{rows} rows", expected)
         options |= {"buckets": count, "max_position": end}
-    return DebertaBias(function, DebertaArrays(tables.get("rel_q"), tables.get("rel_k")), options)
+    bias: ContentBias[DebertaArrays, DebertaGradient]
+    bias = DEBERTA.from_arrays(tables.get("rel_q"), tables.get("rel_k"), options=options)
+    return bias
 
 
 def _read_table(function: str, argument: str, table: npt.ArrayLike | None, term: str) -> Array:
@@ -185,16 +185,17 @@ def _read_table(function: str, argument: str, table: npt.ArrayLike | None, term:
 
 @lru_cache(maxsize=32)
 def _bucket_rows(last: int, buckets: int | None, max_position: int | None) -> Array:
-    """Return the table rows of rel = -B .. B for a table of 2 K rows, K = `last`. Farther distances read the same rows.
+    """Return the table rows of rel = j - i = -B .. B, entry rel + B, for a table of 2 K rows, K = `last`.
 
-    The bucket of a distance r beyond mid = buckets // 2 is mid + s, where s is the smallest integer with
+    Distances beyond B read the first or the last entry. The bucket of a distance r beyond mid = buckets // 2 is
+    mid + s, where s is the smallest integer with
     (r / mid)**(mid - 1) <= ((max_position - 1) / mid)**s. The result is empty if K is a logarithmic bucket that begins
     beyond 2**20.
     """
     if buckets is None or max_position is None:
         return _read_only(np.clip(np.arange(last, -last - 1, -1, dtype=I64) + last, 0, 2 * last - 1))
     mid = buckets // 2
-    ends = list(range(min(mid, last) + 1))  # ends[b]: the largest distance of bucket b
+    ends = list(range(min(mid, last) + 1))  # ends[b]: the largest distance of bucket b; with mid = 1, b = 1 has no end
     while ends[-1] < _FARTHEST and len(ends) <= last and mid > 1:
         s = len(ends) - mid
 
@@ -202,7 +203,7 @@ def _bucket_rows(last: int, buckets: int | None, max_position: int | None) -> Ar
             return bool(r ** (mid - 1) * mid**s > mid ** (mid - 1) * (max_position - 1) ** s)
 
         log_end = log(mid) + s * log((max_position - 1) / mid) / (mid - 1)
-        end = smallest_integer(exp(log_end), is_beyond) - 1 if log_end < 20 else _FARTHEST
+        end = smallest_integer(exp(log_end), is_beyond) - 1 if log_end < 20 else _FARTHEST  # exp(20) is beyond it
         ends.append(min(end, _FARTHEST))
     if len(ends) <= last and mid > 1:
         return np.empty(0, I64)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -10,26 +9,35 @@ import numpy.typing as npt
 
 from .. import _core
 from .._core_api.arguments import (
-    F32,
     F64,
     I64,
     Array,
     Dtype,
-    Float64,
     as_index,
-    broadcasts_to,
     check_choice,
     fail,
     fail_value,
-    store_result,
     unbroadcast,
 )
-from ..bias.operator import PositionBias, check_heads
-from ..bias.parameters import cast_arrays, copy_finite, read_cotangent, row_gradients
+from ..bias.kinds import check_batch
+from ..bias.operator import (
+    Bias,
+    Call,
+    Gradients,
+    Kind,
+    Operands,
+    PositionBias,
+    Scheme,
+    Term,
+    add_rows,
+    add_slots,
+    cast_arrays,
+    check_heads,
+    copy_finite,
+)
 from ..bias.positions import Positions
 from ..bias.t5 import t5_bucket
-from ..bias.terms import Call, Operands, Sums, Term
-from ._content import as_table, check_odd_rows, check_table_heads
+from .content import as_table, check_odd_rows, check_table_heads, product_matrix, product_vjp
 
 _ROWS: tuple[Literal["clipped", "past", "buckets"], ...] = ("clipped", "past", "buckets")
 _FARTHEST = 2**20
@@ -49,107 +57,60 @@ class GatedDistanceArrays(NamedTuple):
     table: Array
 
 
-class GatedDistanceBias(PositionBias[GatedDistanceArrays]):
-    """A product of the gates of each query with the table row of each distance.
+def _operands(bias: Bias) -> Operands:
+    """Return the gates, the table, and its row for each relative position -(B // 2) .. B // 2.
 
-    Operands of the kernel are the gates, the table, and its row for each relative position -(B // 2) .. B // 2. Rows of
-    ``"past"`` are the distances 0 .. T-1. Another row of zeros serves all pairs that are not in the table.
+    Rows of ``"past"`` are the distances 0 .. T-1. Another row of zeros serves all pairs that are not in the table.
     """
-
-    @cached_property
-    def operands(self) -> Operands:
-        gates, table = self.arrays
-        count = table.shape[-2]
-        rows = np.arange(count, dtype=I64)
-        if self.options["rows"] == "buckets":
-            reach = self.options["max_distance"]
-            rows = t5_bucket(np.arange(-reach, reach + 1), buckets=count, max_distance=reach)
-        elif self.options["rows"] == "past":
-            beyond = np.zeros((*table.shape[:-2], 1, table.shape[-1]), table.dtype)
-            past = np.arange(count, -1, -1, dtype=I64)  # of rel = -T .. 0
-            table, rows = np.concatenate([table, beyond], -2), np.concatenate([past, np.full(count, count)])
-        return {"gates": gates, "table": table, "rows": rows}
-
-    def _matrix(self, function: str, positions: Positions, dtype: Dtype, out: Array | None) -> Array:
-        gates, table = _cast_arrays(self, function, F64 if dtype.char == "d" else F32)
-        rows, _ = _table_rows(self, function, positions)
-        by_row = np.matmul(gates, table.swapaxes(-1, -2))
-        matrix = np.take_along_axis(*_aligned(by_row, rows), -1)
-        return store_result(function, out, matrix, dtype)
-
-    def _term(self, call: Call, positions: Positions) -> Term:
-        gates, table = _cast_arrays(self, call.function, call.dtype)
-        check_heads(call.function, self, call.shape)
-        _check_queries(self, call.function, call.shape[-2])
-        batch = gates.shape[:-3]
-        if not broadcasts_to(batch, call.shape[:-3]):
-            has = f"batch axes {batch} ({self.name})"
-            fail(ValueError, call.function, "bias", has, f"to broadcast to {call.shape[:-3]}")
-        by_head = np.broadcast_to(table, (gates.shape[-3], *table.shape[-2:]))
-        operands = {"gates": gates, "table": by_head, "rows": self.operands["rows"]}
-        return Term(self.name, operands, row_gradients(self.name))
-
-    def _gradient(self, function: str, sums: Sums, positions: Positions) -> tuple[Float64, Float64]:
-        return _in_shape(self, sums["d_gates"], sums["d_table"])
-
-    def _matrix_gradient(self, function: str, grad: Array, positions: Positions) -> tuple[Float64, Float64]:
-        return _in_shape(self, *_cotangent_vjp(self, function, grad, positions))
-
-
-def _in_shape(bias: GatedDistanceBias, d_gates: Array, d_table: Array) -> tuple[Float64, Float64]:
-    """Return the gradients of gates for a whole batch and of a table for each head in the shapes of the arrays."""
     gates, table = bias.arrays
-    if table.ndim == 2:
-        d_table = d_table.sum(0, dtype=F64)
-    return unbroadcast(d_gates, gates.shape, F64), d_table[..., : table.shape[-2], : table.shape[-1]]
+    count = table.shape[-2]
+    rows = np.arange(count, dtype=I64)
+    if bias.options["rows"] == "buckets":
+        reach = bias.options["max_distance"]
+        rows = t5_bucket(np.arange(-reach, reach + 1), buckets=count, max_distance=reach)
+    elif bias.options["rows"] == "past":
+        beyond = np.zeros((*table.shape[:-2], 1, table.shape[-1]), table.dtype)
+        past = np.arange(count, -1, -1, dtype=I64)  # of rel = -T .. 0
+        table, rows = np.concatenate([table, beyond], -2), np.concatenate([past, np.full(count, count)])
+    return {"gates": gates, "table": table, "rows": rows}
 
 
-def _check_queries(bias: GatedDistanceBias, function: str, n: int) -> None:
+def _term(bias: Bias, call: Call, positions: Positions) -> Term:
+    operands = {name: bias.operands[name] for name in ("gates", "table")}
+    arrays = cast_arrays(call.function, operands, call.dtype)
+    check_heads(call.function, bias, call.shape)
     queries = bias.arrays.gates.shape[-2]
-    if queries != n:
-        fail(ValueError, function, "gates", f"{queries} queries", str(n))
+    if queries != call.shape[-2]:
+        fail(ValueError, call.function, "gates", f"{queries} queries", str(call.shape[-2]))
+    check_batch(bias, call, bias.arrays.gates.shape[:-3])
+    table = np.broadcast_to(arrays["table"], (call.shape[-3], *arrays["table"].shape[-2:]))
+    return Term(bias.name, {"gates": arrays["gates"], "table": table, "rows": bias.operands["rows"]})
 
 
-def _cast_arrays(bias: GatedDistanceBias, function: str, dtype: Dtype) -> tuple[Array, Array]:
-    """Return the gates and the table of the kernel, in the dtype of the arithmetic."""
-    found = cast_arrays(function, {name: bias.operands[name] for name in ("gates", "table")}, dtype)
-    return found["gates"], found["table"]
+def _gradient(bias: Bias, function: str, sums: Gradients, positions: Positions) -> Gradients:
+    gates, table = bias.arrays
+    d_gates, d_table = add_slots(sums[0], 2), add_rows(sums[1], 2)[..., : table.shape[-1]]
+    d_table = d_table.sum(0, dtype=F64) if table.ndim == 2 else d_table
+    return unbroadcast(d_gates, gates.shape, F64), d_table[..., : table.shape[-2], :]
 
 
-def _table_rows(bias: GatedDistanceBias, function: str, positions: Positions) -> tuple[Array, tuple[int, ...]]:
-    """Return the table row of each pair, (..., 1, N, M), and the batch axes broadcast with those of the gates."""
-    _check_queries(bias, function, positions.n)
-    q, k = positions.as_arrays()
-    of_distance: Array = bias.operands["rows"]
-    reach = len(of_distance) // 2
-    rel = np.trunc(np.clip(k[..., None, :] - q[..., :, None], -reach, reach)).astype(np.intp)
-    of_gates, batch = bias.arrays.gates.shape[:-3], rel.shape[:-2]
+def _batch_of(bias: Bias, function: str, positions: Positions) -> tuple[int, ...]:
+    of_gates, batch = bias.arrays.gates.shape[:-3], positions.batch
     try:
-        return of_distance[np.expand_dims(rel, -3) + reach], np.broadcast_shapes(of_gates, batch)
+        return np.broadcast_shapes(of_gates, batch)
     except ValueError:
         fail(ValueError, function, "q_positions", f"batch axes {batch}", f"to broadcast against {of_gates}")
 
 
-def _cotangent_vjp(
-    bias: GatedDistanceBias, function: str, grad: Array, positions: Positions
-) -> tuple[Float64, Float64]:
-    """Return the gradients of gates for a whole batch and of a table for each head, for a cotangent of the matrix."""
-    rows, batch = _table_rows(bias, function, positions)
-    gates, table = _cast_arrays(bias, function, F64)
-    shape = (*batch, gates.shape[-3], positions.n, positions.m)
-    cotangent = read_cotangent(function, grad, shape)
-    count, size = table.shape[-2], int(np.prod(shape[:-1]))
-    flat = np.broadcast_to(rows, shape).reshape(size, shape[-1]) + count * np.arange(size)[:, None]
-    by_row = np.bincount(flat.ravel(), cotangent.ravel(), size * count).reshape(*shape[:-1], count)
-    d_table = np.matmul(by_row.swapaxes(-1, -2), gates)
-    return np.matmul(by_row, table), unbroadcast(d_table, d_table.shape[-3:], F64)
+def _matrix(bias: Bias, function: str, positions: Positions, dtype: Dtype, out: Array | None) -> Array:
+    return product_matrix(bias, function, positions, _batch_of(bias, function, positions), dtype, out)
 
 
-def _aligned(by_row: Array, rows: Array) -> tuple[Array, Array]:
-    """Return both with equally many axes; `np.take_along_axis` broadcasts them."""
-    axes = max(by_row.ndim, rows.ndim)
-    one, other = (array.reshape((1,) * (axes - array.ndim) + array.shape) for array in (by_row, rows))
-    return one, other
+def _vjp(bias: Bias, function: str, grad: Array, positions: Positions) -> Gradients:
+    return product_vjp(bias, function, positions, _batch_of(bias, function, positions), grad)
+
+
+GATED_DISTANCE = Scheme("gated_distance", Kind(_term, _gradient, _matrix, _vjp), GatedDistanceArrays, _operands)
 
 
 def gated_distance(
@@ -246,4 +207,5 @@ def gated_distance(
         options["max_distance"] = as_index(function, "max_distance", max_distance, count // 4 + 1, _FARTHEST)
     elif max_distance is not None:
         fail_value(ValueError, function, "max_distance", max_distance, f'None, because rows is "{rows}"')
-    return GatedDistanceBias(function, GatedDistanceArrays(of_queries, kept), options)
+    bias: PositionBias[GatedDistanceArrays] = GATED_DISTANCE.from_arrays(of_queries, kept, options=options)
+    return bias

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy.typing as npt
 
 from .._core_api.arguments import Array
-from ..bias.operator import ContentBias
-from ._content import TableBias, as_table, check_odd_rows
+from ..bias.operator import Scheme
+from .content import TABLE, ContentBias, as_table, check_odd_rows, rows_in_order
 
 
 class RelativeKeyQueryArrays(NamedTuple):
@@ -38,10 +38,14 @@ class RelativeKeyQueryGradient(NamedTuple):
     table: Array
 
 
-class RelativeKeyQueryBias(TableBias[RelativeKeyQueryArrays, RelativeKeyQueryGradient]):
-    """One table by clipped distance for queries and keys."""
-
-    gradient_type = RelativeKeyQueryGradient
+RELATIVE_KEY_QUERY = Scheme(
+    "relative_key_query",
+    TABLE,
+    RelativeKeyQueryArrays,
+    rows_in_order,
+    record=ContentBias,
+    gradient_type=RelativeKeyQueryGradient,
+)
 
 
 def relative_key_query(table: npt.ArrayLike) -> ContentBias[RelativeKeyQueryArrays, RelativeKeyQueryGradient]:
@@ -85,4 +89,5 @@ def relative_key_query(table: npt.ArrayLike) -> ContentBias[RelativeKeyQueryArra
     function = "relative_key_query"
     kept = as_table(function, "table", table, "(2 K + 1, D)", "(H, 2 K + 1, D)")
     check_odd_rows(function, "table", kept)
-    return RelativeKeyQueryBias(function, RelativeKeyQueryArrays(kept))
+    bias: ContentBias[RelativeKeyQueryArrays, RelativeKeyQueryGradient] = RELATIVE_KEY_QUERY.from_arrays(kept)
+    return bias

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -11,9 +10,8 @@ import numpy.typing as npt
 from .._core_api.arguments import I64, Array, Float64, as_index, check_table_size, fail
 from .._core_api.constants import MOST_WIDTH
 from ..absolute.sinusoid import sinusoidal
-from ..bias.operator import ContentBias
-from ..bias.terms import Operands
-from ._content import TableBias, as_table, check_odd_rows, check_table_heads
+from ..bias.operator import Bias, Operands, Scheme
+from .content import TABLE, ContentBias, as_table, check_odd_rows, check_table_heads
 
 
 class ShawArrays(NamedTuple):
@@ -48,18 +46,16 @@ class ShawGradient(NamedTuple):
     rel_v: Array | None
 
 
-class ShawBias(TableBias[ShawArrays, ShawGradient]):
-    """Tables by clipped distance, one for keys and one for values."""
+def _operands(bias: Bias) -> Operands:
+    """Return the tables, and their row for each distance -reach .. reach, which the kernel clips farther ones to."""
+    rows = bias.arrays.rel_k.shape[-2]
+    before = bias.options.get("k_min", rows // 2)
+    reach = max(before, rows - 1 - before, 1)
+    row_of_distance = np.clip(np.arange(-reach, reach + 1, dtype=I64) + before, 0, rows - 1)
+    return {**bias.arrays._asdict(), "rows": row_of_distance}
 
-    gradient_type = ShawGradient
 
-    @cached_property
-    def operands(self) -> Operands:
-        rows = self.arrays.rel_k.shape[-2]
-        before = self.options.get("k_min", rows // 2)
-        reach = max(before, rows - 1 - before, 1)
-        row_of_distance = np.clip(np.arange(-reach, reach + 1, dtype=I64) + before, 0, rows - 1)
-        return {**self.arrays._asdict(), "rows": row_of_distance}
+SHAW = Scheme("shaw", TABLE, ShawArrays, _operands, record=ContentBias, gradient_type=ShawGradient)
 
 
 def shaw(
@@ -132,7 +128,8 @@ def shaw(
             fail(ValueError, function, "rel_v", f"{values.shape[-2]} rows", f"{keys.shape[-2]}, as rel_k")
         if values.ndim == keys.ndim == 3:
             check_table_heads(function, "rel_v", values, keys.shape[0])
-    return ShawBias(function, ShawArrays(keys, values), options)
+    bias: ContentBias[ShawArrays, ShawGradient] = SHAW.from_arrays(keys, values, options=options)
+    return bias
 
 
 def nezha(dim: int, K: int = 64) -> Float64:

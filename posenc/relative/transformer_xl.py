@@ -10,8 +10,8 @@ import numpy.typing as npt
 from .._core_api.arguments import Array, Float64, as_index, check_table_size, fail, fail_value
 from .._core_api.constants import MOST_WIDTH
 from ..absolute.sinusoid import sinusoidal
-from ..bias.operator import ContentBias
-from ._content import TableBias, as_table, check_odd_rows, check_table_heads
+from ..bias.operator import Scheme
+from .content import TABLE, ContentBias, as_table, check_odd_rows, check_table_heads, rows_in_order
 
 
 class TransformerXLArrays(NamedTuple):
@@ -46,10 +46,14 @@ class TransformerXLGradient(NamedTuple):
     v: Array
 
 
-class TransformerXLBias(TableBias[TransformerXLArrays, TransformerXLGradient]):
-    """A table by clipped distance, and two vectors per head that are added to queries."""
-
-    gradient_type = TransformerXLGradient
+TRANSFORMER_XL = Scheme(
+    "transformer_xl",
+    TABLE,
+    TransformerXLArrays,
+    rows_in_order,
+    record=ContentBias,
+    gradient_type=TransformerXLGradient,
+)
 
 
 def transformer_xl(
@@ -114,7 +118,8 @@ def transformer_xl(
         if array.shape[-1] != table.shape[-1]:
             fail(ValueError, function, argument, f"width {array.shape[-1]}", f"{table.shape[-1]}, the width of r")
         vectors.append(array)
-    return TransformerXLBias(function, TransformerXLArrays(table, *vectors))
+    bias: ContentBias[TransformerXLArrays, TransformerXLGradient] = TRANSFORMER_XL.from_arrays(table, *vectors)
+    return bias
 
 
 def xl_table(K: int, dim: int) -> Float64:

@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-from math import prod, sqrt
+from math import sqrt
 from typing import NamedTuple
 
-import numpy as np
 import numpy.typing as npt
 
-from .._core_api.arguments import (
-    F32,
-    F64,
-    Array,
-    Dtype,
-    fail,
-    store_result,
-)
-from ..bias.operator import PositionBias, check_heads
-from ..bias.parameters import cast_arrays, read_cotangent, row_gradients
+from .._core_api.arguments import Array, Dtype, fail
+from ..bias.operator import Bias, Call, Gradients, Kind, PositionBias, Scheme, Term, add_rows, cast_arrays, check_heads
 from ..bias.positions import Positions
-from ..bias.terms import Call, Gradients, Sums, Term
-from ._content import as_table, check_table_heads
+from .content import as_table, check_table_heads, product_matrix, product_vjp
 
 
 class TupeArrays(NamedTuple):
@@ -38,62 +28,45 @@ class TupeArrays(NamedTuple):
     any_to_cls: Array | None
 
 
-class TupeBias(PositionBias[TupeArrays]):
-    """A product of position vectors, (H, N, M), with a resettable first row and column."""
-
-    reads_positions = False
-
-    def _matrix(self, function: str, positions: Positions, dtype: Dtype, out: Array | None) -> Array:
-        work = F64 if dtype.char == "d" else F32
-        _check_lengths(self, function, positions.n, positions.m)
-        pos_q, pos_k, cls_to_any, any_to_cls = cast_arrays(function, self.operands, work).values()
-        matrix: Array = np.matmul(pos_q * work.type(_scale(self)), pos_k.swapaxes(-1, -2))
-        if any_to_cls is not None and positions.m:
-            matrix[:, :, 0] = any_to_cls[:, None]
-        if cls_to_any is not None and positions.n:
-            matrix[:, 0, :] = cls_to_any[:, None]
-        return store_result(function, out, matrix, dtype)
-
-    def _term(self, call: Call, positions: Positions) -> Term:
-        operands = cast_arrays(call.function, self.operands, call.dtype)
-        check_heads(call.function, self, call.shape)
-        _check_lengths(self, call.function, *call.shape[-2:])
-        return Term(self.name, operands, row_gradients(self.name), 1 / sqrt(2 * (call.width or 1)))
-
-    def _gradient(self, function: str, sums: Sums, positions: Positions) -> Gradients:
-        d_pos_q, d_pos_k = sums["d_pos_q"], sums["d_pos_k"]
-        *batch, heads, n, width = d_pos_q.shape
-        flat = d_pos_q.reshape(prod(batch), heads, n, width)
-        d_pos_q = flat[0] if len(flat) == 1 else flat.sum(0, dtype=F64)
-        d_pos_q *= _scale(self)  # in place: it may be as large as q
-        return (d_pos_q, d_pos_k[..., : d_pos_q.shape[-1]], sums.get("d_cls"), sums.get("d_any"))
-
-    def _matrix_gradient(self, function: str, grad: Array, positions: Positions) -> Gradients:
-        shape = _check_lengths(self, function, positions.n, positions.m)
-        pos_q, pos_k, cls_to_any, any_to_cls = self.arrays
-        d_cls_to_any = d_any_to_cls = None
-        d_matrix = np.array(read_cotangent(function, grad, shape))
-        if cls_to_any is not None:
-            d_cls_to_any = d_matrix[:, :1].sum((1, 2))
-            d_matrix[:, :1] = 0
-        if any_to_cls is not None:
-            d_any_to_cls = d_matrix[:, :, :1].sum((1, 2))
-            d_matrix[:, :, :1] = 0
-        d_pos_q = _scale(self) * (d_matrix @ pos_k.astype(F64, copy=False))
-        d_pos_k = _scale(self) * (d_matrix.swapaxes(-1, -2) @ pos_q.astype(F64, copy=False))
-        return d_pos_q, d_pos_k, d_cls_to_any, d_any_to_cls
+def _check_lengths(bias: Bias, function: str, n: int, m: int) -> None:
+    for argument, length in (("pos_q", n), ("pos_k", m)):
+        positions = getattr(bias.arrays, argument).shape[1]
+        if positions != length:
+            fail(ValueError, function, argument, f"{positions} positions", str(length))
 
 
-def _scale(bias: TupeBias) -> float:
-    return 1 / sqrt(2 * (bias.arrays.pos_q.shape[-1] or 1))
+def _term(bias: Bias, call: Call, positions: Positions) -> Term:
+    operands = cast_arrays(call.function, bias.operands, call.dtype)
+    check_heads(call.function, bias, call.shape)
+    _check_lengths(bias, call.function, *call.shape[-2:])
+    return Term("tupe", operands)
 
 
-def _check_lengths(bias: TupeBias, function: str, n: int, m: int) -> tuple[int, int, int]:
-    """Return the shape of the matrix of n queries and m keys, which the vectors must fit."""
-    for argument, array, length in (("pos_q", bias.arrays.pos_q, n), ("pos_k", bias.arrays.pos_k, m)):
-        if array.shape[1] != length:
-            fail(ValueError, function, argument, f"{array.shape[1]} positions", str(length))
-    return len(bias.arrays.pos_q), n, m
+def _gradient(bias: Bias, function: str, sums: Gradients, positions: Positions) -> Gradients:
+    width = bias.arrays.pos_q.shape[-1]
+    """The kernel multiplies pos_q by the scale before it adds to d_pos_k, so only d_pos_q lacks it."""
+    d_pos_q, d_pos_k = add_rows(sums[0], 2), add_rows(sums[1], 2)[..., :width]
+    d_pos_q *= 1 / sqrt(2 * (width or 1))  # in place: it may be as large as q
+    return (d_pos_q, d_pos_k, *[None if reset is None else add_rows(reset, 0) for reset in sums[2:]])
+
+
+def _matrix(bias: Bias, function: str, positions: Positions, dtype: Dtype, out: Array | None) -> Array:
+    _check_lengths(bias, function, positions.n, positions.m)
+    return product_matrix(bias, function, positions, (), dtype, out)
+
+
+def _vjp(bias: Bias, function: str, grad: Array, positions: Positions) -> Gradients:
+    _check_lengths(bias, function, positions.n, positions.m)
+    return product_vjp(bias, function, positions, (), grad)
+
+
+TUPE = Scheme(
+    "tupe",
+    Kind(_term, _gradient, _matrix, _vjp),
+    TupeArrays,
+    default_scale=lambda bias, width: 1 / sqrt(2 * (width or 1)),
+    reads_positions=False,  # only their numbers
+)
 
 
 def tupe(
@@ -117,7 +90,7 @@ def tupe(
     Returns
     -------
     PositionBias
-        For ``attention(bias=...)``, whose default scale becomes ``1 / sqrt(2 D)``. The sum with `t5` is TUPE-R.
+        For ``attention(bias=...)``, whose default scale becomes ``1 / sqrt(2 D)``. Plus `t5` it is TUPE-R.
 
     Raises
     ------
@@ -139,7 +112,7 @@ def tupe(
     >>> vectors, w_q, w_k = rng.standard_normal((100, 512)), *rng.standard_normal((2, 512, 8, 64)) / 22
     >>> pos_q, pos_k = (np.einsum("nd,dhc->hnc", vectors, w) for w in (w_q, w_k))
     >>> bias = posenc.tupe(pos_q, pos_k, cls_to_any=np.zeros(8), any_to_cls=np.zeros(8))
-    >>> bias = bias + posenc.t5(rng.standard_normal((32, 8)))
+    >>> bias += posenc.t5(rng.standard_normal((32, 8)))
     >>> q, k, v = rng.standard_normal((3, 8, 100, 64), np.float32)
     >>> posenc.attention(q, k, v, bias=bias).shape
     (8, 100, 64)
@@ -158,7 +131,8 @@ def tupe(
         fail(ValueError, function, "pos_k", f"width {keys.shape[2]}", f"{width}, the width of pos_q")
     row = _read_reset(function, "cls_to_any", cls_to_any, heads)
     column = _read_reset(function, "any_to_cls", any_to_cls, heads)
-    return TupeBias(function, TupeArrays(queries, keys, row, column))
+    bias: PositionBias[TupeArrays] = TUPE.from_arrays(queries, keys, row, column)
+    return bias
 
 
 def _read_reset(function: str, argument: str, reset: npt.ArrayLike | None, heads: int) -> Array | None:

@@ -191,29 +191,3 @@ def test_no_mask_is_stored():
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert peaks[1] <= 4.5 * peaks[0] + 10**5
-
-
-# ---- errors ----
-
-WRONG = {
-    "one": ({"dropout": 1.0, "seed": 0}, ValueError, r"dropout is 1\.0; expected a probability from 0 to below 1"),
-    "negative": ({"dropout": -0.1, "seed": 0}, ValueError, r"dropout is -0\.1; expected a probability"),
-    "nan": ({"dropout": np.nan, "seed": 0}, ValueError, r"dropout is nan; expected a finite number"),
-    "text": ({"dropout": "0.1", "seed": 0}, TypeError, r"dropout has type str; expected a number"),
-    "flag": ({"dropout": True, "seed": 0}, TypeError, r"dropout has type bool; expected a number"),
-    "no seed": ({"dropout": 0.1}, ValueError, r"seed is None; expected an integer, because dropout is not 0"),
-    "seed of float": ({"dropout": 0.1, "seed": 1.0}, TypeError, r"seed has type float; expected an integer"),
-    "seed of bool": ({"seed": True}, TypeError, r"seed has type bool; expected an integer"),
-    "negative seed": ({"dropout": 0.1, "seed": -1}, ValueError, r"seed is -1; expected at least 0"),
-    "large seed": ({"dropout": 0.1, "seed": 2**64}, ValueError, r"seed is 18446744073709551616; expected at most"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", WRONG)
-@pytest.mark.parametrize("function", ["attention", "attention_vjp", "attention_weights"])
-def test_wrong_arguments(function, name):
-    options, error, message = WRONG[name]
-    q = np.ones((1, 2, 3))
-    arrays = {"attention": (q, q, q), "attention_vjp": (q, q, q, q), "attention_weights": (q, q)}[function]
-    with pytest.raises(error, match=f"{function}: {message}"):
-        getattr(posenc, function)(*arrays, **options)

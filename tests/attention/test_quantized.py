@@ -255,8 +255,7 @@ def test_core_refuses_codes_where_they_have_no_meaning():
 
     codes, out, lse = np.ones((1, 2, 8), np.int8), np.empty((1, 2, 8), F32), np.empty((1, 2), F32)
     q, numbers = np.ones((1, 2, 8), F32), {"scale": 1.0, "softcap": 0.0, "low": -np.inf, "high": np.inf, "shift": 0.0}
-    results = {"out": out, "lse": lse, **numbers, "parts": 1, "invariant": False, "weight_parts": 0,
-               "dropout": 0, "seed_low": 0, "seed_high": 0}  # fmt: skip
+    results = {"out": out, "lse": lse, **numbers}
     scales = {"k_scale": np.full((1, 2), 0.5, F32), "v_scale": np.full((1, 2), 0.5, F32)}
     for given, value in (({}, 1), (scales, 0.5)):
         _core.attention("f", q=q, k=codes, v=codes, **given, **results)

@@ -227,8 +227,3 @@ def test_out_of_any_layout_has_the_same_bits(n, m, rng, isa):
     for out in (wide[:, ::2, :8], wide[::-1, n - 1 :: -1, 7::-1], np.zeros((8, n, 8), F32).T.copy().T):
         assert posenc.attention(**arguments, out=out) is out
         assert same_bits(np.ascontiguousarray(out), wanted)
-
-
-def test_invariant_is_a_bool(rng):
-    with pytest.raises(TypeError, match="attention: invariant has type int; expected True or False"):
-        posenc.attention(**qkv(rng, 2, 2), invariant=1)

@@ -273,15 +273,6 @@ def test_low_precision_is_of_bfloat16_only(variant, rng):
     assert same_bits(posenc.attention(*arrays, precision="low"), posenc.attention(*arrays))
 
 
-def test_precision_is_checked(rng):
-    q, k, v = qkv(rng, F32, n=2, m=2)
-    message = r": precision has medium; expected one of 'high', 'low'|: precision is 'medium'; expected"
-    with pytest.raises(ValueError, match=message):
-        posenc.attention(q, k, v, precision="medium")
-    with pytest.raises(ValueError, match=message):
-        posenc.attention_vjp(q, q, k, v, precision="medium")
-
-
 @pytest.mark.skipif("amx" not in posenc.isas(), reason="this machine has no AMX")
 @pytest.mark.parametrize("seed", range(50))
 def test_the_emulation_has_the_bits_of_the_hardware(seed):

@@ -136,7 +136,7 @@ def test_pickle_and_repr():
     bias = posenc.distance_function(window, 1, arrays=[np.array([2.0])], vjp=window_vjp)
     again = pickle.loads(pickle.dumps(bias.at(q_positions=[0, 5], k_positions=[1, 2])))
     assert np.array_equal(again.matrix(2), bias.matrix(2, q_positions=[0, 5], k_positions=[1, 2]))
-    assert repr(bias) == "<posenc.distance_function: window, heads=1, (1,)>"
+    assert repr(bias) == "<posenc.distance_function: arrays ((1,),), function=window, heads=1, vjp=window_vjp>"
 
 
 def test_gradient_has_the_dtype_of_the_array():

@@ -55,8 +55,8 @@ def test_kernels_refuse_what_would_leave_their_arrays(call):
 
 SCALE_TO_SHIFT = {"scale": 1.0, "softcap": 0.0, "low": -np.inf, "high": np.inf, "shift": 0.0}
 NO_DROPOUT = {"dropout": 0, "seed_low": 0, "seed_high": 0}
-WHOLE = {**SCALE_TO_SHIFT, "parts": 1, "invariant": False, "weight_parts": 0, **NO_DROPOUT}
-"""Parameters of attention for keys in one part."""
+WHOLE = {**SCALE_TO_SHIFT, "invariant": False, **NO_DROPOUT}
+"""Parameters of attention."""
 
 
 def test_a_wrong_type_is_named():
@@ -112,8 +112,7 @@ def test_embedding_backward_stays_inside():
 
 
 def _terms_that_do_not_fit():
-    """(terms, whether they have gradients) that would make kernels access memory outside of a table, or of the buffer
-    of its gradients."""
+    """Terms that would make kernels access memory outside of a table."""
     rows = {"rows": np.arange(5)}
 
     def shaw(rel_k, **others):
@@ -122,63 +121,72 @@ def _terms_that_do_not_fit():
     def ones(*shape):
         return np.ones(shape, np.float32)
 
-    table = ones(2, 5, 8)
-    yield (shaw(table, rows=np.arange(4)),), False  # an even number of distances
-    yield (shaw(table, rows=np.arange(0)),), False
-    yield (shaw(ones(2, 0, 8), **rows),), False
-    yield (("cope", {"table": ones(2, 0, 8)}, None, None),), False
-    yield (("toeplitz", {"diagonals": ones(2, 3)}, None, None),), False
-    yield (shaw(table, **rows, d_rel_k=ones(2, 5, 8)),), True  # rows that are not padded to whole vectors
-    yield (shaw(table, **rows, d_rel_k=ones(1, 5, 16)),), True  # too few heads
-    slopes = {"slopes": np.ones(2)}
-    for d_slopes in (np.ones(3), np.ones((1, 2)), np.array(1.0), np.ones(4)[::2], np.ones(2, ">f8")):
-        yield (("alibi", {**slopes, "d_slopes": d_slopes}, None, None),), True
-    held = np.ones(2)
-    held.flags.writeable = False
-    yield (("alibi", {**slopes, "d_slopes": held}, None, None),), True
-    swin = {"table": np.asfortranarray(np.ones((9, 2))), "grid": np.array([2, 2])}
-    for d_table in (np.ones((9, 3))[:, :2], np.ones((9, 2))[::-1], np.asfortranarray(np.ones((9, 2))), np.ones((8, 2))):
-        yield (("swin", {**swin, "d_table": d_table}, None, None),), True
-    cope = "cope", {"table": ones(2, 4, 8), "d_table": ones(3, 4, 16)}, None, None
-    yield (shaw(table, **rows, d_rel_k=ones(2, 5, 16)), cope), True
+    yield shaw(ones(2, 5, 8), rows=np.arange(4))  # an even number of distances
+    yield shaw(ones(2, 5, 8), rows=np.arange(0))
+    yield shaw(ones(2, 0, 8), **rows)
+    yield "cope", {"table": ones(2, 0, 8)}, None, None
+    yield "toeplitz", {"diagonals": ones(2, 3)}, None, None
 
 
-@pytest.mark.parametrize(("terms", "gradients"), [*_terms_that_do_not_fit()])
-def test_core_refuses_terms_that_do_not_fit(terms, gradients):
+@pytest.mark.parametrize("term", [*_terms_that_do_not_fit()])
+def test_core_refuses_terms_that_do_not_fit(term):
     from posenc import _core
 
     q, k = np.ones((2, 70, 8), np.float32), np.ones((2, 100, 8), np.float32)
     lse, matrix = np.ones((2, 70), np.float32), np.ones((2, 70, 100), np.float32)
-    inputs, d_qk = {"q": q, "k": k, "bias": terms}, {"dq": q.copy(), "dk": k.copy()}
-    with pytest.raises(ValueError, match="f: "):
-        _core.attention_vjp(
-            "f", **inputs, v=k, out=q, lse=lse, grad=q, **d_qk, dv=k.copy(), **SCALE_TO_SHIFT,
-            head_parts=1, block_parts=1, mode=1, weight_parts=0, **NO_DROPOUT,
-        )  # fmt: skip
-    with pytest.raises(ValueError, match="f: "):
-        _core.logits_vjp("f", **inputs, grad=matrix, **d_qk, **SCALE_TO_SHIFT)
-    if not gradients:
+    inputs = {"q": q, "k": k, "bias": (term,), **SCALE_TO_SHIFT}
+    for call in (
+        partial(_core.attention_vjp, v=k, out=q, lse=lse, grad=q), partial(_core.logits_vjp, grad=matrix),
+        partial(_core.attention, v=k), _core.logits,
+    ):  # fmt: skip
         with pytest.raises(ValueError, match="f: "):
-            _core.attention("f", **inputs, v=k, out=q.copy(), lse=lse.copy(), **WHOLE)
+            call("f", **inputs)
 
 
-def test_core_takes_all_gradients_of_an_operator_or_none():
+def test_a_gradient_makes_its_results():
+    """One tuple for each operator: None for an operand that is left out, and nothing where no gradient is wanted.
+
+    Slots follow the heads; here each array has one, because one unit has all chunks of a kv head.
+    """
     from posenc import _core
 
-    q, one = np.ones((2, 70, 8)), np.ones(2)
-    inputs = {"q": q, "k": q, "v": q, "out": q, "lse": q[..., 0], "grad": q}
-    options = {**SCALE_TO_SHIFT, **NO_DROPOUT, "head_parts": 1, "block_parts": 1, "mode": 1, "weight_parts": 0}
-    kerple = {"r1": one, "r2": one}
-    for given in ({"d_r1": one.copy()}, {"d_r2": one.copy()}, {"d_r1": None, "d_r2": one.copy()}):
-        with pytest.raises(TypeError, match=r"^f: kerple_log_vjp has some of its results; expected all or none$"):
-            _core.attention_vjp("f", **inputs, bias=(("kerple_log", {**kerple, **given}, None, None),), **options)
-    narrow = {"d_r1": np.ones(2, np.float32), "d_r2": one.copy()}
-    with pytest.raises(TypeError, match=r"^f: d_r1 has dtype float32; expected float64$"):
-        _core.attention_vjp("f", **inputs, bias=(("kerple_log", {**kerple, **narrow}, None, None),), **options)
-    gradients = {"d_r1": np.full(2, 7.0), "d_r2": np.full(2, 7.0)}  # what is in them does not matter
-    _core.attention_vjp("f", **inputs, bias=(("kerple_log", {**kerple, **gradients}, None, None),), **options)
-    np.testing.assert_array_equal(gradients["d_r1"], 0)  # all keys are equal
-    np.testing.assert_array_equal(gradients["d_r2"], 0)
+    b, h, n, m = 3, 2, 70, 100
+    q, k = np.ones((b, h, n, 8), np.float32), np.ones((b, h, m, 8), np.float32)
+    inputs = {"q": q, "k": k, **SCALE_TO_SHIFT}
+    at, sums = (np.arange(n), np.arange(m)), np.zeros((h, m))
+    tables = {"rel_k": np.ones((h, 5, 8), np.float32), "rows": np.arange(5)}
+    gates = {"gates": np.ones((h, n, 3)), "table": np.ones((h, 5, 3)), "rows": np.arange(5)}
+    matrix = np.zeros((b, h, n, m), np.float32)
+    terms = [
+        ("kerple_log", {"r1": np.ones(h), "r2": np.ones(h)}, *at), ("toeplitz", {"diagonals": np.ones((h, 169))}, *at),
+        ("fox", {"sums": sums}, *at), ("shaw", tables, *at), ("gated_distance", gates, *at),
+        ("dense", {"array": matrix}, *at), ("dense", {"array": np.broadcast_to(matrix[:, :1], matrix.shape)}, *at),
+        ("dense", {"array": np.broadcast_to(matrix[..., :1], matrix.shape)}, *at),
+        ("dense", {"array": np.broadcast_to(matrix[..., :1, :], matrix.shape)}, *at),
+        ("alibi", {"slopes": np.ones(h)}, *at, False), ("alibi", {"slopes": np.ones(h)}, *at, True),
+    ]  # fmt: skip
+    given = {**inputs, "v": k, "out": q, "lse": q[..., 0], "grad": q}
+    *of_inputs, d_sink, gradients = _core.attention_vjp("f", **given, bias=tuple(terms))
+    assert [d.shape for d in of_inputs] == [(b, h, 1, n, 8), (b, h, 1, m, 8), (b, h, 1, m, 8)]
+    assert d_sink is None
+    assert [[d if d is None else (d.shape, d.dtype.char) for d in of_term] for of_term in gradients] == [
+        [((h,), "d"), ((h,), "d")], [((b, h, 1, n + m - 1), "d")], [((b, h, 1, n, 1), "d"), ((b, h, 1, 1, m), "d")],
+        [((b, h, 1, 5, 16), "f"), None], [((b, h, 1, n, 3), "f"), ((b, h, 1, 5, 16), "f")],
+        [((b, h, 1, n, m), "f")], [((b, 1, 1, n, m), "f")], [((b, h, 1, n, 1), "d")], [((b, h, 1, 1, m), "d")], [],
+        [((h,), "d")],
+    ]  # fmt: skip
+    d_q, d_k, gradients = _core.logits_vjp("f", **inputs, bias=(terms[3], terms[0]), grad=matrix)
+    assert (d_q.shape, d_k.shape) == ((b, h, 1, n, 8), (b, h, 1, m, 8))
+    assert [[d if d is None else d.shape for d in of_term] for of_term in gradients] == [[(b, h, 1, 5, 16), None], []]
+    *_, d_sink, gradients = _core.attention_vjp("f", **given, sink=np.ones(h))
+    assert (d_sink.shape, gradients) == ((b, h, 1, n), ())
+    for name in ("dq", "d_sink"):
+        with pytest.raises(
+            TypeError, match=f"^f: {name} has type ndarray; expected None, because the call makes its r"
+        ):
+            _core.attention_vjp("f", **given, **{name: q})
+    with pytest.raises(TypeError, match=r"^f: kerple_log has unknown operands; expected "):
+        _core.attention_vjp("f", **given, bias=(("kerple_log", {**terms[0][1], "d_r1": np.ones(h)}, None, None),))
 
 
 def test_sums_of_a_row_are_refused_with_gaps():
@@ -190,17 +198,6 @@ def test_sums_of_a_row_are_refused_with_gaps():
         _core.swin_vjp(
             "f", grad=np.ones((2, 4, 4)), **swin, q_positions=at, k_positions=at, d_table=np.ones((9, 90))[:, :2]
         )
-
-
-@pytest.mark.parametrize(("parts", "rows"), [(0, 2), (-1, 2), (2, 3), (2, None), (17, 34), (1.5, 3)])
-def test_core_refuses_parts_that_do_not_fit(parts, rows):
-    """Each head has a row of results for each part, and there are at most 16 parts."""
-    from posenc import _core
-
-    q, lse = np.ones((2, 3, 8)), np.ones((2, 3))
-    results = {} if rows is None else {"part_out": np.ones((rows, 3, 8)), "part_lse": np.ones((rows, 3))}
-    with pytest.raises(ValueError, match="f: an array has lengths that do not fit"):
-        _core.attention("f", q=q, k=q, v=q, out=q.copy(), lse=lse, **results, **{**WHOLE, "parts": parts})
 
 
 def test_core_takes_no_row_outside_of_a_table():

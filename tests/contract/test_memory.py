@@ -12,7 +12,6 @@ from cases.calls import call_all
 from cases.layouts import same_bits
 
 import posenc
-from posenc import _core
 
 ROWS = [pytest.param(case, id=case.name) for case in CASES]
 
@@ -250,7 +249,7 @@ def test_sums_along_diagonals_that_no_memory_holds():
     batch, m = 2**49, 2**12 - 1
     q, k = np.zeros((batch, 1, 2, 0), np.float16), np.zeros((batch, 1, m, 0), np.float16)
     lse = np.broadcast_to(np.float32(0), q.shape[:-1])
-    with pytest.raises(ValueError, match=r"^array is too big"):
+    with pytest.raises(MemoryError, match=r"^attention_vjp: the result has shape "):
         posenc.attention_vjp(q, q, k, k, out=q, lse=lse, bias=posenc.alibi([1.0]), align="start")
 
 
@@ -261,10 +260,3 @@ def test_heads_are_at_most_2_to_the_24_wide(argument):
     operands = (wide, wide, narrow) if argument == "q" else (narrow, narrow, wide)
     with pytest.raises(ValueError, match=rf"^attention: {argument} has width 16777217; expected at most 16777216$"):
         posenc.attention(*operands)
-    q, k, v = operands
-    with pytest.raises(ValueError, match="lengths that do not fit"):
-        _core.attention(
-            "f", q=q, k=k, v=v, out=v.copy(), lse=np.zeros((1, 0)),
-            scale=1.0, softcap=0.0, low=-np.inf, high=np.inf, shift=0.0, parts=1, invariant=False, weight_parts=0,
-            dropout=0, seed_low=0, seed_high=0,
-        )  # fmt: skip

@@ -31,7 +31,6 @@ REFUSED = {
     "offset": (lambda: posenc.rope(np.ones((1, 4)), 1, W, layout="half", rotary_offset=None), TypeError, "rope: rota"),
     "power": (lambda: posenc.frequencies(4, schedule="power", base=-1), ValueError, "frequencies: base "),
     "a module": (lambda: posenc.sinusoidal(1, 2, layout=np), ValueError, "sinusoidal: layout "),
-    "a class": (lambda: posenc.attention(*np.ones((3, 1, 2, 2)), align=np.ndarray), ValueError, "attention: align "),
     "terms": (
         lambda: posenc.deberta(*np.ones((2, 1, 4, 4)), terms=[np.ones(2), np.ones(2)]), ValueError, "deberta: terms "
     ),

@@ -172,7 +172,8 @@ def options(constant):
     ("function", "argument", "constant", "more"),
     [
         ("conv_position", "padding", "PADDINGS", ()), ("conv_position_2d", "padding", "PADDINGS", ()),
-        ("merge", "mode", "MERGE_MODES", ("concat",)), ("merge_vjp", "mode", "MERGE_MODES", ("concat",)),
+        ("merge", "mode", "MERGE_MODES", ("replace", "concat")),
+        ("merge_vjp", "mode", "MERGE_MODES", ("replace", "concat")),
         ("floater", "method", "TABLEAUS", ()), ("integrate", "method", "TABLEAUS", ()),
         ("plot.similarity", "kind", "GRAM_MODES", ()),
     ],

@@ -27,20 +27,16 @@ LIBRARIES = {
 }  # fmt: skip
 """Imports of other libraries than NumPy by the rooms of posenc, with their number. It only shrinks."""
 DASK = {
-    "posenc": "_core",
     "posenc._core_api.arguments": "Array Dtype F32 F64 I64 INTEGERS as_bool as_data as_index as_positions "
     "broadcasts_to cast_result check_choice fail fail_value is_bfloat16 result_dtype",
     "posenc._core_api.constants": "LARGEST_POSITION",
     "posenc.absolute.embedding": "read_ids read_table",
     "posenc.absolute.merge": "MODES Mode",
     "posenc.attention": "AttentionGradient inputs",
-    "posenc.attention.backward": "assemble",
-    "posenc.attention.inputs": "resolve_part_positions",
     "posenc.attention.quantized": "read_axis",
-    "posenc.bias.operator": "Bias PositionBias check_unread",
-    "posenc.bias.parameters": "array_axes",
-    "posenc.bias.positions": "Positions as_lengths is_consecutive",
-    "posenc.bias.terms": "Call Gradients Term",
+    "posenc.bias.operator": "Bias Call Gradients PositionBias name_gradients read_method_positions read_row "
+    "resolve_positions",
+    "posenc.bias.positions": "Positions is_consecutive",
     "posenc.rotary.rotation": "read_rotation",
 }
 """Private names that posenc_bridges.dask imports, by their module. The list only shrinks."""

@@ -72,10 +72,6 @@ WRONG_KIND = {
     "transformer_xl: u has text": ("transformer_xl", (rows(3, 2), "u", rows(2))),
     "deberta: buckets is 8.0": ("deberta", (rows(4, 2), rows(4, 2)), {"buckets": 8.0, "max_position": 16}),
     "deberta: max_position has True": ("deberta", (rows(4, 2), rows(4, 2)), {"buckets": 8, "max_position": True}),
-    "tupe: relative has an array": ("tupe", (rows(3, 2), rows(3, 2)), {"relative": np.zeros((3, 3))}),
-    "tupe: relative has shaw": ("tupe", (rows(3, 2), rows(3, 2)), {"relative": SHAW}),
-    "tupe: relative has deberta": ("tupe", (rows(3, 2), rows(3, 2)), {"relative": DEBERTA}),
-    "tupe: relative has tupe": ("tupe", (rows(3, 2), rows(3, 2)), {"relative": TUPE}),
     "nezha: dim is 4.0": ("nezha", (4.0,)),
     "xl_table: K has text": ("xl_table", ("2", 4)),
 }  # fmt: skip

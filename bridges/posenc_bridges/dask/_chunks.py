@@ -44,7 +44,7 @@ class ChunkedCall(Grid):
         self._fit_heads(bounds)
         super().__init__({axis: lengths_of(of_axis) for axis, of_axis in bounds.items()})
         for part in inputs.parts if len(self.chunks["m"]) > 1 else []:
-            if part.bias.counts_keys:
+            if part.bias.scheme.counts_keys:
                 expected = f"one, because {part.bias.name} sums over keys: k.rechunk({{-2: -1}})"
                 fail(ValueError, inputs.function, "k", f"{len(self.chunks['m'])} chunks of keys", expected)
         self.sources: dict[str, Source] = {}

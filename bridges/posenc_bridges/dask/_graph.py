@@ -9,8 +9,7 @@ import dask.array as da
 import numpy as np
 
 from posenc._core_api.arguments import Dtype, as_data
-from posenc.attention.backward import assemble
-from posenc.bias.terms import Gradients
+from posenc.bias.operator import Bias, Gradients, name_gradients
 
 from ._arrays import Chunks
 from ._blocks import TABLE, At, Key, Tasks, from_tasks
@@ -158,13 +157,10 @@ class Graph:
     def biases(self, arrays: dict[str, da.Array]) -> tuple[Gradients, da.Array | None]:
         """Return the gradients of all operators from the results, and that of the sink."""
         numbers = itertools.count()
-        gradients = [
-            part.bias.arrays._make(
-                [
-                    arrays.get(f"parameter-{next(numbers)}", () if isinstance(one, tuple) else None)
-                    for one in part.bias.arrays
-                ]
-            )
-            for part in self.inputs.parts
-        ]
-        return assemble(self.inputs.operators, gradients), arrays.get(f"parameter-{next(numbers)}")
+
+        def gradients(part: Bias) -> Gradients:
+            without = [() if isinstance(one, tuple) else None for one in part.arrays]
+            return tuple(arrays.get(f"parameter-{next(numbers)}", one) for one in without)
+
+        of_bias = [name_gradients(one, [gradients(part) for part in one.parts]) for one in self.inputs.operators]
+        return tuple(of_bias), arrays.get(f"parameter-{next(numbers)}")

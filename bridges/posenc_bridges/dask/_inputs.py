@@ -6,10 +6,10 @@ import dask.array as da
 import numpy as np
 
 import posenc
-from posenc._core_api.arguments import I64, Array, as_bool, as_data, check_choice, fail, fail_value
+from posenc._core_api.arguments import I64, Array, as_bool, as_data, fail, fail_value
 from posenc.attention import inputs as attention
+from posenc.bias.operator import Call
 from posenc.bias.positions import is_consecutive
-from posenc.bias.terms import Call
 
 from ._arrays import Arguments, is_xarray, read_array, read_places, shape_of, zeros_of
 from ._blocks import name_axes
@@ -48,17 +48,21 @@ class Inputs:
         causal, window, scale, softcap = (given[name] for name in ("causal", "window", "scale", "softcap"))
         self.dtype = as_data(function, "q", np.zeros((), q.dtype)).dtype
         # Arrays of zeros take no memory, and posenc raises its errors for them.
+        alike = ("align", "scale", "softcap", "dropout", "seed", "invariant", "precision")
+        options = {name: given[name] for name in alike}
+        options |= {name: self._stand_in(name) for name in ("keep", "q_segments", "k_segments", "sink")}
         plain = attention.read_inputs(
-            function, *(zeros_of(one.shape, self.dtype) for one in (q, k, v)), bias=(), keep=self._stand_in("keep"),
-            causal=False, align=None, window=None, q_positions=None, k_positions=None,
-            q_segments=self._stand_in("q_segments"), k_segments=self._stand_in("k_segments"), scale=scale,
-            softcap=softcap, sink=self._stand_in("sink"), dropout=given["dropout"], seed=given["seed"],
-        )  # fmt: skip
-        if plain.parameters["dropout"]:
+            function,
+            zeros_of(q.shape, self.dtype),
+            zeros_of(k.shape, self.dtype),
+            zeros_of(v.shape, self.dtype),
+            options,
+        )
+        if plain.options["dropout"]:
             expected = "0, because posenc_bridges.dask has no dropout"
             fail_value(NotImplementedError, function, "dropout", given["dropout"], expected)
         self.shape, self.work_dtype = plain.shape, plain.dtype
-        for name, array in plain.operands.items():
+        for name, array in plain.arguments.items():
             if name.endswith("segments") and array is not None and name not in self.arrays:
                 self.known[name] = array
         n, m = self.shape[-2:]
@@ -72,19 +76,14 @@ class Inputs:
             if any(isinstance(array, tuple) and array for array in bias.arrays):
                 expected = "an operator without arrays, because its gradient cannot be split into chunks"
                 fail(TypeError, function, "bias", f"operator {bias.name} with arrays", expected)
-        terms = [
-            part.term(Call(function, self.work_dtype, self.shape, q.shape[-1], v.shape[-1])) for part in self.parts
-        ]
+        for part in self.parts:
+            part.check(Call(function, self.work_dtype, self.shape, q.shape[-1], v.shape[-1]))
         if scale is None:
-            scale = attention.default_scale(function, q.shape[-1], biases, terms)
-        self.low, self.high = attention.read_visible_range(function, causal, window)
-        check_choice("attention", "precision", given["precision"], ("high", "low"))
-        invariant, count = (
-            as_bool("attention", "invariant", given["invariant"]),
-            sum(len(bias.arrays) for bias in biases),
-        )
+            scale = attention.default_scale(function, q.shape[-1], biases)
+        self.low, self.high = attention.read_visible_range(function, as_bool(function, "causal", causal), window)
+        count = sum(len(bias.arrays) for bias in biases)
         self.pair = (Forward if function == "attention" else Backward)(
-            bool(causal), window and tuple(window), float(scale), softcap, invariant, v.shape[-1],
+            bool(causal), window and tuple(window), float(scale), softcap, plain.options["invariant"], v.shape[-1],
             count + ("sink" in self.arrays),
         )  # fmt: skip
         is_limited = self.low > -attention.INFINITY or self.high < attention.INFINITY
@@ -136,7 +135,6 @@ class Inputs:
             self.known.update(zip(given, ranges, strict=True) if are_read else ())
             return
         if align is not None:
-            check_choice(self.function, "align", align, ("start", "end"))
             fail_value(ValueError, self.function, "align", align, "None where positions are given")
         for (name, value), length in zip(given.items(), sizes, strict=True):
             array = read_places(self.function, name, length if value is None else value)

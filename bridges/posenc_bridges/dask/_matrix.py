@@ -11,10 +11,8 @@ import numpy.typing as npt
 from dask.base import tokenize
 from dask.highlevelgraph import HighLevelGraph
 
-from posenc._core_api.arguments import F64, Array, Dtype, cast_result, fail, result_dtype
-from posenc.bias.operator import Bias, PositionBias, check_unread
-from posenc.bias.positions import as_lengths
-from posenc.bias.terms import Call
+from posenc._core_api.arguments import F64, Array, Dtype, as_index, cast_result, fail, result_dtype
+from posenc.bias.operator import Bias, Call, PositionBias, read_method_positions
 
 from ._arrays import read_places, shape_of
 from ._blocks import TABLE, Grid, Source, Tasks, cut, name_axes
@@ -82,8 +80,10 @@ def matrix(
         fail(TypeError, function, "bias", f"type {type(bias).__name__}", "a PositionBias, as alibi(slopes) returns")
     if not isinstance(bias, PositionBias):
         fail(TypeError, function, "bias", f"operator {bias.name}, which reads q and k", "a PositionBias")
-    n, m = as_lengths(function, n, m)
-    check_unread(function, bias, q_positions, k_positions)
+    n = as_index(function, "n", n, 0)
+    m = n if m is None else as_index(function, "m", m, 0)
+    empty = [None if positions is None else 0 for positions in (q_positions, k_positions)]
+    read_method_positions(function, bias, 0, 0, *empty)  # refuses positions that no part reads
     matrix_dtype = result_dtype(function, dtype, None)
     operators = [Operator(part, n, m) for part in bias.parts]
     nothing = {"n": (0, 0), "m": (0, 0)}  # an empty chunk, whose matrix has the axes before n and m
@@ -91,7 +91,7 @@ def matrix(
         *(cast("PositionBias", operator.part(nothing)).matrix(0, 0).shape[:-2] for operator in operators)
     )
     for operator in operators:  # raises the errors of arrays that do not fit n and m
-        operator.term(Call(function, F64, (*leading, n, m) if leading else (1, n, m), 1, None))
+        operator.check(Call(function, F64, (*leading, n, m) if leading else (1, n, m), 1))
     axes = name_axes(TABLE[function].result, len(leading) + 2)
     wanted = da.core.normalize_chunks(chunks, (*leading, n, m), dtype=matrix_dtype)
     whole_heads = len(leading) != 1 or any("heads" in one.bias.options for one in operators)

@@ -8,13 +8,9 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from posenc import _core
 from posenc._core_api.arguments import F32, F64, Array, Dtype
-from posenc.attention.inputs import resolve_part_positions
-from posenc.bias.operator import Bias
-from posenc.bias.parameters import array_axes
+from posenc.bias.operator import Bias, Call, read_row, resolve_positions
 from posenc.bias.positions import Positions
-from posenc.bias.terms import Call, Term
 
 from ._blocks import Axes, Key, Place, Tasks, name_axes
 
@@ -49,7 +45,7 @@ class Operator:
 
     def __init__(self, bias: Bias, n: int, m: int) -> None:
         self.bias, self.n, self.m = bias, n, m
-        letters = array_axes(bias.name) if bias.name in _core.table() else {}
+        letters = read_row(bias.name).axes
         self.operands: list[_Operand | None] = []
         others: list[object] = []
         dtypes: list[Dtype | None] = []
@@ -67,16 +63,13 @@ class Operator:
         rest = type(bias.arrays), others, dict(bias.options), tuple(dtypes)
         self._make = partial(_make, type(bias), bias.name, *rest)
 
-    def term(self, call: Call) -> Term:
-        """Return the term of a call, of one query and key if these suffice; raise the errors of the operator's arrays.
-
-        Positions of the operator's own must fit the call.
-        """
+    def check(self, call: Call) -> None:
+        """Raise the errors of the operator's arrays and of its own positions in a call."""
         *leading, n, m = call.shape
-        resolve_part_positions(call.function, self.bias, Positions(self.n, self.m), tuple(leading[:-1]))
-        if not self._reads_pairs:
+        resolve_positions(call.function, self.bias, Positions(self.n, self.m), tuple(leading[:-1]))
+        if not self._reads_pairs:  # one query and key suffice
             n, m = min(n, 1), min(m, 1)
-        return self.bias._term(call._replace(shape=(*leading, n, m)), Positions(n, m))
+        self.bias.scheme.kind.term(self.bias, call._replace(shape=(*leading, n, m)), Positions(n, m))
 
     def _slices(self, place: Place) -> list[tuple[slice, ...] | None]:
         """Return the slices of each array that a chunk reads."""

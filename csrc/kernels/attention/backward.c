@@ -377,13 +377,13 @@ static int block_vjp(attention_vjp_state *b, const pe_query_block *queries, idx 
 
 /* ---- units ---- */
 
-/* Store a chunk's dK or dV, or add it to the earlier chunks, then clear the accumulator. Python passes an output of
- * type `real` if chunks are added. */
+/* Store a chunk's dK or dV, or add it to the earlier chunks, then clear the accumulator. The output is `real` if chunks
+ * are added. */
 static void write_keys(const pe_call *call, const pe_row *at, int operand, idx part, int is_first, real *sum, int step,
                        int width, real *buffer)
 {
     const pe_array *a = &call->array[operand];
-    if (!at->data[operand] || part >= call->D(p) || width == 0)
+    if (!at->data[operand] || width == 0)
         return;
     for (idx j = 0; j < call->D(m); j++, sum += step) {
         char *to = at->data[operand] + part * a->core[0] + j * a->core[1];
@@ -399,8 +399,7 @@ static void write_keys(const pe_call *call, const pe_row *at, int operand, idx p
 static int kv_head_unit(attention_vjp_state *b, const pe_call *call, idx unit, const pe_work *work)
 {
     const idx heads = call->D(h), groups = call->D(g), share = heads / groups, blocks = BLOCKS(call->D(n), BLOCK_M);
-    const idx head_parts = max_(1, (idx)call->par[A_HEAD_PARTS]);
-    const idx block_parts = max_(1, (idx)call->par[A_BLOCK_PARTS]);
+    const idx head_parts = (idx)call->par[A_HEAD_PARTS], block_parts = (idx)call->par[A_BLOCK_PARTS];
     const int together = call->par[A_MODE] == VJP_TOGETHER;
     const idx parts = head_parts * block_parts, heads_of_part = BLOCKS(share, head_parts);
     const idx row = unit / (groups * VJP_PARTS), group = unit / VJP_PARTS % groups, mine = unit % VJP_PARTS;

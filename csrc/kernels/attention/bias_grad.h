@@ -14,8 +14,6 @@
 #include "bias/position.h"
 #include "tile/tile.h"
 
-enum { A_GRAD_LSE = A_GRAD + 1, A_DQ, A_DK, A_DV, A_D_SINK, A_DIAGONALS, A_ROWS, A_COLUMNS, A_PAIRS };
-
 /* The reductions of one head and block of queries; NULL or 0 where the caller passes no output */
 typedef struct {
     double *diagonals, *columns, rows[BLOCK_M];

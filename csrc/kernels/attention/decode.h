@@ -12,7 +12,6 @@
 
 #include "tile/panel.h"
 
-enum { A_PART_OUT = A_LSE + 1, A_PART_LSE };
 /* Most rows of q that decode.c computes together, each a query of a head: as many as a panel has lanes */
 enum { MAX_Q_ROWS = 32 };
 

@@ -1,4 +1,5 @@
 /* logits.c -- the sum of the logits of operators on q and k, as a matrix.   q(h,n,d) k(g,m,d) -> out(h,n,m)
+ * Operators that add after the cap are alone in a call; they read neither q nor k.
  *
  *     for (i < n)
  *         for (j < m)
@@ -44,7 +45,9 @@ static void write_tile(logits_state *b, pe_view view)
         const pe_panel_bias all = {0, n, width, NULL};
         view.panel = &view.queries->panel[i];
         view.bias = &all;
-        const real *added = FN(content_panel)(&b->content, view), *q = b->multiplier + view.panel->first * b->d;
+        const real *q = b->multiplier + view.panel->first * b->d;
+        const real *added =
+            b->content.after_cap ? FN(content_after)(&b->content, view).add : FN(content_panel)(&b->content, view);
         const pe_side side = {.b = q, .width = width, .to = n, .add = added, .step = width, .c = b->s};
         if (b->multiplier != b->zero)
             FN(scores)(view.k, view.k_step, b->d, &side, 1);

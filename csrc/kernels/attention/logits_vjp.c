@@ -13,8 +13,6 @@
 #include "relative/scan.h"
 #include "tile/panel.h"
 
-enum { L_GRAD = A_BIAS + 1, L_DQ, L_DK };
-
 typedef struct {
     int d, padded_d;
     real *q, *q_rows, *dq, *dx, *k_copy, *row, *dk;
@@ -70,6 +68,8 @@ static void logits_tile_vjp(logits_vjp_state *b, pe_view view)
         view.bias = &all;
         seen[i][0] = 0;
         seen[i][1] = n;
+        if (c->after_cap)
+            FN(content_after_vjp)(&b->vjp, view, b->dx + score_offset(view.panel, 0));
         if (!c->scans)
             continue;
         FN(scan_panel)(c, &view);

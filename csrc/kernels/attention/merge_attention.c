@@ -60,6 +60,7 @@ KERNEL(merge_attention)
             target[k] = (real)(seen ? s.sum[k] / total : 0);
         row_write(target, row.data[OUT], out->storage, e);
         const real lse = (real)(seen ? max + log(total) : max);
-        memcpy(row.data[LSE], &lse, sizeof lse);
+        if (row.data[LSE])
+            memcpy(row.data[LSE], &lse, sizeof lse);
     }
 }

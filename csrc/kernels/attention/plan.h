@@ -5,6 +5,7 @@
  *
  * The decisions depend on shapes, dtypes, operators and parameters, and on the products of the instruction set in use;
  * never on the number of threads or on the numbers of an array.
+ * csrc/python/attention.c has the decisions that do not depend on the instruction set.
  */
 #ifndef PE_PLAN_H
 #define PE_PLAN_H

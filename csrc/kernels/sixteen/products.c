@@ -53,9 +53,10 @@ INLINE idx words_of(idx n, int width) { return whole_chunks(n) / 2 * width; }
 /* Numbers of a part of a row. One chunk more than whole_chunks, so that rows use different sets of the cache */
 INLINE idx split_width(int width) { return whole_chunks(width) + CHUNK; }
 
-static int weight_parts_of(const pe_call *call, int is_gradient)
+/* Into how many bfloat16 numbers a weight is split */
+static int weight_parts_of(const pe_call *call)
 {
-    return (int)call->par[is_gradient ? A_VJP_WEIGHT_PARTS : A_WEIGHT_PARTS];
+    return call->par[A_PRECISION] == 0 || call->array[A_Q].storage == PE_F16 ? 2 : 1;
 }
 
 /* ---- memory ---- */
@@ -63,15 +64,14 @@ static int weight_parts_of(const pe_call *call, int is_gradient)
 static int takes_operands(const pe_call *call, int is_gradient)
 {
     static const int operand[] = {A_Q, A_K, A_V, A_GRAD};
-    const int weight_parts = weight_parts_of(call, is_gradient);
-    idx parts = weight_parts;
+    idx parts = weight_parts_of(call);
     for (int i = 0; i < 3 + is_gradient; i++) {
         const pe_storage storage = call->array[operand[i]].storage;
         if (storage != PE_F16 && storage != PE_BF16 && storage != PE_I8)
             return 0;
         parts = max_(parts, parts_of(storage));
     }
-    return weight_parts != 0 && parts <= call->products->most_parts;
+    return parts <= call->products->most_parts;
 }
 
 static pe_split *carve_split(pe_carver *c, const pe_call *call, int blocks, int is_gradient)
@@ -79,7 +79,7 @@ static pe_split *carve_split(pe_carver *c, const pe_call *call, int blocks, int 
     const idx widest = max_(call->D(d), call->D(e));
     pe_split only_counted, *carved = carve_bytes(c, sizeof *carved), *x = carved ? carved : &only_counted;
     x->blocks = blocks;
-    x->weight_parts = weight_parts_of(call, is_gradient);
+    x->weight_parts = weight_parts_of(call);
     x->transposes = &x->pair[is_gradient ? QK : GV];
     for (int i = 0; i < 2; i++) {
         operands *of = &x->pair[i];

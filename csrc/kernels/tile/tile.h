@@ -21,10 +21,6 @@
 enum { BLOCK_N = 384 / (int)sizeof(real), PANEL_LANES = 2 * LANES, TILE_RELS = BLOCK_N + BLOCK_M };
 enum { PANELS = BLOCK_M / PANEL_LANES }; /* of a block, at most */
 
-/* The first operands of the rows attention, attention_vjp, logits and logits_vjp of ops.def */
-enum { A_Q, A_K, A_V, A_K_SCALE, A_V_SCALE, A_KEEP, A_Q_POSITIONS, A_K_POSITIONS, A_Q_SEGMENTS, A_K_SEGMENTS, A_SINK };
-enum { A_BIAS = A_SINK + 1, A_OUT, A_LSE, A_GRAD };
-
 /* A panel is one vector of lanes or two. Its first `lanes` lanes hold queries. */
 typedef struct {
     int first, lanes, width; /* width is LANES or PANEL_LANES */

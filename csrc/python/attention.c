@@ -1,0 +1,549 @@
+/* attention.c -- the calls of kernels that attention and its gradient become, on every instruction set alike.
+ *
+ *     attention       heads that share keys, stacked as rows of one head; the keys in one part, or in several and merged
+ *     attention_vjp   chunks of the work of a kv head, each with slots for its sums; before, a run for each dense array
+ *                     that heads or rows of the batch share
+ *     logits_vjp      the same sums for operators that read q and k, in one chunk
+ *
+ * Python adds up slots and the batch. The decisions depend on lengths, operators and parameters, never on the number of
+ * threads. kernels/attention/plan.c has the decisions that depend on the instruction set.
+ */
+#include "python/bind.h"
+
+#include "python/arrays.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "fits.h"
+
+enum { MOST_ROWS = 16 };     /* most queries of a head that are stacked: more fill panels by themselves */
+enum { KEY_PARTS = 16 };     /* most parts of the keys of a head */
+enum { FEWEST_KEYS = 4096 }; /* fewest keys of a part: both kernels take longer for them than a thread to wake up */
+enum { FEWEST_BLOCKS = 2 };  /* fewest blocks of queries in a chunk of the gradient */
+
+static idx least(idx a, idx b) { return a < b ? a : b; }
+static idx most(idx a, idx b) { return a > b ? a : b; }
+
+static idx size_of(pe_storage storage)
+{
+    static const idx size[] = {
+        [PE_F16] = 2, [PE_BF16] = 2, [PE_F32] = 4, [PE_F64] = 8, [PE_I64] = 8, [PE_I8] = 1, [PE_BOOL] = 1};
+    return size[storage];
+}
+
+static int work_type(const pe_agreement *a) { return a->is_double ? NPY_DOUBLE : NPY_FLOAT; }
+static pe_storage work_storage(const pe_agreement *a) { return a->is_double ? PE_F64 : PE_F32; }
+
+static idx count_batch(const pe_call *call)
+{
+    idx rows = 1;
+    for (int l = 0; l < call->nloops; l++)
+        rows *= call->shape[l];
+    return rows;
+}
+
+/* The first byte of an array in a row of the batch */
+static char *in_batch(const pe_call *call, const pe_array *x, idx row)
+{
+    char *at = x->data;
+    for (int l = call->nloops - 1; l >= 0; row /= call->shape[l--])
+        at += row % call->shape[l] * x->loop[l];
+    return at;
+}
+
+/* Memory without gaps, of arrays with these lengths, one after the other in the order of the loops */
+static pe_array whole_array(char *data, pe_storage storage, int nloops, const idx *loops, int naxes, const idx *length)
+{
+    pe_array array = {.data = data, .storage = storage};
+    idx size = size_of(storage);
+    for (int k = naxes - 1; k >= 0; size *= length[k--])
+        array.core[k] = length[k] == 1 ? 0 : size;
+    for (int l = nloops - 1; l >= 0; size *= loops[l--])
+        array.loop[l] = loops[l] == 1 ? 0 : size;
+    return array;
+}
+
+/* Such an array in memory that lives as long as the call; data is NULL with an exception */
+static pe_array new_array(pe_agreement *a, pe_storage storage, int nloops, const idx *loops, int naxes,
+                          const idx *length)
+{
+    idx bytes = size_of(storage);
+    for (int l = 0; l < nloops; l++)
+        bytes *= loops[l];
+    for (int k = 0; k < naxes; k++)
+        bytes *= length[k];
+    PyObject *memory = pe_keep(a, PyArray_SimpleNew(1, &bytes, NPY_BYTE));
+    return whole_array(memory ? PyArray_DATA(A(memory)) : NULL, storage, nloops, loops, naxes, length);
+}
+
+/* ---- all rows with operators ---- */
+
+static int has_no_window(const pe_call *call) { return call->par[A_LOW] == -HUGE_VAL && call->par[A_HIGH] == HUGE_VAL; }
+
+/* Check lengths, on which kernels rely, and set the parameters that the caller left out; -1 with an exception. */
+static int check_call(const pe_agreement *a, pe_call *call)
+{
+    static const int64_t most_positions = (int64_t)1 << POSITION_BITS;
+    double *par = call->par;
+    const idx heads = call->D(h), groups = call->D(g), n = call->D(n), m = call->D(m);
+    if (groups > 0 ? heads % groups != 0 : heads != 0)
+        return pe_wrong(PyExc_ValueError, a, "k", "has %zd heads; expected a divisor of the %zd heads of q", groups,
+                        heads);
+    if (call->D(d) > MOST_WIDTH || call->D(e) > MOST_WIDTH) /* offsets in a tile are ints */
+        return pe_wrong(PyExc_ValueError, a, call->D(d) > MOST_WIDTH ? "q" : "v", "has width %zd; expected at most %d",
+                        most(call->D(d), call->D(e)), MOST_WIDTH);
+    if (n > most_positions || m > most_positions)
+        return pe_wrong(PyExc_ValueError, a, n > most_positions ? "q" : "k",
+                        "has sequence axis %zd; expected at most 2**53 positions", most(n, m));
+    if (isnan(par[A_SCALE]))
+        par[A_SCALE] = pow(call->D(d) > 0 ? (double)call->D(d) : 1, -0.5);
+    if (!isnan(par[A_SHIFT]))
+        return 0;
+    par[A_SHIFT] = 0;
+    if (n == m || has_no_window(call))
+        return 0;
+    return pe_wrong(PyExc_ValueError, a, "align",
+                    "is None; expected 'start', or 'end' as in decoding, because N = %zd and M = %zd differ", n, m);
+}
+
+/* ---- attention: heads that share keys ---- */
+
+/* With stacked queries the kernel reads the keys of a kv head once, and more lanes of a panel hold a query. The numbers
+ * of heads and queries also decide whether the kernel decodes and into how many parts the keys are split; apart from
+ * these two choices, stacking changes no bit of the result. */
+static int can_stack(const pe_call *call)
+{
+    const idx n = call->D(n);
+    return call->D(h) > call->D(g) && n > 0 && n <= MOST_ROWS && call->nterms == 0 && call->par[A_DROPOUT] == 0
+           && (n == 1 || !call->array[A_KEEP].data);
+}
+
+/* Copy rows (count,n) of `width` numbers to memory without gaps; `outer` and `inner` are their strides. */
+static int copy_rows(pe_agreement *a, const pe_call *call, pe_array *x, idx count, idx outer, idx inner, idx width)
+{
+    const idx n = call->D(n), bytes = width * size_of(x->storage);
+    const pe_array copy = new_array(a, x->storage, call->nloops, call->shape, 3, (const idx[]){count, n, width});
+    char *to = copy.data;
+    for (idx row = 0; to && row < count_batch(call); row++) {
+        const char *from = in_batch(call, x, row);
+        for (idx i = 0; i < count * n; i++, to += bytes)
+            memcpy(to, from + i / n * outer + i % n * inner, (size_t)bytes);
+    }
+    *x = copy;
+    return to ? 0 : -1;
+}
+
+/* Repeat the numbers (n) of queries, if there are any, for each head that shares a kv head. */
+static int repeat_queries(pe_agreement *a, pe_call *call, int operand, idx share)
+{
+    pe_array *x = &call->array[operand];
+    if (!x->data || call->D(n) == 1) /* an axis of length 1 has stride 0 */
+        return 0;
+    if (copy_rows(a, call, x, share, 0, x->core[0], 1) < 0)
+        return -1;
+    x->core[0] = x->core[1];
+    return 0;
+}
+
+/* Give each stacked query its position, shift, shift + 1, ..., if the caller passed none. */
+static int stack_positions(pe_agreement *a, pe_call *call, idx share)
+{
+    pe_array *x = &call->array[A_Q_POSITIONS];
+    const idx n = call->D(n);
+    if (has_no_window(call)) {
+        x->data = call->array[A_K_POSITIONS].data = NULL;
+        return 0;
+    }
+    if (x->data)
+        return repeat_queries(a, call, A_Q_POSITIONS, share);
+    *x = new_array(a, PE_F64, 0, NULL, 1, (const idx[]){share * n});
+    double *position = (double *)(void *)x->data;
+    for (idx i = 0; position && i < share * n; i++)
+        position[i] = call->par[A_SHIFT] + (double)(i % n);
+    return position ? 0 : -1;
+}
+
+/* Let the kernel write a result (h,n) or (h,n,e) to new memory, from which it is copied to its place. */
+static int renew_result(pe_agreement *a, pe_call *call, int operand)
+{
+    pe_array *x = &call->array[operand];
+    PyObject **written = &a->written[operand - A_OUT];
+    const idx length[] = {call->D(h), call->D(n), call->D(e)};
+    *written = pe_keep(a, PyArray_NewLikeArray(A(*written), NPY_CORDER, NULL, 0));
+    if (*written)
+        *x = whole_array(PyArray_BYTES(A(*written)), x->storage, call->nloops, call->shape, operand == A_OUT ? 3 : 2,
+                         length);
+    return *written ? 0 : -1;
+}
+
+/* Stack the queries of the heads that share a kv head as rows of one head; -1 with an exception. */
+static int stack_heads(pe_agreement *a, pe_call *call)
+{
+    static const int of_heads[] = {A_Q, A_KEEP, A_SINK, A_OUT, A_LSE};
+    const idx n = call->D(n), share = call->D(h) / call->D(g);
+    if (stack_positions(a, call, share) < 0 || repeat_queries(a, call, A_Q_SEGMENTS, share) < 0)
+        return -1;
+    for (int i = 0; i < 5; i++) {
+        const int operand = of_heads[i];
+        pe_array *x = &call->array[operand];
+        const idx width = operand == A_Q ? call->D(d) : 1; /* a mask is not copied, because it has one query */
+        if (!x->data)
+            continue;
+        if (n > 1 && x->core[0] != n * x->core[1]) { /* the axes (h,n) are no axes (g, h / g n) */
+            const int status = operand >= A_OUT ? renew_result(a, call, operand)
+                                                : copy_rows(a, call, x, call->D(h), x->core[0], x->core[1], width);
+            if (status < 0)
+                return -1;
+        }
+        x->core[1] = n == 1 ? x->core[0] : x->core[1];
+        x->core[0] *= share;
+    }
+    call->D(h) = call->D(g);
+    call->D(n) = share * n;
+    return 0;
+}
+
+/* ---- attention: parts of the keys ---- */
+
+/* Each part of the keys of a head is a unit of work. Neither the number of threads nor the batch changes the number of
+ * parts, so that neither changes a bit of the result. */
+static idx count_parts(const pe_table *table, const pe_call *call)
+{
+    const idx units = call->D(h) * BLOCKS(call->D(n), BLOCK_M), m = call->D(m);
+    int in_one_part = m < 2 * FEWEST_KEYS || call->par[A_INVARIANT] != 0;
+    for (int t = 0; t < call->nterms; t++)
+        in_one_part |= table->row[call->term[t].op].operand[0].in_one_part;
+    return in_one_part ? 1 : most(1, least(KEY_PARTS / most(units, 1), m / FEWEST_KEYS));
+}
+
+/* Attention to each part, and then the merged result: loops over heads and queries, of axes (p,e) and (p) */
+static int attend_in_parts(const pe_table *table, pe_agreement *a, pe_call *call, idx parts)
+{
+    const idx heads = call->D(h), n = call->D(n), e = call->D(e), length[] = {heads * parts, n, e};
+    pe_array *out = &call->array[A_PART_OUT], *lse = &call->array[A_PART_LSE];
+    idx loops[PE_LOOPS];
+    if (call->nloops + 2 > PE_LOOPS)
+        return pe_wrong(PyExc_ValueError, a, "q", "has too many axes; expected at most %d", PE_LOOPS + 1);
+    call->narrays = A_PART_LSE + 1;
+    *out = new_array(a, work_storage(a), call->nloops, call->shape, 3, length);
+    *lse = out->data ? new_array(a, PE_F64, call->nloops, call->shape, 2, length) : *out;
+    if (!lse->data || pe_run_call(a, &table->row[PE_attention], call) < 0)
+        return -1;
+    pe_call merge = *call;
+    merge.D(p) = parts;
+    merge.narrays = 4;
+    const pe_array *array[] = {out, lse, &call->array[A_OUT], &call->array[A_LSE]};
+    for (int k = 0; k < 4; k++)
+        merge.array[k] = pe_loops_over(array[k], call, 2);
+    for (int k = 0; k < 2; k++) {
+        const idx part = n * (k == 0 ? e : 1) * size_of(array[k]->storage);
+        merge.array[k].loop[PE_LOOPS - 2] = parts * part;
+        merge.array[k].core[0] = part;
+        merge.array[k].core[1] = array[k]->core[2];
+    }
+    memcpy(loops + PE_LOOPS - 2 - call->nloops, call->shape, (size_t)call->nloops * sizeof *loops);
+    loops[PE_LOOPS - 2] = heads;
+    loops[PE_LOOPS - 1] = n;
+    pe_merge_loops(&merge, loops, call->nloops + 2);
+    return pe_run_call(a, &table->row[PE_merge_attention], &merge);
+}
+
+static int run_attention(const pe_table *table, pe_agreement *a, pe_call *call)
+{
+    if (can_stack(call) && stack_heads(a, call) < 0)
+        return -1;
+    const idx parts = count_parts(table, call);
+    call->par[A_PARTS] = (double)parts;
+    return parts > 1 ? attend_in_parts(table, a, call, parts) : pe_run_call(a, &table->row[PE_attention], call);
+}
+
+/* ---- gradients ---- */
+
+/* How the work of a kv head is split: by heads first, then by blocks of queries. Chunks fix the order of the sums over
+ * queries, so that it is the same for every batch and number of threads. */
+typedef struct {
+    idx head_parts, block_parts;
+    int apart; /* each chunk has sums of its own, in slots: those of a kv head, or of a head for sums over queries */
+} pe_split_work;
+
+static pe_split_work split_work(const pe_call *call)
+{
+    const idx groups = most(call->D(g), 1), wanted = BLOCKS(VJP_PARTS, groups), blocks = BLOCKS(call->D(n), BLOCK_M);
+    pe_split_work s = {.head_parts = most(1, least(call->D(h) / groups, wanted))};
+    s.block_parts = most(1, least(blocks / FEWEST_BLOCKS, wanted / s.head_parts));
+    s.apart = s.head_parts * s.block_parts > 1 && count_batch(call) * call->D(g) < VJP_PARTS;
+    return s;
+}
+
+/* What a gradient returns. An array that the kernel adds to is (batch axes, heads, slots, ...). */
+typedef struct {
+    pe_agreement *a;
+    pe_call *call;
+    const pe_table *table;
+    idx slots;                   /* of a head */
+    PyObject *result[PE_ARRAYS]; /* by operand; those of dS serve all operators */
+    PyObject *of_term[PE_TERMS][PE_TERM_ARRAYS];
+    int count[PE_TERMS]; /* of each operator */
+} pe_gradients;
+
+/* The shape (batch axes, heads, slots, other lengths); returns the number of its axes */
+static int shape_of(const pe_agreement *a, idx slots, int naxes, const idx *length, npy_intp *shape)
+{
+    const int n = a->nloops;
+    memcpy(shape, a->loops + PE_LOOPS - n, (size_t)n * sizeof *shape);
+    shape[n] = length[0];
+    shape[n + 1] = slots;
+    memcpy(shape + n + 2, length + 1, (size_t)(naxes - 1) * sizeof *shape);
+    return n + naxes + 1;
+}
+
+static PyObject *new_zeros(pe_agreement *a, int type, int n, npy_intp *shape)
+{
+    return pe_allocate(a, (PyObject *)PyArray_DescrFromType(type), n, shape, 1);
+}
+
+/* Zeros of that shape, in which heads and slots are one axis for the kernel; NULL with an exception */
+static PyObject *new_gradient(const pe_gradients *g, int type, idx slots, int naxes, const idx *length, pe_array *out)
+{
+    npy_intp shape[NPY_MAXDIMS];
+    const int n = shape_of(g->a, slots, naxes, length, shape);
+    PyObject *array = new_zeros(g->a, type, n, shape);
+    idx merged[PE_CORE];
+    memcpy(merged, length, (size_t)naxes * sizeof *length);
+    merged[0] *= slots;
+    if (array)
+        *out = whole_array(PyArray_BYTES(A(array)), (pe_storage)pe_storage_of(array), g->call->nloops, g->call->shape,
+                           naxes, merged);
+    return array;
+}
+
+/* Zeros for an output of the kernel, unless it has them already; NULL with an exception */
+static PyObject *add_result(pe_gradients *g, int operand, int type, idx slots, int naxes, const idx *length)
+{
+    if (!g->result[operand])
+        g->result[operand] = new_gradient(g, type, slots, naxes, length, &g->call->array[operand]);
+    return g->result[operand];
+}
+
+/* The dtype of the gradient of an input: that of the input if nothing is left to add up */
+static int type_of_gradient(const pe_gradients *g, int operand, int is_summed)
+{
+    PyArrayObject *input = A(g->a->input[operand]);
+    const int loops = g->a->nloops, rank = PyArray_NDIM(input) - 3;
+    const int is_final =
+        !is_summed && rank == loops && PyArray_CompareLists(PyArray_DIMS(input), g->a->loops + PE_LOOPS - loops, loops);
+    return is_final ? PyArray_TYPE(input) : work_type(g->a);
+}
+
+/* ---- the gradients of operators ---- */
+
+/* Whether a dense array has one number for all entries of an axis. It has stride 0 there, as along an empty axis. */
+static int broadcasts(idx stride, idx length) { return stride == 0 && length > 0; }
+
+/* The row whose results are the gradients of an operator */
+static const pe_signature *gradients_of(const pe_gradients *g, const pe_term *term)
+{
+    const pe_signature *row = &g->table->row[term->op];
+    return row->vjp ? row->vjp : row;
+}
+
+/* The sums of dS that make the gradient of an operator: it has an entry for each diagonal, pair or position. 0 if the
+ * kernel adds it to arrays of its own row */
+enum { DIAGONALS = 1, ROWS = 2, COLUMNS = 4, PAIRS = 8 };
+
+static int sums_of(const pe_gradients *g, const pe_term *term)
+{
+    const pe_signature *vjp = gradients_of(g, term);
+    const pe_array *x = &term->array[0];
+    for (const pe_operand *o = vjp->operand; o < vjp->operand + vjp->noperands; o++) {
+        if (!o->output)
+            continue;
+        if (o->at_positions)
+            return ROWS | COLUMNS;
+        if (o->naxes == 2 && o->axes[1] == 'l' - 'A')
+            return DIAGONALS;
+        if (o->naxes == 3 && o->axes[2] == 'm' - 'A')
+            return broadcasts(x->core[2], g->call->D(m))   ? ROWS
+                   : broadcasts(x->core[1], g->call->D(n)) ? COLUMNS
+                                                           : PAIRS;
+    }
+    return 0;
+}
+
+/* Length of axis k of gradient o. A letter that no operand has means that axis of the operand, filled up to vectors. */
+static idx length_of(const pe_gradients *g, const pe_term *term, const pe_operand *o, const pe_operand *operand, int k)
+{
+    const idx length = (o->axes[k] < PE_OWN_AXES ? term->dim : g->call->dim)[o->axes[k]], letter = operand->axes[k];
+    if (length != PE_UNKNOWN)
+        return length;
+    return BLOCKS((letter < PE_OWN_AXES ? term->dim : g->call->dim)[letter], VECTOR_PADDING) * VECTOR_PADDING;
+}
+
+/* Zeros without heads and slots, for an output that is summed over all rows; NULL with an exception */
+static PyObject *new_sum(pe_agreement *a, int naxes, idx *length, pe_array *out)
+{
+    PyObject *sum = new_zeros(a, NPY_DOUBLE, naxes, length);
+    if (!sum)
+        return NULL;
+    *out = whole_array(PyArray_BYTES(A(sum)), PE_F64, 0, NULL, naxes, length);
+    a->summed[a->nsummed++] = (pe_sum){out, PyArray_DATA(A(sum)), PyArray_SIZE(A(sum))};
+    a->sums += PyArray_SIZE(A(sum));
+    return sum;
+}
+
+/* Zeros for the gradients that the kernel adds to arrays of the operator's row; none for an operand that is left out */
+static int add_own_gradients(pe_gradients *g, int t)
+{
+    pe_term *term = &g->call->term[t];
+    const pe_signature *row = &g->table->row[term->op], *vjp = gradients_of(g, term);
+    for (int k = 0; k < vjp->noperands; k++) {
+        const pe_operand *o = &vjp->operand[k];
+        const int has_slots = o->axes[0] == 't' - 'A';
+        idx length[PE_CORE];
+        if (!o->output)
+            continue;
+        const int i = g->count[t]++;
+        if (!term->array[i].data)
+            continue;
+        for (int axis = 0; axis < o->naxes; axis++)
+            length[axis] = has_slots && axis == 0 ? g->call->D(h) : length_of(g, term, o, &row->operand[i], axis);
+        PyObject **own = &g->of_term[t][i];
+        *own = row->vjp ? new_sum(g->a, o->naxes, length, &term->gradient[i])
+                        : new_gradient(g, o->type == 'f' ? NPY_DOUBLE : work_type(g->a), has_slots ? g->slots : 1,
+                                       o->naxes, length, &term->array[k]);
+        if (!*own)
+            return -1;
+    }
+    return 0;
+}
+
+/* Zeros for a sum of dS that an operator needs; NULL with an exception */
+static PyObject *add_sum(pe_gradients *g, int t, int operand, int type, idx slots, int naxes, const idx *length)
+{
+    return g->of_term[t][g->count[t]++] = add_result(g, operand, type, slots, naxes, length);
+}
+
+/* Zeros for all that the operators need; -1 with an exception */
+static int add_term_gradients(pe_gradients *g)
+{
+    pe_call *call = g->call;
+    const idx h = call->D(h), n = call->D(n), m = call->D(m), l = most(n + m - 1, 0);
+    for (int t = 0; t < call->nterms; t++) {
+        const int sums = sums_of(g, &call->term[t]);
+        if (call->term[t].is_constant || g->count[t] > 0) /* run_shared computed it */
+            continue;
+        if ((sums & DIAGONALS && !add_sum(g, t, A_DIAGONALS, NPY_DOUBLE, g->slots, 2, (const idx[]){h, l}))
+            || (sums & ROWS && !add_sum(g, t, A_ROWS, NPY_DOUBLE, 1, 3, (const idx[]){h, n, 1}))
+            || (sums & COLUMNS && !add_sum(g, t, A_COLUMNS, NPY_DOUBLE, g->slots, 3, (const idx[]){h, 1, m}))
+            || (sums & PAIRS && !add_sum(g, t, A_PAIRS, work_type(g->a), 1, 3, (const idx[]){h, n, m}))
+            || (!sums && add_own_gradients(g, t) < 0))
+            return -1;
+    }
+    return 0;
+}
+
+/* Compute the gradients of dense arrays that heads or rows of the batch share, each in a run of its own, in an order in
+ * which no two threads add to the same number. */
+static int run_shared(pe_gradients *g, const pe_signature *row)
+{
+    pe_call *call = g->call;
+    pe_array *out = &call->array[A_PAIRS];
+    call->par[A_MODE] = VJP_ACROSS;
+    for (int t = 0; t < call->nterms; t++) {
+        const pe_array *x = &call->term[t].array[0];
+        const idx h = call->D(h), length[] = {broadcasts(x->core[0], h) ? 1 : h, call->D(n), call->D(m)};
+        npy_intp shape[NPY_MAXDIMS], loops[PE_LOOPS];
+        int is_shared = length[0] != h;
+        if (call->term[t].is_constant || sums_of(g, &call->term[t]) != PAIRS)
+            continue;
+        const int rank = shape_of(g->a, 1, 3, length, shape);
+        for (int d = 0, l = 0; d < g->a->nloops; d++) { /* loops of length 1 are left out, and none are merged */
+            if (shape[d] == 1)
+                continue;
+            loops[l] = broadcasts(x->loop[l], shape[d]) ? 1 : shape[d];
+            is_shared |= loops[l] != shape[d];
+            shape[d] = loops[l++];
+        }
+        if (!is_shared)
+            continue;
+        PyObject *pairs = g->of_term[t][g->count[t]++] = new_zeros(g->a, work_type(g->a), rank, shape);
+        if (!pairs)
+            return -1;
+        *out = whole_array(PyArray_BYTES(A(pairs)), work_storage(g->a), call->nloops, loops, 3, length);
+        if (pe_run_call(g->a, row, call) < 0)
+            return -1;
+    }
+    out->data = NULL;
+    return 0;
+}
+
+/* Return the results of these operands, and a tuple with those of each operator. */
+static int return_gradients(pe_gradients *g, const int *operand, int count)
+{
+    pe_agreement *a = g->a;
+    PyObject *of_term[PE_TERMS];
+    for (int t = 0; t < g->call->nterms; t++) {
+        if (!(of_term[t] = pe_keep(a, pe_tuple(g->of_term[t], g->count[t]))))
+            return -1;
+    }
+    PyObject *all = pe_keep(a, pe_tuple(of_term, g->call->nterms));
+    for (int i = 0; i <= count; i++)
+        a->result[i] = a->written[i] = i == count ? all : g->result[operand[i]];
+    a->noutputs = count + 1;
+    return all ? 0 : -1;
+}
+
+static int run_attention_vjp(pe_gradients *g, const pe_signature *row)
+{
+    static const int returned[] = {A_DQ, A_DK, A_DV, A_D_SINK};
+    pe_call *call = g->call;
+    const pe_split_work work = split_work(call);
+    const idx heads = call->D(h), groups = call->D(g), n = call->D(n), m = call->D(m), d = call->D(d), e = call->D(e);
+    const idx parts = work.head_parts * work.block_parts, kv_slots = work.apart ? parts : 1;
+    const int is_summed = parts > 1, has_sink = call->array[A_SINK].data != NULL;
+    memset(&call->array[A_DIAGONALS], 0, (A_PAIRS + 1 - A_DIAGONALS) * sizeof *call->array);
+    call->narrays = A_PAIRS + 1;
+    g->slots = work.apart ? work.block_parts : 1;
+    g->a->writes = count_batch(call) * heads * n > 0 && (m > 0 || has_sink);
+    if (run_shared(g, row) < 0 || !add_result(g, A_DQ, type_of_gradient(g, A_Q, 0), 1, 3, (const idx[]){heads, n, d})
+        || !add_result(g, A_DK, type_of_gradient(g, A_K, is_summed), kv_slots, 3, (const idx[]){groups, m, d})
+        || !add_result(g, A_DV, type_of_gradient(g, A_V, is_summed), kv_slots, 3, (const idx[]){groups, m, e})
+        || (has_sink && !add_result(g, A_D_SINK, NPY_DOUBLE, 1, 2, (const idx[]){heads, n}))
+        || add_term_gradients(g) < 0)
+        return -1;
+    call->par[A_HEAD_PARTS] = (double)work.head_parts;
+    call->par[A_BLOCK_PARTS] = (double)work.block_parts;
+    call->par[A_MODE] = work.apart ? VJP_APART : VJP_TOGETHER;
+    return pe_run_call(g->a, row, call) < 0 ? -1 : return_gradients(g, returned, 4);
+}
+
+/* Only the operators that read q and k have gradients. */
+static int run_logits_vjp(pe_gradients *g, const pe_signature *row)
+{
+    static const int returned[] = {L_DQ, L_DK};
+    pe_call *call = g->call;
+    const idx heads = call->D(h), n = call->D(n), m = call->D(m), d = call->D(d);
+    for (int t = 0; t < call->nterms; t++)
+        call->term[t].is_constant |= sums_of(g, &call->term[t]) != 0 || g->table->row[call->term[t].op].vjp;
+    g->slots = 1;
+    g->a->writes = count_batch(call) * heads * n * m > 0;
+    if (!add_result(g, L_DQ, work_type(g->a), 1, 3, (const idx[]){heads, n, d})
+        || !add_result(g, L_DK, work_type(g->a), 1, 3, (const idx[]){call->D(g), m, d}) || add_term_gradients(g) < 0)
+        return -1;
+    return pe_run_call(g->a, row, call) < 0 ? -1 : return_gradients(g, returned, 2);
+}
+
+int pe_makes_results(int op) { return op == PE_attention_vjp || op == PE_logits_vjp; }
+
+int pe_run_attention(const pe_table *table, const pe_signature *row, pe_agreement *a, pe_call *call)
+{
+    if (check_call(a, call) < 0)
+        return -1;
+    if (row->op == PE_attention)
+        return run_attention(table, a, call);
+    if (row->op == PE_logits)
+        return pe_run_call(a, row, call);
+    pe_gradients g = {.a = a, .call = call, .table = table};
+    return row->op == PE_attention_vjp ? run_attention_vjp(&g, row) : run_logits_vjp(&g, row);
+}

@@ -1,0 +1,211 @@
+"""Kinds of biases that read positions: a row of csrc/ops.def for one distance, or for one pair of positions."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from .. import _core
+from .._core_api.arguments import (
+    F64,
+    LARGEST32,
+    Array,
+    Dtype,
+    Float64,
+    broadcasts_to,
+    cast_operand,
+    fail,
+    store_result,
+    unbroadcast,
+)
+from .operator import Bias, Call, Gradients, Kind, Term, add_diagonals, check_heads, read_cotangent, read_row
+from .positions import Positions
+
+
+def check_parameters(bias: Bias, call: Call) -> None:
+    """Refuse other heads than those of the call, and numbers beyond float32, although the bias is float64 inside."""
+    check_heads(call.function, bias, call.shape)
+    if call.dtype is not F64 and call.dtype not in bias.casts:
+        for name, array in bias.arrays._asdict().items():
+            if np.abs(array).max(initial=0.0) > LARGEST32:
+                cast_operand(call.function, name, array, call.dtype)  # says so
+        bias.casts[call.dtype] = {}
+
+
+def sums_themselves(bias: Bias, function: str, sums: Gradients, positions: Positions) -> Gradients:
+    return sums
+
+
+# ---- matrices whose diagonals are constant, kept as one number per diagonal ----
+
+
+def fill_matrix(function: str, diagonals: Array, n: int, m: int, out: Array | None) -> Array:
+    """Return the read-only (..., n, m) view of (..., n + m - 1) numbers, or fill `out` with that matrix.
+
+    Entry (i, j) is number j - i + n - 1.
+    """
+    if out is not None:
+        return _core.toeplitz_matrix(function, row=diagonals, out=out, n=n, m=m)
+    shape = (*diagonals.shape[:-1], n, m)
+    if n == 0 or m == 0:
+        return np.empty(shape, diagonals.dtype)
+    step = diagonals.strides[-1]
+    return as_strided(diagonals[..., n - 1 :], shape, (*diagonals.strides[:-1], -step, step), writeable=False)
+
+
+def read_diagonal_sums(function: str, grad: Array, heads: int, n: int, m: int) -> Float64:
+    """Return the cotangent of such a matrix, dense or as diagonal sums, as (heads, n + m - 1)."""
+    length = max(n + m - 1, 0)
+    if grad.shape[-3:] == (heads, n, m):
+        matrix, grad = grad, np.zeros((*grad.shape[:-2], length))
+        if matrix.size:
+            _core.diagonal_sums(function, grad=matrix, out=grad)
+    elif grad.shape[-2:] != (heads, length):
+        expected = f"(..., {heads}, {n}, {m}) or (..., {heads}, {length})"
+        fail(ValueError, function, "grad", f"shape {grad.shape}", expected)
+    return unbroadcast(grad.astype(F64, copy=False), (heads, length), F64)
+
+
+# ---- functions of the distance ----
+
+
+def distance_values(bias: Bias, function: str, rel: Float64, dtype: Dtype) -> Array:
+    """Return b_h(rel), (..., H, l), for distances (..., l)."""
+    values: Array = getattr(_core, bias.name)(function, **bias.operands, rel=rel, dtype=dtype)
+    return values
+
+
+def distance_values_vjp(bias: Bias, function: str, grad: Float64, rel: Float64) -> Gradients:
+    """Return the gradient of each array for a cotangent (..., H, l) of the values, summed over its batch axes."""
+    gradients = getattr(_core, f"{bias.name}_vjp")(function, grad=grad, **bias.operands, rel=rel)
+    return gradients if type(gradients) is tuple else (gradients,)
+
+
+def _distance_term(bias: Bias, call: Call, positions: Positions) -> Term:
+    check_parameters(bias, call)
+    if positions.arrays is not None:
+        return Term(bias.name, bias.operands)
+    values = distance_values(bias, call.function, positions.distances(call.function), call.dtype)
+    return Term("toeplitz", {"diagonals": values}, has_gradient=bool(bias.arrays))
+
+
+def _distance_gradient(bias: Bias, function: str, sums: Gradients, positions: Positions) -> Gradients:
+    if positions.arrays is not None or not sums:
+        return sums
+    return distance_values_vjp(bias, function, add_diagonals(sums[0]), positions.distances(function))
+
+
+def _distance_matrix(bias: Bias, function: str, positions: Positions, dtype: Dtype, out: Array | None) -> Array:
+    positions = positions.as_consecutive()
+    n, m = positions.n, positions.m
+    if positions.arrays is None:
+        values = distance_values(bias, function, positions.distances(function), dtype)
+        return fill_matrix(function, values, n, m, out)
+    rel = positions.pair_distances()
+    values = distance_values(bias, function, rel.reshape(*rel.shape[:-2], n * m), dtype)
+    matrix = values.reshape(*values.shape[:-1], n, m)
+    return matrix if out is None else store_result(function, out, matrix, dtype)
+
+
+def _distance_vjp(bias: Bias, function: str, grad: Array, positions: Positions) -> Gradients:
+    """Accept sums of `grad` along diagonals where distances are those of consecutive positions."""
+    positions = positions.as_consecutive()
+    heads, n, m = bias.heads or 1, positions.n, positions.m
+    if positions.arrays is None:
+        sums = read_diagonal_sums(function, grad, heads, n, m)
+        return distance_values_vjp(bias, function, sums, positions.distances(function))
+    rel = positions.pair_distances()
+    batch = rel.shape[:-2]
+    cotangent = read_cotangent(function, grad, (*batch, heads, n, m)).reshape(*batch, heads, n * m)
+    return distance_values_vjp(bias, function, cotangent, rel.reshape(*batch, n * m))
+
+
+DISTANCE = Kind(_distance_term, _distance_gradient, _distance_matrix, _distance_vjp)
+"""A function of rel = position of key - position of query, whose values are those of its DISTANCE row."""
+
+
+# ---- functions of both positions ----
+
+
+def check_positions(bias: Bias, function: str, positions: Positions) -> tuple[Array, Array]:
+    """Return checked positions of queries and keys; zeros if there is no pair, since nothing is read then."""
+    q, k = positions.as_arrays()
+    if not (positions.n and positions.m):
+        return np.zeros_like(q), np.zeros_like(k)
+    if bias.scheme.positions_end is not None:
+        end = bias.scheme.positions_end(bias)
+        for argument, side in (("q_positions", q), ("k_positions", k)):
+            if side.dtype.kind != "i":
+                fail(TypeError, function, argument, f"dtype {side.dtype}", "integers")
+            bad = (side < 0) | (side >= end)
+            if bad.any():
+                fail(IndexError, function, argument, side[bad][0], f"0 to {end - 1}")
+    return q, k
+
+
+def check_batch(bias: Bias, call: Call, batch: tuple[int, ...]) -> None:
+    """Refuse batch axes of arrays that do not fit those of the call."""
+    if not broadcasts_to(batch, call.shape[:-3]):
+        has = f"batch axes {batch} ({bias.name})"
+        fail(ValueError, call.function, "bias", has, f"to broadcast to {call.shape[:-3]}")
+
+
+def _batch_of(bias: Bias) -> tuple[int, ...]:
+    """Return the batch axes of the arrays, which only the first may have."""
+    axes = next(iter(read_row(bias.name).axes.values()))
+    shape: tuple[int, ...] = bias.arrays[0].shape
+    return shape[: len(shape) - len(axes)]
+
+
+def _pair_term(bias: Bias, call: Call, positions: Positions) -> Term:
+    check_parameters(bias, call)
+    check_batch(bias, call, _batch_of(bias))
+    check_positions(bias, call.function, positions)
+    return Term(bias.name, bias.operands)
+
+
+def _read_pairs(bias: Bias, function: str, positions: Positions) -> tuple[Array, Array, tuple[int, ...]]:
+    """Return checked positions of queries and keys, and their batch axes broadcast with those of the arrays."""
+    q, k = check_positions(bias, function, positions)
+    batch, of_arrays = np.broadcast_shapes(q.shape[:-1], k.shape[:-1]), _batch_of(bias)
+    try:
+        return q, k, np.broadcast_shapes(of_arrays, batch)
+    except ValueError:
+        argument = "q_positions" if q.shape[:-1] == batch else "k_positions"
+        fail(ValueError, function, argument, f"batch axes {batch}", f"to broadcast against {of_arrays}")
+
+
+def _pair_matrix(bias: Bias, function: str, positions: Positions, dtype: Dtype, out: Array | None) -> Array:
+    q, k, _ = _read_pairs(bias, function, positions)
+    matrix: Array = getattr(_core, bias.name)(
+        function, **bias.operands, q_positions=q, k_positions=k, out=out, dtype=dtype
+    )
+    return matrix
+
+
+def pair_vjp(bias: Bias, function: str, grad: Array, positions: Positions) -> Gradients:
+    """Return the gradient of each operand. The kernel sums over the batch: it is called for each row of an array."""
+    q, k, batch = _read_pairs(bias, function, positions)
+    cotangent = read_cotangent(function, grad, (*batch, bias.heads or 1, positions.n, positions.m))
+    axes = read_row(bias.name).axes
+    arrays = {name: _over_batch(array, len(axes[name]), batch) for name, array in bias.operands.items() if name in axes}
+    q, k = _over_batch(q, 1, batch), _over_batch(k, 1, batch)
+    gradients = [np.zeros(arrays[name].shape) for name in axes]
+    for row in np.ndindex(batch):
+        operands = {**bias.operands, **{name: array[(*row, ...)] for name, array in arrays.items()}}
+        sums = getattr(_core, f"{bias.name}_vjp")(
+            function, grad=cotangent[row], **operands, q_positions=q[row], k_positions=k[row]
+        )
+        for gradient, one in zip(gradients, sums if type(sums) is tuple else (sums,), strict=True):
+            gradient[(*row, ...)] = one
+    return tuple(unbroadcast(d, bias.operands[name].shape, F64) for d, name in zip(gradients, axes, strict=True))
+
+
+def _over_batch(array: Array, rank: int, batch: tuple[int, ...]) -> Array:
+    """Return an array whose last `rank` axes are its own, with all batch axes before them."""
+    shape = (*batch, *array.shape[array.ndim - rank :])
+    return array if array.shape == shape else np.broadcast_to(array, shape)
+
+
+PAIR = Kind(_pair_term, sums_themselves, _pair_matrix, pair_vjp, is_relative=False)
+"""A function of both positions, whose numbers are those of its PAIR row."""

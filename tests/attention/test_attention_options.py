@@ -1,0 +1,128 @@
+"""The options of attention: signatures show them, and each refuses what its check refuses."""
+
+import inspect
+from typing import get_args, get_type_hints
+
+import numpy as np
+import pytest
+
+import posenc
+from posenc.attention.options import CHECKS, DEFAULTS, Choice, Flag, Integer, Number, Options
+
+X = np.ones((1, 2, 3))
+ARRAYS = {"attention": (X,) * 3, "attention_vjp": (X,) * 4, "attention_weights": (X,) * 2}
+OWN = {"attention": {"return_lse", "out"}, "attention_vjp": {"out", "lse", "grad_lse"}, "attention_weights": set()}
+"""Keywords of a function besides the options."""
+EACH = pytest.mark.parametrize("function", ARRAYS)
+
+
+def keywords(function):
+    parameters = inspect.signature(getattr(posenc, function)).parameters.values()
+    return {p.name: p for p in parameters if p.kind is p.KEYWORD_ONLY}
+
+
+@EACH
+def test_signatures_show_the_options(function):
+    found = keywords(function)
+    assert set(found) == DEFAULTS.keys() | OWN[function]
+    assert [(name, p.default) for name, p in found.items() if name in DEFAULTS] == list(DEFAULTS.items())
+    assert found["causal"].annotation == "bool"
+
+
+@EACH
+def test_annotations_can_be_evaluated(function):
+    """Unpack is in typing_extensions, which need not be installed."""
+    hints = get_type_hints(getattr(posenc, function))
+    assert {name: hint for name, hint in hints.items() if name in DEFAULTS} == get_type_hints(Options)
+
+
+def test_types_are_those_of_defaults_and_checks():
+    hints = get_type_hints(Options)
+    assert list(hints) == list(DEFAULTS)
+    for name, check in CHECKS.items():
+        types = get_args(hints[name]) or (hints[name],)
+        assert (type(None) in types) == (DEFAULTS[name] is None)
+        if isinstance(check, Choice):
+            words = get_args(types[0]) or types
+            assert words == check.words
+        else:
+            assert types[0] is {Flag: bool, Integer: int, Number: float}[type(check)]
+
+
+@EACH
+def test_defaults_may_be_passed(function):
+    results = [getattr(posenc, function)(*ARRAYS[function], **options) for options in ({}, DEFAULTS)]
+    assert repr(results[0]) == repr(results[1])
+
+
+def refusals(check):
+    """Values that a check refuses, with the kinds of their exceptions."""
+    texts, arrays = ("no", b"1"), (np.ones(3), np.ones((2, 2), bool), [1, 2])
+    match check:
+        case Flag():
+            return [(value, TypeError) for value in (*texts, *arrays, 0, 1.0, np.array(True), None)]
+        case Choice(words):
+            values = (*texts, *arrays, 1, words[0].upper(), words[0] + words[1], words[0].encode(), np.array(words[0]))
+            return [(value, ValueError) for value in values]
+        case Integer(least, most):
+            wrong = [(value, TypeError) for value in (*texts, *arrays, True, 1.0, 1j)]
+            return [*wrong, (least - 1, ValueError), (most + 1, ValueError), (10**5000, ValueError)]
+        case Number(_, least, above, below):
+            wrong = [(value, TypeError) for value in (*texts, *arrays, True, 1j)]
+            wrong += [(value, ValueError) for value in (np.nan, np.inf, -np.inf, 10**400, above, below)]
+            return [*wrong, (np.nextafter(least, -np.inf), ValueError)]
+
+
+WRONG = [
+    pytest.param(name, value, kind, id=f"{name}-{number}")
+    for name, check in CHECKS.items()
+    for number, (value, kind) in enumerate(refusals(check))
+]
+
+
+@EACH
+@pytest.mark.parametrize(("name", "value", "kind"), WRONG)
+def test_refused_by_name(function, name, value, kind):
+    with pytest.raises(kind, match=rf"^{function}: {name} (is|has) .+; expected "):
+        getattr(posenc, function)(*ARRAYS[function], **{name: value})
+
+
+@EACH
+@pytest.mark.parametrize("name", CHECKS)
+def test_refused_if_the_default_is_not_none(function, name):
+    if DEFAULTS[name] is None:
+        getattr(posenc, function)(*ARRAYS[function], **{name: None})
+        return
+    with pytest.raises((TypeError, ValueError), match=rf"^{function}: {name} (is|has) .+; expected "):
+        getattr(posenc, function)(*ARRAYS[function], **{name: None})
+
+
+@EACH
+def test_words_of_refusals(function):
+    for name, value, words in (
+        ("dropout", 1.0, "is 1.0; expected a probability from 0 to below 1"),
+        ("softcap", 0.0, "is 0.0; expected a positive number or None"),
+        ("seed", -1, "is -1; expected at least 0"),
+        ("precision", "medium", "is 'medium'; expected one of 'high', 'low'"),
+        ("causal", 1, "has type int; expected True or False"),
+    ):
+        with pytest.raises((TypeError, ValueError)) as caught:
+            getattr(posenc, function)(*ARRAYS[function], **{name: value})
+        assert str(caught.value) == f"{function}: {name} {words}"
+
+
+@EACH
+def test_unknown_options_name_the_nearest(function):
+    for name, nearest in (("casual", "causal"), ("soft_cap", "softcap"), ("dropout_p", "dropout")):
+        with pytest.raises(TypeError) as caught:
+            getattr(posenc, function)(*ARRAYS[function], **{name: True})
+        assert str(caught.value) == f"{function}: {name} is unknown; expected {nearest}"
+    with pytest.raises(TypeError) as caught:
+        getattr(posenc, function)(*ARRAYS[function], xyz=True)
+    assert str(caught.value) == f"{function}: xyz is unknown; expected {', '.join(keywords(function))}"
+
+
+@EACH
+def test_dropout_needs_a_seed(function):
+    with pytest.raises(ValueError, match=f"^{function}: seed is None; expected an integer, because dropout is not 0"):
+        getattr(posenc, function)(*ARRAYS[function], dropout=0.1)
