@@ -14,7 +14,7 @@ means, the functions of posenc check.
 """
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,9 @@ Numbers = npt.ArrayLike
 class Arrays(np.ndarray[Any, np.dtype[Any]]):  # only for type checkers: one array, or a tuple of several
     def __iter__(self) -> Iterator[npt.NDArray[Any]]: ...
 
+@overload
+def read(row: str, /, **operands: Any) -> Arrays: ...
+@overload
 def read(function: str, row: str, /, **operands: Any) -> Arrays: ...
 def set_helpers(reader: object, shown: object, caster: object, /) -> None: ...
 def isa() -> str: ...
@@ -46,7 +49,7 @@ def stub() -> str:
         if not hasattr(_core, row):
             continue
         if "operators" in signature or "@" in signature:  # its callers collect operands in a dict
-            rows.append(f"def {row}(function: str, /, **operands: Any) -> Any: ...\n")
+            rows.append(f'def {row}(function: str = "", /, **operands: Any) -> Any: ...\n')
             continue
         operands, _, parameters = signature.partition(";")
         inputs, _, results = operands.partition("->")
@@ -66,7 +69,7 @@ def stub() -> str:
             else:
                 required.append(f"{name}: {of}")
         optional += ["dtype: Any = None", "**settings: Any"]  # start, and lengths by their letters
-        listed = "".join(f"    {argument},\n" for argument in ["function: str", "/", "*", *required, *optional])
+        listed = "".join(f"    {argument},\n" for argument in ['function: str = ""', "/", "*", *required, *optional])
         rows.append(f"def {row}(\n{listed}) -> {'npt.NDArray[Any]' if len(names) == 1 else 'Any'}: ...\n")
     return "".join(rows)
 

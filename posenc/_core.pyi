@@ -6,7 +6,7 @@ means, the functions of posenc check.
 """
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,9 @@ Numbers = npt.ArrayLike
 class Arrays(np.ndarray[Any, np.dtype[Any]]):  # only for type checkers: one array, or a tuple of several
     def __iter__(self) -> Iterator[npt.NDArray[Any]]: ...
 
+@overload
+def read(row: str, /, **operands: Any) -> Arrays: ...
+@overload
 def read(function: str, row: str, /, **operands: Any) -> Arrays: ...
 def set_helpers(reader: object, shown: object, caster: object, /) -> None: ...
 def isa() -> str: ...
@@ -29,7 +32,7 @@ def table() -> dict[str, str]: ...
 def constants() -> dict[str, Any]: ...
 def build() -> str: ...
 def sinusoid(
-    function: str,
+    function: str = "",
     /,
     *,
     positions: Numbers,
@@ -45,7 +48,7 @@ def sinusoid(
     **settings: Any,
 ) -> npt.NDArray[Any]: ...
 def recurrent(
-    function: str,
+    function: str = "",
     /,
     *,
     p0: Numbers,
@@ -60,7 +63,7 @@ def recurrent(
     **settings: Any,
 ) -> npt.NDArray[Any]: ...
 def recurrent_vjp(
-    function: str,
+    function: str = "",
     /,
     *,
     grad: Numbers,
@@ -80,7 +83,7 @@ def recurrent_vjp(
     **settings: Any,
 ) -> Any: ...
 def floater(
-    function: str,
+    function: str = "",
     /,
     *,
     p0: Numbers,
@@ -96,7 +99,7 @@ def floater(
     **settings: Any,
 ) -> npt.NDArray[Any]: ...
 def floater_vjp(
-    function: str,
+    function: str = "",
     /,
     *,
     grad: Numbers,
@@ -117,7 +120,7 @@ def floater_vjp(
     **settings: Any,
 ) -> Any: ...
 def rotation_table(
-    function: str,
+    function: str = "",
     /,
     *,
     positions: Numbers,
@@ -129,7 +132,7 @@ def rotation_table(
     **settings: Any,
 ) -> npt.NDArray[Any]: ...
 def rope_positions(
-    function: str,
+    function: str = "",
     /,
     *,
     x: Numbers,
@@ -146,7 +149,7 @@ def rope_positions(
     **settings: Any,
 ) -> npt.NDArray[Any]: ...
 def rope(
-    function: str,
+    function: str = "",
     /,
     *,
     x: Numbers,
@@ -161,7 +164,7 @@ def rope(
     **settings: Any,
 ) -> npt.NDArray[Any]: ...
 def convolution(
-    function: str,
+    function: str = "",
     /,
     *,
     x: Numbers,
@@ -176,7 +179,7 @@ def convolution(
     **settings: Any,
 ) -> npt.NDArray[Any]: ...
 def convolution_vjp(
-    function: str,
+    function: str = "",
     /,
     *,
     grad: Numbers,
@@ -190,7 +193,7 @@ def convolution_vjp(
     **settings: Any,
 ) -> Any: ...
 def learned(
-    function: str,
+    function: str = "",
     /,
     *,
     table: Numbers,
@@ -200,7 +203,7 @@ def learned(
     **settings: Any,
 ) -> npt.NDArray[Any]: ...
 def hierarchical(
-    function: str,
+    function: str = "",
     /,
     *,
     table: Numbers,
@@ -211,7 +214,7 @@ def hierarchical(
     **settings: Any,
 ) -> npt.NDArray[Any]: ...
 def embedding_backward(
-    function: str,
+    function: str = "",
     /,
     *,
     grad: Numbers,
@@ -224,7 +227,7 @@ def embedding_backward(
     **settings: Any,
 ) -> npt.NDArray[Any]: ...
 def interpolate_table(
-    function: str,
+    function: str = "",
     /,
     *,
     table: Numbers,
@@ -233,7 +236,7 @@ def interpolate_table(
     **settings: Any,
 ) -> npt.NDArray[Any]: ...
 def merge(
-    function: str,
+    function: str = "",
     /,
     *,
     x: Numbers,
@@ -244,7 +247,7 @@ def merge(
     **settings: Any,
 ) -> npt.NDArray[Any]: ...
 def concat(
-    function: str,
+    function: str = "",
     /,
     *,
     x: Numbers,
@@ -254,7 +257,7 @@ def concat(
     **settings: Any,
 ) -> npt.NDArray[Any]: ...
 def merge_vjp(
-    function: str,
+    function: str = "",
     /,
     *,
     grad: Numbers,
@@ -264,7 +267,7 @@ def merge_vjp(
     **settings: Any,
 ) -> npt.NDArray[Any]: ...
 def complex_order(
-    function: str,
+    function: str = "",
     /,
     *,
     amplitude: Numbers,
@@ -275,7 +278,7 @@ def complex_order(
     **settings: Any,
 ) -> npt.NDArray[Any]: ...
 def complex_order_vjp(
-    function: str,
+    function: str = "",
     /,
     *,
     amplitude: Numbers,
@@ -288,7 +291,7 @@ def complex_order_vjp(
     **settings: Any,
 ) -> Any: ...
 def digits(
-    function: str,
+    function: str = "",
     /,
     *,
     whole: Numbers,
@@ -299,7 +302,7 @@ def digits(
     **settings: Any,
 ) -> npt.NDArray[Any]: ...
 def from_digits(
-    function: str,
+    function: str = "",
     /,
     *,
     digits: Numbers,
@@ -309,7 +312,7 @@ def from_digits(
     **settings: Any,
 ) -> npt.NDArray[Any]: ...
 def positions_from_mask(
-    function: str,
+    function: str = "",
     /,
     *,
     keep: Numbers,
@@ -319,7 +322,7 @@ def positions_from_mask(
     **settings: Any,
 ) -> npt.NDArray[Any]: ...
 def gram(
-    function: str,
+    function: str = "",
     /,
     *,
     x: Numbers,
@@ -329,7 +332,7 @@ def gram(
     **settings: Any,
 ) -> npt.NDArray[Any]: ...
 def standardize(
-    function: str,
+    function: str = "",
     /,
     *,
     x: Numbers,
@@ -337,22 +340,22 @@ def standardize(
     dtype: Any = None,
     **settings: Any,
 ) -> npt.NDArray[Any]: ...
-def alibi(function: str, /, **operands: Any) -> Any: ...
-def alibi_vjp(function: str, /, **operands: Any) -> Any: ...
-def kerple_log(function: str, /, **operands: Any) -> Any: ...
-def kerple_log_vjp(function: str, /, **operands: Any) -> Any: ...
-def kerple_power(function: str, /, **operands: Any) -> Any: ...
-def kerple_power_vjp(function: str, /, **operands: Any) -> Any: ...
-def t5(function: str, /, **operands: Any) -> Any: ...
-def t5_vjp(function: str, /, **operands: Any) -> Any: ...
-def distance_function(function: str, /, **operands: Any) -> Any: ...
-def distance_function_vjp(function: str, /, **operands: Any) -> Any: ...
-def tisa(function: str, /, **operands: Any) -> Any: ...
-def tisa_vjp(function: str, /, **operands: Any) -> Any: ...
-def sandwich(function: str, /, **operands: Any) -> Any: ...
-def sandwich_vjp(function: str, /, **operands: Any) -> Any: ...
+def alibi(function: str = "", /, **operands: Any) -> Any: ...
+def alibi_vjp(function: str = "", /, **operands: Any) -> Any: ...
+def kerple_log(function: str = "", /, **operands: Any) -> Any: ...
+def kerple_log_vjp(function: str = "", /, **operands: Any) -> Any: ...
+def kerple_power(function: str = "", /, **operands: Any) -> Any: ...
+def kerple_power_vjp(function: str = "", /, **operands: Any) -> Any: ...
+def t5(function: str = "", /, **operands: Any) -> Any: ...
+def t5_vjp(function: str = "", /, **operands: Any) -> Any: ...
+def distance_function(function: str = "", /, **operands: Any) -> Any: ...
+def distance_function_vjp(function: str = "", /, **operands: Any) -> Any: ...
+def tisa(function: str = "", /, **operands: Any) -> Any: ...
+def tisa_vjp(function: str = "", /, **operands: Any) -> Any: ...
+def sandwich(function: str = "", /, **operands: Any) -> Any: ...
+def sandwich_vjp(function: str = "", /, **operands: Any) -> Any: ...
 def toeplitz_matrix(
-    function: str,
+    function: str = "",
     /,
     *,
     row: Numbers,
@@ -361,7 +364,7 @@ def toeplitz_matrix(
     **settings: Any,
 ) -> npt.NDArray[Any]: ...
 def diagonal_sums(
-    function: str,
+    function: str = "",
     /,
     *,
     grad: Numbers,
@@ -369,20 +372,20 @@ def diagonal_sums(
     dtype: Any = None,
     **settings: Any,
 ) -> npt.NDArray[Any]: ...
-def fire(function: str, /, **operands: Any) -> Any: ...
-def fire_vjp(function: str, /, **operands: Any) -> Any: ...
-def swin(function: str, /, **operands: Any) -> Any: ...
-def swin_vjp(function: str, /, **operands: Any) -> Any: ...
-def beit(function: str, /, **operands: Any) -> Any: ...
-def beit_vjp(function: str, /, **operands: Any) -> Any: ...
-def fox(function: str, /, **operands: Any) -> Any: ...
-def fox_vjp(function: str, /, **operands: Any) -> Any: ...
-def attention(function: str, /, **operands: Any) -> Any: ...
-def attention_vjp(function: str, /, **operands: Any) -> Any: ...
-def logits(function: str, /, **operands: Any) -> Any: ...
-def logits_vjp(function: str, /, **operands: Any) -> Any: ...
+def fire(function: str = "", /, **operands: Any) -> Any: ...
+def fire_vjp(function: str = "", /, **operands: Any) -> Any: ...
+def swin(function: str = "", /, **operands: Any) -> Any: ...
+def swin_vjp(function: str = "", /, **operands: Any) -> Any: ...
+def beit(function: str = "", /, **operands: Any) -> Any: ...
+def beit_vjp(function: str = "", /, **operands: Any) -> Any: ...
+def fox(function: str = "", /, **operands: Any) -> Any: ...
+def fox_vjp(function: str = "", /, **operands: Any) -> Any: ...
+def attention(function: str = "", /, **operands: Any) -> Any: ...
+def attention_vjp(function: str = "", /, **operands: Any) -> Any: ...
+def logits(function: str = "", /, **operands: Any) -> Any: ...
+def logits_vjp(function: str = "", /, **operands: Any) -> Any: ...
 def merge_attention(
-    function: str,
+    function: str = "",
     /,
     *,
     outs: Numbers,

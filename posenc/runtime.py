@@ -6,10 +6,11 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from . import _core
-from ._core_api.arguments import as_index, check_choice, fail_value
+from ._core_api.arguments import as_index, check_choice, door, fail_value
 from ._core_api.constants import MOST_THREADS
 
 EMULATED = ("amx-emulated",)
@@ -44,6 +45,7 @@ def _default_threads() -> int:
     return int(min(affinity, _cgroup_quota(), MOST_THREADS))
 
 
+@door
 def set_num_threads(n: int) -> None:
     """Set the number of threads that one call may use.
 
@@ -74,7 +76,7 @@ def set_num_threads(n: int) -> None:
     >>> posenc.set_num_threads(before)
     """
     global _is_chosen
-    _core.set_threads(as_index("set_num_threads", "n", n, 1, MOST_THREADS))
+    _core.set_threads(as_index("n", n, 1, MOST_THREADS))
     _is_chosen = True
 
 
@@ -187,8 +189,7 @@ def use_isa(name: str) -> Iterator[None]:
     ...     posenc.isa()
     'base'
     """
-    if name not in EMULATED:
-        check_choice("use_isa", "name", name, isas())
+    _check_isa(name)
     before = isa()
     _core.set_isa(name)
     try:
@@ -197,6 +198,13 @@ def use_isa(name: str) -> Iterator[None]:
         _core.set_isa(before)
 
 
+@partial(door, name="use_isa")
+def _check_isa(name: str) -> None:
+    if name not in EMULATED:
+        check_choice("name", name, isas())
+
+
+@partial(door, name="posenc")
 def _read_environment() -> None:
     count = os.environ.get("POSENC_NUM_THREADS", "")
     if not count:
@@ -204,11 +212,11 @@ def _read_environment() -> None:
     elif count.isdecimal() and len(count) < 10 and 1 <= int(count) <= MOST_THREADS:  # int() takes 4300 digits at most
         set_num_threads(int(count))
     else:
-        fail_value(ValueError, "posenc", "POSENC_NUM_THREADS", count, f"an integer from 1 to {MOST_THREADS}")
+        fail_value(ValueError, "POSENC_NUM_THREADS", count, f"an integer from 1 to {MOST_THREADS}")
     name = os.environ.get("POSENC_ISA", "")
     if name:
         if name not in EMULATED:
-            check_choice("posenc", "POSENC_ISA", name, isas())
+            check_choice("POSENC_ISA", name, isas())
         _core.set_isa(name)
 
 

@@ -1,7 +1,8 @@
 /* bind.c -- turn Python objects into a pe_call, for every row of ops.def alike.
  *
  * A call is _core.<row>(function, operand=..., parameter=..., ...): `function` is the public name that messages begin
- * with. Optional operands and results may be left out. _core.read converts and checks likewise, and computes nothing.
+ * with. Below a door of Python (`door` in posenc/_core_api/arguments.py) it is left out: then messages begin with ": ". Optional
+ * operands and results may be left out. _core.read converts and checks likewise, and computes nothing.
  *
  * All that is wrong about memory (kind, rank, a named length, strides, alignment, writability) is raised here, by
  * operand name, before anything is written. Python checks the meaning of arguments.
@@ -569,7 +570,7 @@ static int take_setting(const pe_signature *row, pe_agreement *a, PyObject *name
     return -1;
 }
 
-/* Begin a call of a row for `function`; its lengths are in dim. */
+/* Begin a call of a row for `function`, which may be NULL; its lengths are in dim. */
 static int begin_agreement(pe_agreement *a, PyObject *function, const pe_signature *row, idx *dim)
 {
     a->has_real = a->is_double = a->nloops = a->nkept = a->noutputs = a->ninputs = a->writes = a->reads = a->nsummed =
@@ -586,7 +587,7 @@ static int begin_agreement(pe_agreement *a, PyObject *function, const pe_signatu
         dim[axis] = PE_UNKNOWN;
     for (int d = 0; d < PE_LOOPS; d++)
         a->loops[d] = 1;
-    a->function = PyUnicode_AsUTF8AndSize(function, NULL);
+    a->function = function ? PyUnicode_AsUTF8AndSize(function, NULL) : "";
     return a->function ? 0 : -1;
 }
 
@@ -638,11 +639,12 @@ PyObject *pe_bind(const pe_table *table, int op, PyObject *const *args, Py_ssize
     PyObject *placed[PE_ARRAYS + PE_PARAMS] = {NULL}, *results = NULL;
     pe_call call;
     pe_agreement a;
-    if (nargs != 1 || !PyUnicode_Check(args[0]))
-        return PyErr_Format(PyExc_TypeError, "_core.%s takes a function name, and by name %s", row->name, row->text);
-    if (begin_agreement(&a, args[0], row, call.dim) < 0)
+    if (nargs > 1 || (nargs == 1 && !PyUnicode_Check(args[0])))
+        return PyErr_Format(PyExc_TypeError, "_core.%s takes at most a function name, and by name %s", row->name,
+                            row->text);
+    if (begin_agreement(&a, nargs ? args[0] : NULL, row, call.dim) < 0)
         return NULL;
-    if (place_arguments(table, row, &a, args + 1, names, placed) == 0 && fill_places(row, &a, placed) == 0)
+    if (place_arguments(table, row, &a, args + nargs, names, placed) == 0 && fill_places(row, &a, placed) == 0)
         results = bind(table, row, placed, &a, &call);
     end_agreement(&a);
     return results;
@@ -712,14 +714,15 @@ static PyObject *read_arguments(const pe_table *table, const pe_signature *row, 
 
 PyObject *pe_read(const pe_table *table, PyObject *const *args, Py_ssize_t nargs, PyObject *names)
 {
-    const char *text = nargs == 2 ? PyUnicode_AsUTF8AndSize(args[1], NULL) : NULL;
+    const char *text = nargs == 1 || nargs == 2 ? PyUnicode_AsUTF8AndSize(args[nargs - 1], NULL) : NULL;
     const pe_signature *row = NULL;
     pe_signature own;
     pe_agreement a;
     idx dim[PE_AXES];
     PyObject *arrays = NULL;
     if (!text || !names)
-        return PyErr_Format(PyExc_TypeError, "_core.read takes a function name, a row or a signature, and operands");
+        return PyErr_Format(PyExc_TypeError,
+                            "_core.read takes at most a function name, a row or a signature, and operands");
     const int is_text = strchr(text, '(') != NULL;
     if (is_text) {
         memset(&own, 0, sizeof own);
@@ -731,9 +734,9 @@ PyObject *pe_read(const pe_table *table, PyObject *const *args, Py_ssize_t nargs
             row = strcmp(table->row[op].name, text) == 0 ? &table->row[op] : NULL;
     }
     if (!row)
-        PyErr_Format(PyExc_TypeError, "_core.read: %U is no row and no signature of ops.def", args[1]);
-    else if (begin_agreement(&a, args[0], row, dim) == 0) {
-        arrays = read_arguments(table, row, &a, args + 2, names);
+        PyErr_Format(PyExc_TypeError, "_core.read: %U is no row and no signature of ops.def", args[nargs - 1]);
+    else if (begin_agreement(&a, nargs == 2 ? args[0] : NULL, row, dim) == 0) {
+        arrays = read_arguments(table, row, &a, args + nargs, names);
         end_agreement(&a);
     }
     if (is_text)

@@ -113,7 +113,8 @@ int pe_set_helpers(PyObject *functions); /* (reader, shown, caster), see convert
 /* The shape of a result: the loops of the call and its named axes. A length that no operand has is that of `given`. */
 int pe_shape_of_result(const pe_agreement *a, const pe_operand *o, PyObject *given, idx *shape);
 int pe_check_shape(const pe_agreement *a, const char *operand, PyObject *array, const idx *shape, int n);
-/* Call a row as _core.<row>(function, name=value, ...) does; `names` is a tuple or NULL, as in vectorcall. */
+/* Call a row as _core.<row>(function, name=value, ...) does; `names` is a tuple or NULL, as in vectorcall. Without
+ * `function`, messages begin with ": ". */
 PyObject *pe_bind(const pe_table *table, int op, PyObject *const *args, Py_ssize_t nargs, PyObject *names);
 /* Read arguments as _core.<row> does, without a call: _core.read(function, row, name=value, ...) returns their arrays in
  * this order, one array as it is. `row` may be the text of a signature. Reals keep their dtypes and layouts; integers

@@ -20,15 +20,15 @@ def merge_batch_axes(array: Array, core: int) -> Array:
     return array.reshape(int(np.prod(batch, dtype=np.int64)), *shape)  # -1 would be ambiguous for an empty array
 
 
-def split_batch_axis(function: str, rows: Array, p0: Array, out: Array | None) -> Array:
+def split_batch_axis(rows: Array, p0: Array, out: Array | None) -> Array:
     """Return n states (B, n, C) with the batch axes of p0, in `out` if it is an array."""
     states = rows.reshape(*p0.shape[:-1], *rows.shape[1:])
-    return states if out is None else store_result(function, out, states, states.dtype)
+    return states if out is None else store_result(out, states, states.dtype)
 
 
-def read_grad_of_rows(function: str, grad: npt.ArrayLike, p0: Array, n: int) -> Array:
+def read_grad_of_rows(grad: npt.ArrayLike, p0: Array, n: int) -> Array:
     """Return the cotangent of n states, with one batch axis and in the dtype of the arithmetic."""
-    _, array = _core.read(function, "real p0(c) -> real out(n,c)", p0=p0, grad=grad, n=n)
+    _, array = _core.read("real p0(c) -> real out(n,c)", p0=p0, grad=grad, n=n)
     return merge_batch_axes(array, 2)
 
 

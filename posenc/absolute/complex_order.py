@@ -15,6 +15,7 @@ from .._core_api.arguments import (
     Float64,
     as_array,
     compute_dtype,
+    door,
     fail,
     unbroadcast,
     without_warnings,
@@ -51,7 +52,7 @@ class _Operands(NamedTuple):
     frequency: Float64
     phase: Float64 | None
 
-    def table(self, function: str, index: tuple[slice, ...]) -> Array:
+    def table(self, index: tuple[slice, ...]) -> Array:
         """Return [cos | sin] in float64 for a block of amplitude's rows, with the rows that its angles differ in."""
         places, w = self._select(self.positions, index), self._select(self.frequency, index, 1)
         if self.phase is None:
@@ -68,7 +69,7 @@ class _Operands(NamedTuple):
         if frequencies.shape[-1] != width:
             frequencies = np.broadcast_to(frequencies, (*frequencies.shape[:-1], width)).copy()
         return _core.rotation_table(
-            function, positions=coordinates, frequencies=frequencies, sine_scale=1, cosine_scale=1, t=2 * width,
+            positions=coordinates, frequencies=frequencies, sine_scale=1, cosine_scale=1, t=2 * width,
             dtype=F64,
         )  # fmt: skip
 
@@ -81,25 +82,21 @@ class _Operands(NamedTuple):
 
 
 def _read_operands(
-    function: str,
-    amplitude: npt.ArrayLike,
-    frequency: npt.ArrayLike,
-    positions: npt.ArrayLike,
-    phase: npt.ArrayLike | None,
+    amplitude: npt.ArrayLike, frequency: npt.ArrayLike, positions: npt.ArrayLike, phase: npt.ArrayLike | None
 ) -> _Operands:
     row = "real amplitude(n,c), pos positions%<(n), f64 frequency!<(n,c), f64 phase?!<(n,c)"
     operands = _Operands(*_core.read(
-        function, row, amplitude=amplitude, positions=positions, frequency=frequency, phase=phase
+        row, amplitude=amplitude, positions=positions, frequency=frequency, phase=phase
     ))  # fmt: skip
     n, places = operands.amplitude.shape[-2], operands.positions
     if places.shape[-1] != n:
-        fail(ValueError, function, "positions", f"shape {places.shape}", f"{n} positions on the last axis")
+        fail(ValueError, "positions", f"shape {places.shape}", f"{n} positions on the last axis")
     largest = _largest_magnitude(operands.frequency)
     if largest * _largest_magnitude(places) > LARGEST_ANGLE:
-        fail(ValueError, function, "frequency", largest, "at most 2**56 radians at the largest position")
+        fail(ValueError, "frequency", largest, "at most 2**56 radians at the largest position")
     largest = 0.0 if operands.phase is None else _largest_magnitude(operands.phase)
     if 2 * largest > LARGEST_ANGLE:
-        fail(ValueError, function, "phase", largest, "at most 2**55 radians")
+        fail(ValueError, "phase", largest, "at most 2**55 radians")
     return operands
 
 
@@ -107,6 +104,7 @@ def _largest_magnitude(array: Array) -> float:
     return max(-float(array.min()), float(array.max())) if array.size else 0.0
 
 
+@door
 def complex_order(
     amplitude: npt.ArrayLike,
     frequency: npt.ArrayLike,
@@ -160,17 +158,17 @@ def complex_order(
            [ 0.+1.j],
            [-1.+0.j]])
     """
-    function = "complex_order"
-    operands = _read_operands(function, amplitude, frequency, positions, phase)
+    operands = _read_operands(amplitude, frequency, positions, phase)
     dtype = compute_dtype(operands.amplitude)
     out: Array = np.empty(operands.amplitude.shape, np.complex128 if dtype is F64 else np.complex64)
     pairs = out.view(dtype)
     for index in row_blocks(out.shape[:-1], out.shape[-1]):
-        cos, sin = halves(operands.table(function, index))
-        _core.complex_order(function, amplitude=operands.amplitude[index], cos=cos, sin=sin, out=pairs[index])
+        cos, sin = halves(operands.table(index))
+        _core.complex_order(amplitude=operands.amplitude[index], cos=cos, sin=sin, out=pairs[index])
     return out
 
 
+@door
 def complex_order_vjp(
     grad: npt.ArrayLike,
     amplitude: npt.ArrayLike,
@@ -208,14 +206,13 @@ def complex_order_vjp(
     >>> g.amplitude, g.frequency, g.positions
     (array([[0.]]), array([0.]), array([1.]))
     """
-    function = "complex_order_vjp"
-    operands = _read_operands(function, amplitude, frequency, positions, phase)
+    operands = _read_operands(amplitude, frequency, positions, phase)
     amplitude, shape = operands.amplitude, operands.amplitude.shape
-    grad = as_array(function, "grad", grad)
+    grad = as_array("grad", grad)
     if not (grad.dtype.kind == "c" and grad.dtype.itemsize <= 16):
-        grad = _core.read(function, "f64 grad()", grad=grad)
+        grad = _core.read("f64 grad()", grad=grad)
     if grad.shape != shape:
-        fail(ValueError, function, "grad", f"shape {grad.shape}", str(shape))
+        fail(ValueError, "grad", f"shape {grad.shape}", str(shape))
     pairs = np.ascontiguousarray(grad, np.complex128).view(F64)
     d_amplitude = np.empty(shape, amplitude.dtype.newbyteorder("="))
     positions, frequency = (
@@ -225,9 +222,9 @@ def complex_order_vjp(
     d_positions, d_frequency = np.zeros(positions.shape), np.zeros(frequency.shape)
     d_phase = None if operands.phase is None else np.zeros(with_axes(operands.phase, len(shape)).shape)
     for index in row_blocks(shape[:-1], shape[-1]):
-        cos, sin = halves(operands.table(function, index))
+        cos, sin = halves(operands.table(index))
         d_angle = _core.complex_order_vjp(
-            function, amplitude=amplitude[index], grad=pairs[index], cos=cos, sin=sin, damplitude=d_amplitude[index]
+            amplitude=amplitude[index], grad=pairs[index], cos=cos, sin=sin, damplitude=d_amplitude[index]
         )
         of_positions, of_angles = select_rows(index, positions.shape), select_rows(index, frequency.shape)
         with without_warnings():

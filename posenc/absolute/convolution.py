@@ -13,6 +13,7 @@ from .._core_api.arguments import (
     as_index,
     cast_result,
     compute_dtype,
+    door,
     fail,
     fail_value,
     without_warnings,
@@ -84,7 +85,6 @@ class _Convolution(NamedTuple):
 
 
 def _read_convolution(
-    function: str,
     x: npt.ArrayLike,
     kernel: npt.ArrayLike,
     bias: npt.ArrayLike | None,
@@ -97,58 +97,58 @@ def _read_convolution(
     """Check the arguments of a convolution of a grid, or without `size` (height, width, prefix) of a sequence."""
     axes = "d,s" if size is None else "d,r,s"
     row = f"real x(n,d), real kernel:({axes}), real bias?:(d)"
-    x, kernel, bias = _core.read(function, row, x=x, kernel=kernel, bias=bias)
+    x, kernel, bias = _core.read(row, x=x, kernel=kernel, bias=bias)
     if 0 in kernel.shape[1:]:
-        fail(ValueError, function, "kernel", f"shape {kernel.shape}", "at least one tap")
+        fail(ValueError, "kernel", f"shape {kernel.shape}", "at least one tap")
     n = x.shape[-2]
-    grid = _Grid(1, n, 0) if size is None else _read_grid(function, n, *size)
+    grid = _Grid(1, n, 0) if size is None else _read_grid(n, *size)
     if size is None:
         kernel = kernel[:, None]
     _, rows, columns = kernel.shape
     top, before = (rows - 1) // 2, (columns - 1) // 2
     if left is not None:
-        before = as_index(function, "left", left, 0)
+        before = as_index("left", left, 0)
         if before >= columns:
-            fail_value(ValueError, function, "left", before, f"less than {columns}, the taps of the kernel")
+            fail_value(ValueError, "left", before, f"less than {columns}, the taps of the kernel")
     if padding == "circular" and grid.height * grid.width:
-        _check_reach(function, grid.height, rows - 1 - top)
-        _check_reach(function, grid.width, max(before, columns - 1 - before))
+        _check_reach(grid.height, rows - 1 - top)
+        _check_reach(grid.width, max(before, columns - 1 - before))
     return _Convolution(x, kernel, bias, grid, top, before, padding, residual)
 
 
-def _read_grid(function: str, n: int, height: int, width: int, prefix: int) -> _Grid:
-    height, width = as_index(function, "height", height, 0), as_index(function, "width", width, 0)
-    prefix = as_index(function, "prefix", prefix, 0)
+def _read_grid(n: int, height: int, width: int, prefix: int) -> _Grid:
+    height, width = as_index("height", height, 0), as_index("width", width, 0)
+    prefix = as_index("prefix", prefix, 0)
     if n != prefix + height * width:
-        fail(ValueError, function, "x", f"{n} tokens", f"{prefix + height * width}, prefix + height * width")
+        fail(ValueError, "x", f"{n} tokens", f"{prefix + height * width}, prefix + height * width")
     return _Grid(height, width, prefix)
 
 
-def _check_reach(function: str, length: int, reach: int) -> None:
+def _check_reach(length: int, reach: int) -> None:
     if reach > length:
         has, expected = (
             f"taps that reach {reach} tokens past the end",
             f"at most {length}, because circular padding goes around once",
         )
-        fail(ValueError, function, "kernel", has, expected)
+        fail(ValueError, "kernel", has, expected)
 
 
-def _convolve(function: str, c: _Convolution, out: Array | None) -> Array:
+def _convolve(c: _Convolution, out: Array | None) -> Array:
     grid = c.grid
-    x, result = _core.read(function, "real x(n,d) -> real out=(n,d)", x=c.x, out=out)
+    x, result = _core.read("real x(n,d) -> real out=(n,d)", x=c.x, out=out)
     prefix = x[..., : grid.prefix, :].copy()  # `out` may be x
     _core.convolution(
-        function, x=grid.view(x), kernel=c.kernel_by_tap(), bias=c.bias, out=grid.view(np.asarray(result)),
+        x=grid.view(x), kernel=c.kernel_by_tap(), bias=c.bias, out=grid.view(np.asarray(result)),
         top=c.top, left=c.left, padding=c.padding, residual=c.residual,
     )  # fmt: skip
     result[..., : grid.prefix, :] = prefix
     return result
 
 
-def _gradients(function: str, grad: npt.ArrayLike, c: _Convolution) -> tuple[Array, Array, Array | None]:
+def _gradients(grad: npt.ArrayLike, c: _Convolution) -> tuple[Array, Array, Array | None]:
     """Return the gradients with respect to x, kernel (d, rows, columns) and bias."""
     bias, grid, by_tap = c.bias, c.grid, c.kernel_by_tap()
-    x, grad = _core.read(function, "real x(n,d) -> real out(n,d)", x=c.x, grad=grad)
+    x, grad = _core.read("real x(n,d) -> real out(n,d)", x=c.x, grad=grad)
     d_x = np.empty(x.shape, x.dtype.newbyteorder("="))
     if d_x.size:
         # The transpose reverses the kernel. For "replicate" it is a convolution with zeros on a larger grid, of which
@@ -160,14 +160,14 @@ def _gradients(function: str, grad: npt.ArrayLike, c: _Convolution) -> tuple[Arr
             tokens = np.pad(tokens, [(0, 0)] * (x.ndim - 2) + [*edges, (0, 0)])
             d_tokens, padding = np.empty(tokens.shape, compute_dtype(x)), "zero"
         _core.convolution(
-            function, x=tokens, kernel=by_tap[::-1, ::-1], out=d_tokens, top=edges[0][1], left=edges[1][1],
+            x=tokens, kernel=by_tap[::-1, ::-1], out=d_tokens, top=edges[0][1], left=edges[1][1],
             padding=padding, residual=c.residual, dtype=d_tokens.dtype,
         )  # fmt: skip
         if c.padding == "replicate":
             grid.view(d_x)[...] = cast_result(_add_edges(_add_edges(d_tokens, -3, *edges[0]), -2, *edges[1]), d_x.dtype)
         d_x[..., : grid.prefix, :] = cast_result(grad[..., : grid.prefix, :], d_x.dtype)
     d_kernel, d_bias = _core.convolution_vjp(
-        function, grad=grid.view(grad), x=grid.view(x), r=by_tap.shape[0], s=by_tap.shape[1],
+        grad=grid.view(grad), x=grid.view(x), r=by_tap.shape[0], s=by_tap.shape[1],
         top=c.top, left=c.left, padding=c.padding,
     )  # fmt: skip
     return (
@@ -190,6 +190,7 @@ def _add_edges(array: Array, axis: int, before: int, after: int) -> Array:
     return np.moveaxis(summed, 0, axis)
 
 
+@door
 def conv_position(
     x: npt.ArrayLike,
     kernel: npt.ArrayLike,
@@ -256,10 +257,10 @@ def conv_position(
     >>> posenc.conv_position(np.ones((5, 1)), np.ones((1, 3)), padding="circular")[:, 0]
     array([3., 3., 3., 3., 3.])
     """
-    function = "conv_position"
-    return _convolve(function, _read_convolution(function, x, kernel, bias, padding, residual, left=left), out)
+    return _convolve(_read_convolution(x, kernel, bias, padding, residual, left=left), out)
 
 
+@door
 def conv_position_vjp(
     grad: npt.ArrayLike,
     x: npt.ArrayLike,
@@ -299,12 +300,12 @@ def conv_position_vjp(
     >>> gradient.kernel
     array([[4., 5., 4.]])
     """
-    function = "conv_position_vjp"
-    convolution = _read_convolution(function, x, kernel, bias, padding, residual, left=left)
-    d_x, d_kernel, d_bias = _gradients(function, grad, convolution)
+    convolution = _read_convolution(x, kernel, bias, padding, residual, left=left)
+    d_x, d_kernel, d_bias = _gradients(grad, convolution)
     return ConvPositionGradient(d_x, d_kernel[:, 0], d_bias)
 
 
+@door
 def conv_position_2d(
     x: npt.ArrayLike,
     kernel: npt.ArrayLike,
@@ -372,11 +373,11 @@ def conv_position_2d(
            [ 7., 10., 10.,  7.],
            [ 5.,  7.,  7.,  5.]])
     """
-    function = "conv_position_2d"
     size = height, width, prefix
-    return _convolve(function, _read_convolution(function, x, kernel, bias, padding, residual, size=size), out)
+    return _convolve(_read_convolution(x, kernel, bias, padding, residual, size=size), out)
 
 
+@door
 def conv_position_2d_vjp(
     grad: npt.ArrayLike,
     x: npt.ArrayLike,
@@ -418,7 +419,6 @@ def conv_position_2d_vjp(
             [ 9., 12.,  9.],
             [ 6.,  8.,  6.]]])
     """
-    function = "conv_position_2d_vjp"
     size = height, width, prefix
-    convolution = _read_convolution(function, x, kernel, bias, padding, residual, size=size)
-    return ConvPosition2dGradient(*_gradients(function, grad, convolution))
+    convolution = _read_convolution(x, kernel, bias, padding, residual, size=size)
+    return ConvPosition2dGradient(*_gradients(grad, convolution))

@@ -6,40 +6,39 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import _core
-from .._core_api.arguments import I64, Float64, as_array, as_index, fail
+from .._core_api.arguments import I64, Float64, as_array, as_index, door, fail
 from .._core_api.constants import LARGEST_POSITION
 
 
-def _read_numbers(
-    function: str, numbers: npt.ArrayLike, base: int, width: int
-) -> tuple[npt.NDArray[np.int64], Float64 | None]:
+def _read_numbers(numbers: npt.ArrayLike, base: int, width: int) -> tuple[npt.NDArray[np.int64], Float64 | None]:
     """Return the integer parts, whose 64 bits are unsigned, and the fractions, or None for integers."""
-    array = as_array(function, "numbers", numbers)
+    array = as_array("numbers", numbers)
     is_listed = isinstance(numbers, list | tuple | int)
     if is_listed and array.dtype.kind == "O" and all(type(n) is int for n in array.flat):  # integers beyond uint64
-        fail(ValueError, function, "numbers", max(array.flat, key=abs), "less than 2**64")
+        fail(ValueError, "numbers", max(array.flat, key=abs), "less than 2**64")
     if array.dtype.kind not in "iu":
-        array = _core.read(function, "f64 numbers()", numbers=numbers if array.dtype.kind == "O" else array)
+        array = _core.read("f64 numbers()", numbers=numbers if array.dtype.kind == "O" else array)
     if array.size:
-        _check_range(function, array.min(), array.max(), base, width)
+        _check_range(array.min(), array.max(), base, width)
     if array.dtype.kind in "iu":
         return np.asarray(array.astype(np.uint64)).view(I64), None
     whole = np.floor(array)
     return np.asarray(whole.astype(np.uint64)).view(I64), np.asarray(array - whole)
 
 
-def _check_range(function: str, smallest: np.number, largest: np.number, base: int, width: int) -> None:
+def _check_range(smallest: np.number, largest: np.number, base: int, width: int) -> None:
     """Refuse numbers that `width` digits or 64 bits cannot represent."""
     if not (np.isfinite(smallest) and np.isfinite(largest)):
-        fail(ValueError, function, "numbers", "NaN or infinity", "finite numbers")
+        fail(ValueError, "numbers", "NaN or infinity", "finite numbers")
     if smallest < 0:
-        fail(ValueError, function, "numbers", smallest, "at least 0")
+        fail(ValueError, "numbers", smallest, "at least 0")
     limit = base ** min(width, 64)  # at least 2**64 if 64 digits are enough, without computing a huge power
     if int(largest) >= min(limit, 2**64):
         expected = f"less than {base}**{width}" if limit <= 2**64 else "less than 2**64"
-        fail(ValueError, function, "numbers", largest, expected)
+        fail(ValueError, "numbers", largest, expected)
 
 
+@door
 def digits(numbers: npt.ArrayLike, *, base: int = 10, width: int) -> Float64:
     """Return the digits of numbers, the most significant digit first.
 
@@ -82,12 +81,12 @@ def digits(numbers: npt.ArrayLike, *, base: int = 10, width: int) -> Float64:
     >>> posenc.digits(1749, base=16, width=3)
     array([ 6., 13.,  5.])
     """
-    function = "digits"
-    base, width = as_index(function, "base", base, 2), as_index(function, "width", width, 1)
-    whole, fraction = _read_numbers(function, numbers, base, width)
-    return _core.digits(function, whole=whole, fraction=fraction, base=base, w=width)
+    base, width = as_index("base", base, 2), as_index("width", width, 1)
+    whole, fraction = _read_numbers(numbers, base, width)
+    return _core.digits(whole=whole, fraction=fraction, base=base, w=width)
 
 
+@door
 def from_digits(digits: npt.ArrayLike, *, base: int = 10) -> Float64:
     """Return the numbers that digits represent, the inverse of `digits`.
 
@@ -122,10 +121,10 @@ def from_digits(digits: npt.ArrayLike, *, base: int = 10) -> Float64:
     >>> posenc.from_digits([[8.0, 7.0, 4.5], [7.0, 4.0, 9.0]])
     array([874.5, 749. ])
     """
-    function = "from_digits"
-    return _core.from_digits(function, digits=digits, base=as_index(function, "base", base, 2))
+    return _core.from_digits(digits=digits, base=as_index("base", base, 2))
 
 
+@door
 def positions_from_mask(keep: npt.ArrayLike, *, start: int = 0) -> npt.NDArray[np.int64]:
     """Return the position ids of padded text.
 
@@ -164,6 +163,5 @@ def positions_from_mask(keep: npt.ArrayLike, *, start: int = 0) -> npt.NDArray[n
     >>> posenc.positions_from_mask([[False, False, True, True, True]])
     array([[0, 0, 0, 1, 2]])
     """
-    function = "positions_from_mask"
-    start = as_index(function, "start", start, -LARGEST_POSITION)
-    return _core.positions_from_mask(function, keep=keep, start=start)
+    start = as_index("start", start, -LARGEST_POSITION)
+    return _core.positions_from_mask(keep=keep, start=start)

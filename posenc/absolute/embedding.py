@@ -14,6 +14,7 @@ from .._core_api.arguments import (
     Array,
     Float64,
     as_number,
+    door,
     fail_value,
 )
 
@@ -44,13 +45,13 @@ class HierarchicalGradient(NamedTuple):
     table: Array
 
 
-def read_table(function: str, table: npt.ArrayLike) -> Array:
-    return _core.read(function, "learned", table=table)
+def read_table(table: npt.ArrayLike) -> Array:
+    return _core.read("learned", table=table)
 
 
-def read_ids(function: str, positions: npt.ArrayLike, limit: int) -> Indices:
+def read_ids(positions: npt.ArrayLike, limit: int) -> Indices:
     """Return positions as int64. An int n means 0 .. n-1. Raise IndexError unless each is in 0 .. limit - 1."""
-    return _core.read(function, "learned", positions=positions, r=limit)
+    return _core.read("learned", positions=positions, r=limit)
 
 
 class Entries(NamedTuple):
@@ -61,7 +62,7 @@ class Entries(NamedTuple):
     weight: Float64
 
 
-def scatter_add(function: str, grad: Array, table: Array, ids: Indices, entries: Entries | None) -> Array:
+def scatter_add(grad: Array, table: Array, ids: Indices, entries: Entries | None) -> Array:
     """Return dtable, whose row r is the sum of all entries with ``row == r``.
 
     If `entries` is None, ``grad[m]`` is added to row ``ids[m]``. A stable sort makes the entries of a row adjacent and
@@ -76,7 +77,7 @@ def scatter_add(function: str, grad: Array, table: Array, ids: Indices, entries:
     weight = None if entries is None else entries.weight[order]
     position = order if entries is None else entries.position[order]
     return _core.embedding_backward(
-        function, grad=grad.reshape(ids.size, width), order=position, weight=weight, first=bounds[:-1],
+        grad=grad.reshape(ids.size, width), order=position, weight=weight, first=bounds[:-1],
         last=bounds[1:], dtype=table.dtype,
     )  # fmt: skip
 
@@ -129,6 +130,7 @@ def learned(table: npt.ArrayLike, positions: npt.ArrayLike, *, out: Array | None
     return _core.learned("learned", table=table, positions=positions, out=out)
 
 
+@door
 def learned_vjp(grad: npt.ArrayLike, table: npt.ArrayLike, positions: npt.ArrayLike) -> LearnedGradient:
     """Return the gradient of `learned`.
 
@@ -159,18 +161,18 @@ def learned_vjp(grad: npt.ArrayLike, table: npt.ArrayLike, positions: npt.ArrayL
            [5.],
            [0.]])
     """
-    function = "learned_vjp"
-    table, ids, grad = _core.read(function, "learned", table=table, positions=positions, grad=grad)
-    return LearnedGradient(scatter_add(function, grad, table, ids, None))
+    table, ids, grad = _core.read("learned", table=table, positions=positions, grad=grad)
+    return LearnedGradient(scatter_add(grad, table, ids, None))
 
 
-def _read_alpha(function: str, alpha: float) -> float:
-    number = as_number(function, "alpha", alpha)
+def _read_alpha(alpha: float) -> float:
+    number = as_number("alpha", alpha)
     if not 0 < number < 1:
-        fail_value(ValueError, function, "alpha", alpha, "more than 0 and less than 1")
+        fail_value(ValueError, "alpha", alpha, "more than 0 and less than 1")
     return number
 
 
+@door
 def hierarchical(
     table: npt.ArrayLike, positions: npt.ArrayLike, *, alpha: float = 0.4, out: Array | None = None
 ) -> Array:
@@ -226,17 +228,17 @@ def hierarchical(
            [2.],
            [5.]])
     """
-    function = "hierarchical"
-    alpha = _read_alpha(function, alpha)
+    alpha = _read_alpha(alpha)
     if alpha == 0.5:
         warnings.warn(
             "hierarchical: alpha is 0.5; expected another value: positions (i, j) and (j, i) have the same row",
             UserWarning,
-            stacklevel=2,
+            stacklevel=3,  # beyond the door
         )
-    return _core.hierarchical(function, table=table, positions=positions, out=out, alpha=alpha)
+    return _core.hierarchical(table=table, positions=positions, out=out, alpha=alpha)
 
 
+@door
 def hierarchical_vjp(
     grad: npt.ArrayLike, table: npt.ArrayLike, positions: npt.ArrayLike, *, alpha: float = 0.4
 ) -> HierarchicalGradient:
@@ -268,9 +270,8 @@ def hierarchical_vjp(
     array([[-2.],
            [ 5.]])
     """
-    function = "hierarchical_vjp"
-    alpha = _read_alpha(function, alpha)
-    table, ids, grad = _core.read(function, "hierarchical", table=table, positions=positions, grad=grad)
+    alpha = _read_alpha(alpha)
+    table, ids, grad = _core.read("hierarchical", table=table, positions=positions, grad=grad)
     i, j = np.divmod(ids.reshape(-1), max(table.shape[0], 1))
     (beyond,) = np.nonzero(i)  # the other positions have i = 0, so their p[i] - p[0] is 0
     factor = alpha / (1 - alpha)
@@ -279,4 +280,4 @@ def hierarchical_vjp(
         position=np.concatenate([np.arange(ids.size), beyond, beyond]),
         weight=np.repeat([1.0, factor, -factor], [ids.size, beyond.size, beyond.size]),
     )
-    return HierarchicalGradient(scatter_add(function, grad, table, ids, entries))
+    return HierarchicalGradient(scatter_add(grad, table, ids, entries))

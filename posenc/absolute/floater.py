@@ -19,6 +19,7 @@ from .._core_api.arguments import (
     cast_result,
     check_choice,
     compute_dtype,
+    door,
     fail,
     store_result,
 )
@@ -58,7 +59,6 @@ class _Flow(NamedTuple):
 
 
 def _read_flow(
-    function: str,
     p0: npt.ArrayLike,
     w1: npt.ArrayLike,
     b1: npt.ArrayLike,
@@ -70,17 +70,18 @@ def _read_flow(
     method: Method,
 ) -> _Flow:
     row = "real p0(c), real w1:(e,j), real b1:(e), real w2:(c,k), real b2:(c)"
-    p0, w1, b1, w2, b2 = _core.read(function, row, p0=p0, w1=w1, b1=b1, w2=w2, b2=b2)
+    p0, w1, b1, w2, b2 = _core.read(row, p0=p0, w1=w1, b1=b1, w2=w2, b2=b2)
     for name, weight, width in (("w1", w1, p0.shape[-1]), ("w2", w2, len(b1))):
         if weight.shape[1] != width + 1:
-            fail(ValueError, function, name, f"{weight.shape[1]} columns", f"{width + 1}, the last of them for time")
-    n, dt = as_index(function, "n", n, 0), as_number(function, "dt", dt)
-    substeps = as_index(function, "substeps", substeps, 1)
+            fail(ValueError, name, f"{weight.shape[1]} columns", f"{width + 1}, the last of them for time")
+    n, dt = as_index("n", n, 0), as_number("dt", dt)
+    substeps = as_index("substeps", substeps, 1)
     when = np.arange(substeps) / substeps  # the start of each substep, as a fraction of dt
     arguments = {"w1": w1, "b1": b1, "w2": w2, "b2": b2, "when": when, "dt": dt, "method": method}
     return _Flow(p0, (w1, b1, w2, b2), n, arguments)
 
 
+@door
 def floater(
     p0: npt.ArrayLike,
     w1: npt.ArrayLike,
@@ -145,12 +146,12 @@ def floater(
     >>> posenc.floater([1.0], identity, [0.0], identity, [0.0], 3, dt=1.0, substeps=100).round(6).ravel()
     array([1.      , 2.718282, 7.389056])
     """
-    function = "floater"
-    flow = _read_flow(function, p0, w1, b1, w2, b2, n, dt, substeps, method)
-    rows = _core.floater(function, p0=merge_batch_axes(flow.p0, 1), n=flow.n, **flow.arguments)
-    return split_batch_axis(function, rows, flow.p0, out)
+    flow = _read_flow(p0, w1, b1, w2, b2, n, dt, substeps, method)
+    rows = _core.floater(p0=merge_batch_axes(flow.p0, 1), n=flow.n, **flow.arguments)
+    return split_batch_axis(rows, flow.p0, out)
 
 
+@door
 def floater_vjp(
     grad: npt.ArrayLike,
     p0: npt.ArrayLike,
@@ -200,15 +201,15 @@ def floater_vjp(
     >>> posenc.floater_vjp(np.ones((2, 1)), [1.0], identity, [0.0], identity, [0.0], 2, dt=1.0).p0.round(3)
     array([3.718])
     """
-    function = "floater_vjp"
-    flow = _read_flow(function, p0, w1, b1, w2, b2, n, dt, substeps, method)
-    grad = read_grad_of_rows(function, grad, flow.p0, flow.n)
+    flow = _read_flow(p0, w1, b1, w2, b2, n, dt, substeps, method)
+    grad = read_grad_of_rows(grad, flow.p0, flow.n)
     p0 = merge_batch_axes(flow.p0, 1)
-    path = _core.floater(function, p0=p0, n=flow.n, dtype=compute_dtype(p0), **flow.arguments)
-    gradients = _core.floater_vjp(function, grad=grad, path=path, **flow.arguments)
+    path = _core.floater(p0=p0, n=flow.n, dtype=compute_dtype(p0), **flow.arguments)
+    gradients = _core.floater_vjp(grad=grad, path=path, **flow.arguments)
     return FloaterGradient(*like_arguments(gradients, (flow.p0, *flow.field)))
 
 
+@door
 def integrate(
     h: Callable[[float, Array], npt.ArrayLike],
     p0: npt.ArrayLike,
@@ -268,20 +269,19 @@ def integrate(
     array([[0., 1.],
            [1., 0.]])
     """
-    function = "integrate"
     if not callable(h):
-        fail(TypeError, function, "h", f"type {type(h).__name__}", "a callable h(t, p)")
-    start, times = _core.read(function, "real p0(c), f64 times!:(n)", p0=p0, times=times)
-    substeps = as_index(function, "substeps", substeps, 1)
-    check_choice(function, "method", method, METHODS)
+        fail(TypeError, "h", f"type {type(h).__name__}", "a callable h(t, p)")
+    start, times = _core.read("real p0(c), f64 times!:(n)", p0=p0, times=times)
+    substeps = as_index("substeps", substeps, 1)
+    check_choice("method", method, METHODS)
     stages, weights = TABLEAUS[method]
     dtype, p = compute_dtype(start), start.astype(F64)
     states = np.empty((len(times), *start.shape))
 
     def slope(t: float, state: Float64) -> Float64:
-        array = as_data(function, "h", h(t, cast_result(state, dtype)))
+        array = as_data("h", h(t, cast_result(state, dtype)))
         if array.shape != start.shape:
-            fail(ValueError, function, "h", f"a result of shape {array.shape}", str(start.shape))
+            fail(ValueError, "h", f"a result of shape {array.shape}", str(start.shape))
         return array.astype(F64)
 
     def moved(step: float, coefficients: tuple[float, ...], slopes: list[Float64]) -> Float64:
@@ -301,4 +301,4 @@ def integrate(
                 p = moved(step, weights, slopes)
         states[k] = p
         begin = end
-    return store_result(function, out, np.moveaxis(states, 0, -2), start.dtype)
+    return store_result(out, np.moveaxis(states, 0, -2), start.dtype)

@@ -14,6 +14,7 @@ from .._core_api.arguments import (
     as_number,
     as_positive,
     check_choice,
+    door,
     fail_value,
 )
 from .._core_api.constants import MOST_WIDTH
@@ -23,6 +24,7 @@ Denominator = Literal["dim", "half-1"]
 DENOMINATORS: tuple[Denominator, ...] = get_args(Denominator)
 
 
+@door
 def frequencies(
     dim: int,
     *,
@@ -73,14 +75,13 @@ def frequencies(
     >>> posenc.frequencies(4, denominator="half-1")
     array([1.e+00, 1.e-04])
     """
-    function = "frequencies"
-    dim = as_index(function, "dim", dim, 1, MOST_WIDTH)
-    check_choice(function, "schedule", schedule, get_args(Schedule))
-    check_choice(function, "denominator", denominator, DENOMINATORS)
-    geometric, _ = exact_frequencies(function, dim, base, denominator)
-    exponent = as_number(function, "alpha", alpha)
+    dim = as_index("dim", dim, 1, MOST_WIDTH)
+    check_choice("schedule", schedule, get_args(Schedule))
+    check_choice("denominator", denominator, DENOMINATORS)
+    geometric, _ = exact_frequencies(dim, base, denominator)
+    exponent = as_number("alpha", alpha)
     if exponent < 0:
-        fail_value(ValueError, function, "alpha", alpha, "at least 0")
+        fail_value(ValueError, "alpha", alpha, "at least 0")
     if schedule == "geometric":
         return geometric.copy()
     count, numerator, divisor = _exponents(dim, denominator)
@@ -94,12 +95,12 @@ def _exponents(dim: int, denominator: Denominator) -> tuple[int, int, int]:
     return dim // 2, 1, max(dim // 2 - 1, 1)
 
 
-def exact_frequencies(function: str, dim: int, base: float, denominator: Denominator) -> tuple[Float64, Float64]:
+def exact_frequencies(dim: int, base: float, denominator: Denominator) -> tuple[Float64, Float64]:
     """Return base**-t as the sum of two float64 numbers, (high, low).
 
     With `high` alone, an angle at position 2**31 could be wrong by 1e-7.
     """
-    number = as_positive(function, "base", base)
+    number = as_positive("base", base)
     # A Python int stays exact: float64 could round an int beyond 2**53.
     return _exact_frequencies(dim, base if isinstance(base, int) else number, denominator)
 
@@ -122,6 +123,6 @@ def _exact_frequencies(dim: int, base: float, denominator: Denominator) -> tuple
     return high, low
 
 
-def as_frequencies(function: str, frequencies: object) -> Float64:
+def as_frequencies(frequencies: object) -> Float64:
     """Return the user's frequencies as float64. Refuse an array that does not have one axis."""
-    return _core.read(function, "f64 frequencies:(f)", frequencies=frequencies)
+    return _core.read("f64 frequencies:(f)", frequencies=frequencies)

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import _core
-from .._core_api.arguments import I64, Array, as_index, fail
+from .._core_api.arguments import I64, Array, as_index, door, fail
 from .embedding import Entries, read_table, scatter_add
 
 
@@ -24,13 +24,14 @@ class InterpolateTableGradient(NamedTuple):
     table: Array
 
 
-def _read_arguments(function: str, table: npt.ArrayLike, n: int) -> tuple[Array, int]:
-    table, n = read_table(function, table), as_index(function, "n", n, 0, 2**31 - 1)
+def _read_arguments(table: npt.ArrayLike, n: int) -> tuple[Array, int]:
+    table, n = read_table(table), as_index("n", n, 0, 2**31 - 1)
     if n and not len(table):
-        fail(ValueError, function, "table", "no rows", "at least one")
+        fail(ValueError, "table", "no rows", "at least one")
     return table, n
 
 
+@door
 def interpolate_table(table: npt.ArrayLike, n: int, *, out: Array | None = None) -> Array:
     """Resample learned position embeddings linearly to `n` positions, keeping the end points.
 
@@ -73,11 +74,11 @@ def interpolate_table(table: npt.ArrayLike, n: int, *, out: Array | None = None)
            [3., 3.],
            [4., 0.]])
     """
-    function = "interpolate_table"
-    table, n = _read_arguments(function, table, n)
-    return _core.interpolate_table(function, table=table, out=out, n=n)
+    table, n = _read_arguments(table, n)
+    return _core.interpolate_table(table=table, out=out, n=n)
 
 
+@door
 def interpolate_table_vjp(grad: npt.ArrayLike, table: npt.ArrayLike, n: int) -> InterpolateTableGradient:
     """Return the gradient of `interpolate_table`.
 
@@ -105,9 +106,8 @@ def interpolate_table_vjp(grad: npt.ArrayLike, table: npt.ArrayLike, n: int) -> 
     array([[1.5],
            [1.5]])
     """
-    function = "interpolate_table_vjp"
-    table, n = _read_arguments(function, table, n)
-    table, grad = _core.read(function, "interpolate_table", table=table, grad=grad, n=n)
+    table, n = _read_arguments(table, n)
+    table, grad = _core.read("interpolate_table", table=table, grad=grad, n=n)
     last_row, last_position = max(len(table) - 1, 0), max(n - 1, 1)
     positions = np.arange(n, dtype=I64)
     row, remainder = np.divmod(positions * last_row, last_position)
@@ -117,4 +117,4 @@ def interpolate_table_vjp(grad: npt.ArrayLike, table: npt.ArrayLike, n: int) -> 
         position=np.tile(positions, 2),
         weight=np.concatenate([1 - fraction, fraction]),
     )
-    return InterpolateTableGradient(scatter_add(function, grad, table, positions, entries))
+    return InterpolateTableGradient(scatter_add(grad, table, positions, entries))

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import _core
-from .._core_api.arguments import Array, cast_result, unbroadcast
+from .._core_api.arguments import Array, cast_result, door, unbroadcast
 
 Mode = Literal["add", "mul", "mul1p", "replace", "concat"]
 MODES = get_args(Mode)
@@ -84,6 +84,7 @@ def merge(x: npt.ArrayLike, p: npt.ArrayLike, *, mode: Mode = "add", out: Array 
     return _core.merge("merge", x=x, p=p, out=out, mode=mode)
 
 
+@door
 def merge_vjp(grad: npt.ArrayLike, x: npt.ArrayLike, p: npt.ArrayLike, *, mode: Mode = "add") -> MergeGradient:
     """Return the gradients of `merge`.
 
@@ -112,21 +113,20 @@ def merge_vjp(grad: npt.ArrayLike, x: npt.ArrayLike, p: npt.ArrayLike, *, mode: 
     MergeGradient(x=array([[5.],
            [5.]]), p=array([5.]))
     """
-    function = "merge_vjp"
     if mode == "concat":
-        x, p, grad = _core.read(function, "concat", x=x, p=p, grad=grad)
+        x, p, grad = _core.read("concat", x=x, p=p, grad=grad)
     else:
-        x, p, grad = _core.read(function, "merge", x=x, p=p, mode=mode, grad=grad)
+        x, p, grad = _core.read("merge", x=x, p=p, mode=mode, grad=grad)
     of_x, of_p = (grad[..., : x.shape[-1]], grad[..., x.shape[-1] :]) if mode == "concat" else (grad, grad)
     is_product = mode in ("mul", "mul1p")
     if is_product:
-        d_x = _core.merge(function, x=of_x, p=p, mode=mode, dtype=x.dtype)
+        d_x = _core.merge(x=of_x, p=p, mode=mode, dtype=x.dtype)
     else:
         d_x = np.zeros(x.shape, x.dtype.newbyteorder("=")) if mode == "replace" else cast_result(of_x.copy(), x.dtype)
-    return MergeGradient(d_x, _gradient_of_p(function, of_p, x if is_product else None, p))
+    return MergeGradient(d_x, _gradient_of_p(of_p, x if is_product else None, p))
 
 
-def _gradient_of_p(function: str, grad: Array, factor: Array | None, p: Array) -> Array:
+def _gradient_of_p(grad: Array, factor: Array | None, p: Array) -> Array:
     """Sum grad * factor over the axes along which p was broadcast."""
     lengths = (1,) * (grad.ndim - p.ndim) + p.shape
     last = grad.ndim - 1
@@ -137,6 +137,6 @@ def _gradient_of_p(function: str, grad: Array, factor: Array | None, p: Array) -
     axes = (*summed, *kept, last)
     shape = math.prod(grad.shape[axis] for axis in summed), math.prod(sum_shape)
     factors = None if factor is None else factor.transpose(axes).reshape(shape)
-    total = _core.merge_vjp(function, grad=grad.transpose(axes).reshape(shape), x=factors).reshape(sum_shape)
+    total = _core.merge_vjp(grad=grad.transpose(axes).reshape(shape), x=factors).reshape(sum_shape)
     own_axes = total.reshape(sum_shape[min(grad.ndim - p.ndim, last) :])  # a sum over axes of length 1 would copy
     return unbroadcast(own_axes, p.shape, p.dtype)

@@ -15,6 +15,7 @@ from .._core_api.arguments import (
     cast_result,
     check_choice,
     compute_dtype,
+    door,
     fail,
     fail_value,
     unbroadcast,
@@ -77,7 +78,6 @@ class _Arguments(NamedTuple):
 
 
 def _read_arguments(
-    function: str,
     p0: npt.ArrayLike,
     weight: npt.ArrayLike,
     bias: npt.ArrayLike,
@@ -86,14 +86,14 @@ def _read_arguments(
     input_weight: npt.ArrayLike | None,
     cell: Cell,
 ) -> _Arguments:
-    check_choice(function, "cell", cell, CELLS)
+    check_choice("cell", cell, CELLS)
     if inputs is None and input_weight is not None:
-        fail(ValueError, function, "input_weight", "an array", "None, because inputs is None")
+        fail(ValueError, "input_weight", "an array", "None, because inputs is None")
     if inputs is not None and input_weight is None:
-        fail_value(ValueError, function, "input_weight", None, "an array, because inputs are given")
-    c = _core.read(function, "real p0(c)", p0=p0).shape[-1]
+        fail_value(ValueError, "input_weight", None, "an array, because inputs are given")
+    c = _core.read("real p0(c)", p0=p0).shape[-1]
     p0, weight, bias, inputs, input_weight = _core.read(
-        function, _ROWS[cell], p0=p0, weight=weight, bias=bias, inputs=inputs, input_weight=input_weight,
+        _ROWS[cell], p0=p0, weight=weight, bias=bias, inputs=inputs, input_weight=input_weight,
         n=n, s=2, g=3 * c,
     )  # fmt: skip
     start = p0
@@ -102,6 +102,7 @@ def _read_arguments(
     return _Arguments(p0, weight, bias, inputs, input_weight, start)
 
 
+@door
 def recurrent(
     p0: npt.ArrayLike,
     weight: npt.ArrayLike,
@@ -186,13 +187,13 @@ def recurrent(
            [0.245],
            [0.122]])
     """
-    function = "recurrent"
-    n, include_p0 = as_index(function, "n", n, 0), as_bool(function, "include_p0", include_p0)
-    given = _read_arguments(function, p0, weight, bias, n, inputs, input_weight, cell)
-    rows = _core.recurrent(function, **given.operands(), n=n, gru=cell == "gru", skip=not include_p0)
-    return split_batch_axis(function, rows, given.start, out)
+    n, include_p0 = as_index("n", n, 0), as_bool("include_p0", include_p0)
+    given = _read_arguments(p0, weight, bias, n, inputs, input_weight, cell)
+    rows = _core.recurrent(**given.operands(), n=n, gru=cell == "gru", skip=not include_p0)
+    return split_batch_axis(rows, given.start, out)
 
 
+@door
 def recurrent_vjp(
     grad: npt.ArrayLike,
     p0: npt.ArrayLike,
@@ -237,18 +238,15 @@ def recurrent_vjp(
     >>> posenc.recurrent_vjp(np.ones((2, 1)), [0.0], [[0.5]], [0.0], 2)
     RecurrentGradient(p0=array([1.5]), weight=array([[0.]]), bias=array([1.]), inputs=None, input_weight=None)
     """
-    function = "recurrent_vjp"
-    n, include_p0 = as_index(function, "n", n, 0), as_bool(function, "include_p0", include_p0)
-    given = _read_arguments(function, p0, weight, bias, n, inputs, input_weight, cell)
-    grad = read_grad_of_rows(function, grad, given.start, n)
+    n, include_p0 = as_index("n", n, 0), as_bool("include_p0", include_p0)
+    given = _read_arguments(p0, weight, bias, n, inputs, input_weight, cell)
+    grad = read_grad_of_rows(grad, given.start, n)
     operands, gru = given.operands(), cell == "gru"
-    path = _core.recurrent(
-        function, **operands, gru=gru, skip=False, dtype=compute_dtype(given.p0), n=n + (not include_p0)
-    )
+    path = _core.recurrent(**operands, gru=gru, skip=False, dtype=compute_dtype(given.p0), n=n + (not include_p0))
     del operands["p0"]
     has_inputs = True if given.inputs is not None else None
     d_p0, d_weight, d_bias, *of_inputs = _core.recurrent_vjp(
-        function, grad=grad, path=path, **operands, dinputs=has_inputs, dinput_weight=has_inputs,
+        grad=grad, path=path, **operands, dinputs=has_inputs, dinput_weight=has_inputs,
         gru=gru, skip=not include_p0,
     )  # fmt: skip
     d_inputs = d_input_weight = None

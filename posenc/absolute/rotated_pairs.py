@@ -30,10 +30,10 @@ class RotatedPairs(NamedTuple):
     interleaved: bool
     out_interleaved: bool
 
-    def x_gradient(self, function: str, grad: Array, cos: Array, sin: Array) -> Array:
+    def x_gradient(self, grad: Array, cos: Array, sin: Array) -> Array:
         """Rotate `grad` by the negated angles, from the result's layout to that of x."""
         return _core.rope(
-            function, x=grad, cos=cos, sin=-sin, offset=self.offset,
+            x=grad, cos=cos, sin=-sin, offset=self.offset,
             interleaved=self.out_interleaved, out_interleaved=self.interleaved,
         )  # fmt: skip
 

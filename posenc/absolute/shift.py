@@ -16,6 +16,7 @@ from .._core_api.arguments import (
     cast_result,
     check_table_size,
     compute_dtype,
+    door,
     fail,
     fail_value,
 )
@@ -56,17 +57,16 @@ class _Shift(NamedTuple):
     frequencies: Float64
     interleaved: bool
 
-    def rotate(self, function: str, x: Array, out: Array | None = None) -> Array:
+    def rotate(self, x: Array, out: Array | None = None) -> Array:
         """Return the rows of x, shifted, in `out` if it is an array."""
         cos, sin = halves(self.table)
         return _core.rope(
-            function, x=x, cos=cos, sin=sin, out=out, offset=0, interleaved=self.interleaved,
+            x=x, cos=cos, sin=sin, out=out, offset=0, interleaved=self.interleaved,
             out_interleaved=self.interleaved,
         )  # fmt: skip
 
 
 def _read_shift(
-    function: str,
     encoding: Array,
     offset: npt.ArrayLike,
     base: float,
@@ -77,18 +77,19 @@ def _read_shift(
 ) -> _Shift:
     width = encoding.shape[-1]
     if width % 2 or not width:
-        fail(ValueError, function, "encoding", f"last axis {width}", EVEN_WIDTH)
-    columns = read_columns(function, width, base, frequencies, layout, order, denominator)
-    offset = _core.read(function, "pos offset()", offset=offset)
+        fail(ValueError, "encoding", f"last axis {width}", EVEN_WIDTH)
+    columns = read_columns(width, base, frequencies, layout, order, denominator)
+    offset = _core.read("pos offset()", offset=offset)
     if not broadcasts_to(offset.shape, encoding.shape[:-1]) or (offset.ndim and offset.shape[-1] != encoding.shape[-2]):
         expected = f"one offset, or one per row of {encoding.shape[:-1]}"
-        fail(ValueError, function, "offset", f"shape {offset.shape}", expected)
+        fail(ValueError, "offset", f"shape {offset.shape}", expected)
     sign = -1 if order == "sincos" else 1  # sin(a + b) = sin a cos b + cos a sin b
     positions = np.asarray(offset * sign)
-    table = cos_sin_table(function, positions, columns.frequencies, compute_dtype(encoding), low=columns.low)
+    table = cos_sin_table(positions, columns.frequencies, compute_dtype(encoding), low=columns.low)
     return _Shift(table, positions, sign, columns.frequencies, layout == "interleaved")
 
 
+@door
 def shift(
     encoding: npt.ArrayLike,
     offset: npt.ArrayLike,
@@ -138,12 +139,12 @@ def shift(
     >>> bool(np.allclose(posenc.shift(p, 1000), posenc.sinusoidal(np.arange(4) + 1000, 6, dtype=np.float64)))
     True
     """
-    function = "shift"
-    data = _core.read(function, "real encoding(d)", encoding=encoding)
-    s = _read_shift(function, data, offset, base, frequencies, layout, order, denominator)
-    return s.rotate(function, data, out)
+    data = _core.read("real encoding(d)", encoding=encoding)
+    s = _read_shift(data, offset, base, frequencies, layout, order, denominator)
+    return s.rotate(data, out)
 
 
+@door
 def shift_vjp(
     grad: npt.ArrayLike,
     encoding: npt.ArrayLike,
@@ -181,17 +182,17 @@ def shift_vjp(
     >>> posenc.shift_vjp(np.array([[1.0, 0.0]]), np.array([[0.0, 1.0]]), 0)
     ShiftGradient(encoding=array([[1., 0.]]), offset=array(1.), frequencies=array([0.]))
     """
-    function = "shift_vjp"
-    data, grad = _core.read(function, "real encoding(d) -> real out(d)", encoding=encoding, grad=grad)
-    s = _read_shift(function, data, offset, base, frequencies, layout, order, denominator)
+    data, grad = _core.read("real encoding(d) -> real out(d)", encoding=encoding, grad=grad)
+    s = _read_shift(data, offset, base, frequencies, layout, order, denominator)
     grad = grad.astype(s.table.dtype, copy=False)
     pairs = RotatedPairs(0, len(s.frequencies), s.interleaved, s.interleaved)
-    d_encoding = pairs.x_gradient(function, grad, *halves(s.table))
+    d_encoding = pairs.x_gradient(grad, *halves(s.table))
     found = pairs.angle_gradient(grad, data, s.table, s.positions[..., None], s.frequencies[None])
     d_offset = np.asarray(s.sign * found.positions[..., 0])  # an array for one offset, too
     return ShiftGradient(cast_result(d_encoding, data.dtype), d_offset, found.frequencies[0])
 
 
+@door
 def shift_matrix(
     offset: float,
     dim: int,
@@ -236,12 +237,11 @@ def shift_matrix(
     array([[ 0.54 ,  0.841],
            [-0.841,  0.54 ]])
     """
-    function = "shift_matrix"
-    dim = as_index(function, "dim", dim, 1, MOST_WIDTH)
-    number = _core.read(function, "pos offset:()", offset=offset)
+    dim = as_index("dim", dim, 1, MOST_WIDTH)
+    number = _core.read("pos offset:()", offset=offset)
     if dim % 2:
-        fail_value(ValueError, function, "dim", dim, EVEN_WIDTH)
-    check_table_size(function, dim * dim, dim=dim)
+        fail_value(ValueError, "dim", dim, EVEN_WIDTH)
+    check_table_size(dim * dim, dim=dim)
     identity = np.eye(dim)
-    s = _read_shift(function, identity, number, base, frequencies, layout, order, denominator)
-    return np.ascontiguousarray(s.rotate(function, identity).T)
+    s = _read_shift(identity, number, base, frequencies, layout, order, denominator)
+    return np.ascontiguousarray(s.rotate(identity).T)

@@ -19,6 +19,7 @@ from .._core_api.arguments import (
     as_number,
     check_choice,
     check_range,
+    door,
     fail,
     result_dtype,
     unbroadcast,
@@ -64,50 +65,37 @@ class Columns(NamedTuple):
 
 
 def read_columns(
-    function: str,
-    dim: int,
-    base: float,
-    frequencies: npt.ArrayLike | None,
-    layout: Layout,
-    order: Order,
-    denominator: Denominator,
+    dim: int, base: float, frequencies: npt.ArrayLike | None, layout: Layout, order: Order, denominator: Denominator
 ) -> Columns:
     """Check the options of an encoding of width `dim`, and return its frequencies and columns."""
-    check_choice(function, "layout", layout, LAYOUTS)
-    check_choice(function, "order", order, ORDERS)
-    check_choice(function, "denominator", denominator, DENOMINATORS)
+    check_choice("layout", layout, LAYOUTS)
+    check_choice("order", order, ORDERS)
+    check_choice("denominator", denominator, DENOMINATORS)
     low: Float64 | None
     if frequencies is None:
-        high, low = exact_frequencies(function, dim, base, denominator)
+        high, low = exact_frequencies(dim, base, denominator)
     else:
-        high, low = as_frequencies(function, frequencies), None
+        high, low = as_frequencies(frequencies), None
         if len(high) not in (dim // 2, (dim + 1) // 2):
             counts = f"{(dim + 1) // 2} or {dim // 2}" if dim % 2 else f"{dim // 2}"
-            fail(ValueError, function, "frequencies", f"{len(high)} entries", counts)
+            fail(ValueError, "frequencies", f"{len(high)} entries", counts)
     step, second = (2, 1) if layout == "interleaved" else (1, len(high))
     sine, cosine = (0, second) if order == "sincos" else (second, 0)
     return Columns(high, low, sine, cosine, step)
 
 
 @lru_cache(maxsize=64, typed=True)
-def _exact_columns(
-    function: str, dim: int, base: float, layout: Layout, order: Order, denominator: Denominator
-) -> Columns:
-    return read_columns(function, as_index(function, "dim", dim, 1, MOST_WIDTH), base, None, layout, order, denominator)
+def _exact_columns(dim: int, base: float, layout: Layout, order: Order, denominator: Denominator) -> Columns:
+    return read_columns(as_index("dim", dim, 1, MOST_WIDTH), base, None, layout, order, denominator)
 
 
 def cos_sin_table(
-    function: str,
-    positions: Array,
-    frequencies: Float64,
-    dtype: Dtype,
-    factor: float = 1.0,
-    low: Float64 | None = None,
+    positions: Array, frequencies: Float64, dtype: Dtype, factor: float = 1.0, low: Float64 | None = None
 ) -> Array:
     """Return [cos | sin] of the angles ``positions * frequencies``, times `factor`: (..., 2 len(frequencies))."""
     count = len(frequencies)
     table = _core.sinusoid(
-        function, positions=positions.reshape(positions.shape or 1), frequencies=frequencies, lo=low, sine=count,
+        positions=positions.reshape(positions.shape or 1), frequencies=frequencies, lo=low, sine=count,
         cosine=0, step=1, sine_scale=factor, cosine_scale=factor, d=2 * count, dtype=dtype,
     )  # fmt: skip
     return table if positions.ndim else table[0]
@@ -145,6 +133,7 @@ def select_rows(index: tuple[slice, ...], rows: tuple[int, ...]) -> tuple[slice,
     return tuple([slice(None) if length == 1 else own for own, length in zip(index, rows, strict=False)])
 
 
+@door
 def sinusoidal(
     positions: npt.ArrayLike,
     dim: int,
@@ -227,23 +216,23 @@ def sinusoidal(
     >>> words = np.ones((2, 3, 4), np.float32)
     >>> encoded = words + posenc.sinusoidal(3, 4, start=100)
     """
-    function = "sinusoidal"
     try:
-        columns = _exact_columns(function, dim, base, layout, order, denominator) if frequencies is None else None
+        columns = _exact_columns(dim, base, layout, order, denominator) if frequencies is None else None
     except TypeError:  # an argument that is not hashable
         columns = None
     if columns is None:
-        dim = as_index(function, "dim", dim, 1, MOST_WIDTH)
-        columns = read_columns(function, dim, base, frequencies, layout, order, denominator)
+        dim = as_index("dim", dim, 1, MOST_WIDTH)
+        columns = read_columns(dim, base, frequencies, layout, order, denominator)
     if type(scale) is not float or scale != 1.0:
-        scale = as_number(function, "scale", scale)
-        check_range(function, "scale", scale, result_dtype(function, dtype, out))
+        scale = as_number("scale", scale)
+        check_range("scale", scale, result_dtype(dtype, out))
     return _core.sinusoid(
-        function, positions=positions, frequencies=columns.frequencies, lo=columns.low, out=out, sine=columns.sine,
+        positions=positions, frequencies=columns.frequencies, lo=columns.low, out=out, sine=columns.sine,
         cosine=columns.cosine, step=columns.step, sine_scale=scale, cosine_scale=scale, d=dim, dtype=dtype, start=start,
     )  # fmt: skip
 
 
+@door
 def sinusoidal_vjp(
     grad: npt.ArrayLike,
     positions: npt.ArrayLike,
@@ -283,17 +272,16 @@ def sinusoidal_vjp(
     >>> posenc.sinusoidal_vjp(np.ones((1, 2)), [0.0], 2)
     SinusoidalGradient(positions=array([1.]), frequencies=array([0.]))
     """
-    function = "sinusoidal_vjp"
-    dim = as_index(function, "dim", dim, 1, MOST_WIDTH)
-    columns = read_columns(function, dim, base, frequencies, layout, order, denominator)
-    positions, grad = _core.read(function, "sinusoid", positions=positions, grad=grad, d=dim, start=start)
-    scale = as_number(function, "scale", scale)
-    check_range(function, "scale", scale, grad.dtype)
+    dim = as_index("dim", dim, 1, MOST_WIDTH)
+    columns = read_columns(dim, base, frequencies, layout, order, denominator)
+    positions, grad = _core.read("sinusoid", positions=positions, grad=grad, d=dim, start=start)
+    scale = as_number("scale", scale)
+    check_range("scale", scale, grad.dtype)
     w, count = columns.frequencies, len(columns.frequencies)
     d_positions, d_frequencies = np.empty(positions.shape), np.zeros(count)
     for index in row_blocks(positions.shape, dim):
         places = positions[index]
-        cos, sin = halves(cos_sin_table(function, places, w, F64, scale, columns.low))
+        cos, sin = halves(cos_sin_table(places, w, F64, scale, columns.low))
         own = np.zeros((*places.shape, 2 * count))  # 0 where the last column of an odd width has no partner
         own[..., :dim] = grad[index][..., : 2 * count]
         grad_sin, grad_cos = (own[..., first :: columns.step][..., :count] for first in (columns.sine, columns.cosine))

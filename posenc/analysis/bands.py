@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from .._core_api.arguments import Float64, as_index, fail
+from .._core_api.arguments import Float64, as_index, door, fail
 from .curves import PairFrequencies, as_pair_numbers
 
 TURN = 2 * np.pi
@@ -60,6 +60,7 @@ class RopeCoverage(NamedTuple):
     unseen: Float64
 
 
+@door
 def rope_bands(scaled: PairFrequencies, original: PairFrequencies, *, train_length: int) -> RopeBands:
     """Effect of a RoPE scaling on the frequency of each pair.
 
@@ -95,12 +96,11 @@ def rope_bands(scaled: PairFrequencies, original: PairFrequencies, *, train_leng
     >>> posenc.analysis.rope_bands(parts, plain, train_length=1024).kind.tolist()
     ['kept', 'blended', 'blended', 'interpolated']
     """
-    function = "rope_bands"
-    before = as_pair_numbers(function, "original", original)
-    after = as_pair_numbers(function, "scaled", scaled, len(before))
-    length = as_index(function, "train_length", train_length, 1)
+    before = as_pair_numbers("original", original)
+    after = as_pair_numbers("scaled", scaled, len(before))
+    length = as_index("train_length", train_length, 1)
     if not (before > 0).all():
-        fail(ValueError, function, "original", "a frequency that is not positive", "positive numbers")
+        fail(ValueError, "original", "a frequency that is not positive", "positive numbers")
     ratio = after / before
     kept = abs(ratio - 1) <= RATIO_TOLERANCE
     interpolated = ~kept & (ratio <= ratio.min() * (1 + RATIO_TOLERANCE))
@@ -108,6 +108,7 @@ def rope_bands(scaled: PairFrequencies, original: PairFrequencies, *, train_leng
     return RopeBands(TURN / before, length * before / TURN, ratio, kind)
 
 
+@door
 def rope_coverage(
     frequencies: PairFrequencies,
     train_length: int,
@@ -161,15 +162,14 @@ def rope_coverage(
     >>> halved.unseen
     array([0., 0.])
     """
-    function = "rope_coverage"
-    trained = tested = as_pair_numbers(function, "frequencies", frequencies)
+    trained = tested = as_pair_numbers("frequencies", frequencies)
     if test_frequencies is not None:
-        tested = as_pair_numbers(function, "test_frequencies", test_frequencies, len(trained))
+        tested = as_pair_numbers("test_frequencies", test_frequencies, len(trained))
     for name, numbers in (("frequencies", trained), ("test_frequencies", tested)):
         if (numbers < 0).any():
-            fail(ValueError, function, name, "a negative frequency", "frequencies of at least 0")
-    length = as_index(function, "train_length", train_length, 1)
-    end = length if test_length is None else as_index(function, "test_length", test_length, length)
+            fail(ValueError, name, "a negative frequency", "frequencies of at least 0")
+    length = as_index("train_length", train_length, 1)
+    end = length if test_length is None else as_index("test_length", test_length, length)
     angles = np.sort(np.arange(length)[:, None] * trained % TURN, axis=0)
     gaps = np.diff(np.concatenate([angles, angles[:1] + TURN]), axis=0)
     arc = (length - 1) * trained

@@ -18,6 +18,7 @@ from .._core_api.arguments import (
     as_index,
     as_number,
     check_choice,
+    door,
     fail,
     fail_value,
 )
@@ -62,24 +63,24 @@ class InnerProduct(NamedTuple):
     sum: Float64
 
 
-def as_pair_numbers(function: str, argument: str, value: PairFrequencies, count: int | None = None) -> Float64:
+def as_pair_numbers(argument: str, value: PairFrequencies, count: int | None = None) -> Float64:
     """Convert to finite float64 numbers, one per pair of channels."""
-    array = as_data(function, argument, getattr(value, "inv_freq", value)).astype(F64)
+    array = as_data(argument, getattr(value, "inv_freq", value)).astype(F64)
     if array.ndim == 0 and argument == "frequencies":
         expected = "an array (e,), one number per pair, such as frequencies(dim)"
-        fail_value(ValueError, function, argument, value, expected)
+        fail_value(ValueError, argument, value, expected)
     if array.ndim != 1 or len(array) == 0:
-        fail(ValueError, function, argument, f"shape {array.shape}", "one number per pair, at least one")
+        fail(ValueError, argument, f"shape {array.shape}", "one number per pair, at least one")
     if count is not None and len(array) != count:
-        fail(ValueError, function, argument, f"{len(array)} entries", f"{count}, one per frequency")
+        fail(ValueError, argument, f"{len(array)} entries", f"{count}, one per frequency")
     if not np.isfinite(array).all():
-        fail(ValueError, function, argument, "NaN or infinity", "finite numbers")
+        fail(ValueError, argument, "NaN or infinity", "finite numbers")
     return array
 
 
-def as_places(function: str, argument: str, value: npt.ArrayLike) -> Array:
+def as_places(argument: str, value: npt.ArrayLike) -> Array:
     """Convert to finite int64 or float64 positions of any shape; an int is one position, not a count."""
-    return _core.read(function, f"pos {argument}()", **{argument: value})
+    return _core.read(f"pos {argument}()", **{argument: value})
 
 
 def cosine_and_sine_sums(
@@ -118,6 +119,7 @@ def inner_product(
 def inner_product(
     m: npt.ArrayLike, n: npt.ArrayLike, frequencies: PairFrequencies, *, weights: tuple[npt.ArrayLike, npt.ArrayLike]
 ) -> InnerProduct: ...
+@door
 def inner_product(
     m: npt.ArrayLike,
     n: npt.ArrayLike,
@@ -180,37 +182,36 @@ def inner_product(
     >>> posenc.analysis.inner_product([7, 8, 9], [4, 5, 6], w, weights=swap).round(6)
     array([0.011995, 1.526359, 1.81222 ])
     """
-    function = "inner_product"
-    w = as_pair_numbers(function, "frequencies", frequencies)
-    first, second = as_places(function, "m", m), as_places(function, "n", n)
+    w = as_pair_numbers("frequencies", frequencies)
+    first, second = as_places("m", m), as_places("n", n)
     try:
         np.broadcast_shapes(first.shape, second.shape)
     except ValueError:
-        fail(ValueError, function, "m", f"shape {first.shape}", f"one that broadcasts with n, {second.shape}")
+        fail(ValueError, "m", f"shape {first.shape}", f"one that broadcasts with n, {second.shape}")
     zeros = np.zeros_like(w)
     differences = np.asarray(first - second)
     if weights is None:
         product: np.float64 | Float64 = cosine_and_sine_sums(differences, w, zeros + 1, zeros)[0][()]
         return product
     if isinstance(weights, np.ndarray) and weights.ndim == 2:
-        return _bilinear_form(function, first, second, w, weights)[()]
+        return _bilinear_form(first, second, w, weights)[()]
     if not isinstance(weights, list | tuple) or len(weights) != 2:
         expected = "a pair (sine, cosine), or an array H"
-        fail(ValueError, function, "weights", "neither two entries nor two axes", expected)
-    sine, cosine = (as_pair_numbers(function, "weights", part, len(w)) for part in weights)
+        fail(ValueError, "weights", "neither two entries nor two axes", expected)
+    sine, cosine = (as_pair_numbers("weights", part, len(w)) for part in weights)
     difference = cosine_and_sine_sums(differences, w, (cosine + sine) / 2, zeros)[0]
     total = cosine_and_sine_sums(np.asarray(first + second), w, (cosine - sine) / 2, zeros)[0]
     return InnerProduct((difference + total)[()], difference[()], total[()])
 
 
-def _bilinear_form(function: str, m: Array, n: Array, w: Float64, matrix: Array) -> Float64:
+def _bilinear_form(m: Array, n: Array, w: Float64, matrix: Array) -> Float64:
     """Compute ``p_m' H p_n``, with ``H p_n`` once for each distinct n."""
     channels = 2 * len(w)
-    h = as_data(function, "weights", matrix).astype(F64)
+    h = as_data("weights", matrix).astype(F64)
     if h.shape != (channels, channels):
-        fail(ValueError, function, "weights", f"shape {h.shape}", f"({channels}, {channels}), channels by channels")
+        fail(ValueError, "weights", f"shape {h.shape}", f"({channels}, {channels}), channels by channels")
     if not np.isfinite(h).all():
-        fail(ValueError, function, "weights", "NaN or infinity", "finite numbers")
+        fail(ValueError, "weights", "NaN or infinity", "finite numbers")
     (rows, row), (columns, column) = (np.unique(x, return_inverse=True) for x in (m, n))
     left = sinusoidal(rows, channels, frequencies=w, dtype=F64)
     right = sinusoidal(columns, channels, frequencies=w, dtype=F64) @ h.T
@@ -243,6 +244,7 @@ def decay(
     dim: int | None = None,
     weights: npt.ArrayLike | Curve | None = None,
 ) -> Complex128: ...
+@door
 def decay(
     distances: npt.ArrayLike,
     *,
@@ -323,30 +325,29 @@ def decay(
     >>> abs(posenc.analysis.decay([0, 10, 100], schedule=theta, weights=lambda t: 2 * t)).round(3)
     array([1.   , 0.987, 0.763])
     """
-    function = "decay"
     if not callable(schedule):
-        check_choice(function, "schedule", schedule, ("geometric", "power"))
-    x = as_places(function, "distances", distances)
-    number, exponent = as_number(function, "base", base), as_number(function, "alpha", alpha)
+        check_choice("schedule", schedule, ("geometric", "power"))
+    x = as_places("distances", distances)
+    number, exponent = as_number("base", base), as_number("alpha", alpha)
     if number <= 0:
-        fail_value(ValueError, function, "base", base, "a positive number")
+        fail_value(ValueError, "base", base, "a positive number")
     if exponent < 0:
-        fail_value(ValueError, function, "alpha", alpha, "at least 0")
+        fail_value(ValueError, "alpha", alpha, "at least 0")
     if dim is not None:
-        width = as_index(function, "dim", dim, 1)
+        width = as_index("dim", dim, 1)
         t = np.arange((width + 1) // 2) * 2 / width
         if callable(schedule):
-            w = read_curve(function, "schedule", schedule, t)
+            w = read_curve("schedule", schedule, t)
         else:
             w = geometric_or_power(width, base=base, schedule=schedule, alpha=alpha)
-        mean = _pair_weights(function, weights, t) / len(w)
+        mean = _pair_weights(weights, t) / len(w)
         real, imaginary = cosine_and_sine_sums(x, w, mean, mean)
     elif weights is not None and not callable(weights):
-        fail(TypeError, function, "weights", "an array", "a function h(t), because dim is None")
+        fail(TypeError, "weights", "an array", "a function h(t), because dim is None")
     elif callable(schedule) or weights is not None:
         theta = schedule if callable(schedule) else _theta(schedule, number, exponent)
         distinct, index = np.unique(x.astype(F64), return_inverse=True)
-        integral = integrate_wave(function, distinct, theta, weights)[index.reshape(x.shape)]
+        integral = integrate_wave(distinct, theta, weights)[index.reshape(x.shape)]
         real, imaginary = integral.real, integral.imag
     else:
         real, imaginary = integrals(x.astype(F64), number if schedule == "geometric" else None, exponent)
@@ -360,13 +361,13 @@ def _theta(schedule: Schedule, base: float, alpha: float) -> Curve:
     return (lambda t: base**-t) if schedule == "geometric" else (lambda t: t**alpha)
 
 
-def _pair_weights(function: str, weights: npt.ArrayLike | Curve | None, t: Float64) -> Float64:
+def _pair_weights(weights: npt.ArrayLike | Curve | None, t: Float64) -> Float64:
     """Return h_k for each pair."""
     if weights is None:
         return np.ones(len(t))
     if callable(weights):
-        return read_curve(function, "weights", weights, t)
-    return as_pair_numbers(function, "weights", weights, len(t))
+        return read_curve("weights", weights, t)
+    return as_pair_numbers("weights", weights, len(t))
 
 
 def import_scipy(module: str) -> ModuleType:

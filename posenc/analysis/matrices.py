@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import _core
-from .._core_api.arguments import F32, F64, Array, Float64, as_data, fail
+from .._core_api.arguments import F32, F64, Array, Float64, as_data, door, fail
 from .._core_api.constants import GRAM_MODES
 
 PRODUCT, DISTANCE, CORRELATION = map(GRAM_MODES.index, ("product", "distance", "correlation"))
@@ -29,19 +29,20 @@ class TrianglePoints(NamedTuple):
     lower: Float64
 
 
-def as_encoding(function: str, encoding: npt.ArrayLike) -> Array:
+def as_encoding(encoding: npt.ArrayLike) -> Array:
     """Convert to an array of a storage dtype with at least two axes."""
-    array = as_data(function, "encoding", encoding)
+    array = as_data("encoding", encoding)
     if array.ndim < 2:
-        fail(ValueError, function, "encoding", f"{array.ndim} axes", "at least 2: (..., N, d)")
+        fail(ValueError, "encoding", f"{array.ndim} axes", "at least 2: (..., N, d)")
     return array
 
 
-def pair_matrix(function: str, array: Array, rows: Array, mode: int, out: Array | None) -> Array:
+def pair_matrix(array: Array, rows: Array, mode: int, out: Array | None) -> Array:
     """Compute the (..., N, N) matrix of `rows`, in the dtype of `array`."""
-    return _core.gram(function, x=rows, out=out, mode=mode, dtype=array.dtype)
+    return _core.gram(x=rows, out=out, mode=mode, dtype=array.dtype)
 
 
+@door
 def gram_matrix(encoding: npt.ArrayLike, *, out: Array | None = None) -> Array:
     """Inner products of all pairs of positions.
 
@@ -77,10 +78,11 @@ def gram_matrix(encoding: npt.ArrayLike, *, out: Array | None = None) -> Array:
            [1.54 , 2.   , 1.54 ],
            [0.584, 1.54 , 2.   ]])
     """
-    array = as_encoding("gram_matrix", encoding)
-    return pair_matrix("gram_matrix", array, array, PRODUCT, out)
+    array = as_encoding(encoding)
+    return pair_matrix(array, array, PRODUCT, out)
 
 
+@door
 def distance_matrix(encoding: npt.ArrayLike, *, out: Array | None = None) -> Array:
     """Euclidean distances of all pairs of positions.
 
@@ -116,10 +118,11 @@ def distance_matrix(encoding: npt.ArrayLike, *, out: Array | None = None) -> Arr
     array([[0., 5.],
            [5., 0.]])
     """
-    array = as_encoding("distance_matrix", encoding)
-    return pair_matrix("distance_matrix", array, array, DISTANCE, out)
+    array = as_encoding(encoding)
+    return pair_matrix(array, array, DISTANCE, out)
 
 
+@door
 def correlation_matrix(encoding: npt.ArrayLike, *, out: Array | None = None) -> Array:
     """Pearson correlations of all pairs of positions over their channels.
 
@@ -156,15 +159,15 @@ def correlation_matrix(encoding: npt.ArrayLike, *, out: Array | None = None) -> 
            [ 1.,  1., -1.],
            [-1., -1.,  1.]])
     """
-    function = "correlation_matrix"
-    array = as_encoding(function, encoding)
+    array = as_encoding(encoding)
     if array.shape[-1] == 0:
-        fail(ValueError, function, "encoding", "last axis 0", "at least 1 channel")
+        fail(ValueError, "encoding", "last axis 0", "at least 1 channel")
     rows = np.empty(array.shape, F64 if array.dtype.char == "d" else F32)
-    _core.standardize(function, x=array, out=rows)
-    return pair_matrix(function, array, rows, CORRELATION, out)
+    _core.standardize(x=array, out=rows)
+    return pair_matrix(array, rows, CORRELATION, out)
 
 
+@door
 def triangle_points(distance: npt.ArrayLike, correlation: npt.ArrayLike) -> TrianglePoints:
     """Pair the correlation and the distance of all pairs of positions, for a scatter plot.
 
@@ -196,15 +199,14 @@ def triangle_points(distance: npt.ArrayLike, correlation: npt.ArrayLike) -> Tria
     >>> points.upper, points.lower
     (array([[0.5, 1. ]]), array([[0.25, 2.  ]]))
     """
-    function = "triangle_points"
     matrices = []
     for name, value in (("correlation", correlation), ("distance", distance)):
-        array = as_data(function, name, value)
+        array = as_data(name, value)
         if array.ndim != 2 or array.shape[0] != array.shape[1]:
-            fail(ValueError, function, name, f"shape {array.shape}", "(N, N)")
+            fail(ValueError, name, f"shape {array.shape}", "(N, N)")
         matrices.append(array.astype(F64, copy=False))
     if matrices[0].shape != matrices[1].shape:
-        fail(ValueError, function, "correlation", f"shape {matrices[0].shape}", str(matrices[1].shape))
+        fail(ValueError, "correlation", f"shape {matrices[0].shape}", str(matrices[1].shape))
     i, j = np.triu_indices(len(matrices[0]), 1)
     upper, lower = (np.stack([matrix[rows, columns] for matrix in matrices], -1) for rows, columns in ((i, j), (j, i)))
     return TrianglePoints(upper, lower)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from .._core_api.arguments import F64, Array, Float64, as_data, as_index, as_number, fail, fail_value
+from .._core_api.arguments import F64, Array, Float64, as_data, as_index, as_number, door, fail, fail_value
 from ..bias.operator import Bias, PositionBias
 from ..relative.content import ContentBias
 from ..rotary.rope import rope
@@ -31,6 +31,7 @@ class AttentionProfile(NamedTuple):
     weights: Float64
 
 
+@door
 def attention_profile(
     scheme: Bias | PairFrequencies,
     distances: npt.ArrayLike,
@@ -88,11 +89,10 @@ def attention_profile(
     >>> posenc.analysis.attention_profile(posenc.rope_frequencies(4), [0, 100]).logits.round(3)
     array([[2.   , 1.403]])
     """
-    return profile_of("attention_profile", "scheme", scheme, distances, q=q, k=k, position=position, scale=scale)
+    return profile_of("scheme", scheme, distances, q=q, k=k, position=position, scale=scale)
 
 
 def profile_of(
-    function: str,
     argument: str,
     scheme: Bias | PairFrequencies,
     distances: npt.ArrayLike,
@@ -102,25 +102,25 @@ def profile_of(
     position: float = 0,
     scale: float | None = None,
 ) -> AttentionProfile:
-    """Return the `attention_profile` for a function that calls the scheme `argument`."""
-    rel = as_places(function, "distances", distances)
+    """Return the `attention_profile` of a scheme that the public function calls `argument`."""
+    rel = as_places("distances", distances)
     if rel.ndim != 1:
-        fail(ValueError, function, "distances", f"{rel.ndim} axes", "1")
-    q_position = as_places(function, "position", position)
+        fail(ValueError, "distances", f"{rel.ndim} axes", "1")
+    q_position = as_places("position", position)
     if q_position.ndim:
-        fail(ValueError, function, "position", f"{q_position.ndim} axes", "a number")
+        fail(ValueError, "position", f"{q_position.ndim} axes", "a number")
     q_positions, k_positions = q_position[None], q_position + rel
     if not isinstance(scheme, Bias):
-        logits = rotary_logits(function, argument, scheme, q, k, q_positions, k_positions, scale)
+        logits = rotary_logits(argument, scheme, q, k, q_positions, k_positions, scale)
     elif q is None and k is None:
-        logits = position_logits(function, argument, scheme, q_positions, k_positions)
+        logits = position_logits(argument, scheme, q_positions, k_positions)
     else:
-        query, key = as_heads(function, q, k, None)
+        query, key = as_heads(q, k, None)
         keys = np.broadcast_to(key[:, None], (len(key), len(rel), key.shape[-1]))
         if not isinstance(scheme, ContentBias):
-            fail(TypeError, function, "q", "a value", f"None, because {scheme.name} reads positions")
+            fail(TypeError, "q", "a value", f"None, because {scheme.name} reads positions")
         logits = scheme.logits(query[:, None], keys, q_positions=q_positions, k_positions=k_positions)[:, 0]
-        logits = logits * as_scale(function, scale, query.shape[-1])
+        logits = logits * as_scale(scale, query.shape[-1])
     logits = np.array(logits, F64)
     if not logits.size:
         return AttentionProfile(logits, logits.copy())
@@ -128,23 +128,22 @@ def profile_of(
     return AttentionProfile(logits, weights / weights.sum(axis=-1, keepdims=True))
 
 
-def position_logits(function: str, argument: str, scheme: Bias, q_positions: Array, k_positions: Array) -> Array:
+def position_logits(argument: str, scheme: Bias, q_positions: Array, k_positions: Array) -> Array:
     """Numbers (H, M) that an operator adds for one query and each key."""
     if not isinstance(scheme, PositionBias):
-        fail_value(TypeError, function, "q", None, f"a query and a key, which {scheme.name} reads")
+        fail_value(TypeError, "q", None, f"a query and a key, which {scheme.name} reads")
     if not scheme.reads_positions:
-        fail(TypeError, function, argument, f"{scheme.name}, which reads no positions", "a function of positions")
+        fail(TypeError, argument, f"{scheme.name}, which reads no positions", "a function of positions")
     try:
         matrix = scheme.matrix(1, len(k_positions), q_positions=q_positions, k_positions=k_positions, dtype=F64)
     except IndexError as error:
         table = str(error).rpartition("; expected ")[2]
         expected = f"{table}, because {scheme.name} has a table of positions and the query is at {q_positions[0]}"
-        raise IndexError(f"{function}: distances has a key outside the table; expected keys at {expected}") from error
+        raise IndexError(f": distances has a key outside the table; expected keys at {expected}") from error
     return matrix[:, 0]
 
 
 def rotary_logits(
-    function: str,
     argument: str,
     frequencies: PairFrequencies,
     q: npt.ArrayLike | None,
@@ -155,22 +154,20 @@ def rotary_logits(
 ) -> Array:
     """Products (H, M) of a query and a key that are rotated to their positions."""
     if not isinstance(frequencies, RopeFrequencies | np.ndarray | list | tuple):
-        fail(TypeError, function, argument, f"type {type(frequencies).__name__}", "a Bias or rotary frequencies")
-    width = 2 * len(as_pair_numbers(function, argument, frequencies))
-    query, key = as_heads(function, q, k, width)
+        fail(TypeError, argument, f"type {type(frequencies).__name__}", "a Bias or rotary frequencies")
+    width = 2 * len(as_pair_numbers(argument, frequencies))
+    query, key = as_heads(q, k, width)
     rotated_keys = rope(np.repeat(key[:, None], len(k_positions), 1), k_positions, frequencies, layout="half")
     rotated_query = rope(query[:, None], q_positions, frequencies, layout="half")
     products: Array = (rotated_keys @ rotated_query.swapaxes(-1, -2))[..., 0]
-    return products * as_scale(function, scale, width)
+    return products * as_scale(scale, width)
 
 
-def as_scale(function: str, scale: float | None, width: int) -> float:
-    return float(width) ** -0.5 if scale is None else as_number(function, "scale", scale)
+def as_scale(scale: float | None, width: int) -> float:
+    return float(width) ** -0.5 if scale is None else as_number("scale", scale)
 
 
-def as_heads(
-    function: str, q: npt.ArrayLike | None, k: npt.ArrayLike | None, width: int | None
-) -> tuple[Float64, Float64]:
+def as_heads(q: npt.ArrayLike | None, k: npt.ArrayLike | None, width: int | None) -> tuple[Float64, Float64]:
     """Convert q and k to float64 (H, D) with the same number of heads.
 
     With a `width` D, a missing one is ones; without, both are needed.
@@ -178,19 +175,20 @@ def as_heads(
     vectors = []
     for name, value in (("q", q), ("k", k)):
         if value is None and width is None:
-            fail_value(ValueError, function, name, None, "q and k together")
-        array = np.ones(width or 0) if value is None else as_data(function, name, value).astype(F64)
+            fail_value(ValueError, name, None, "q and k together")
+        array = np.ones(width or 0) if value is None else as_data(name, value).astype(F64)
         if array.ndim not in (1, 2) or (width is not None and array.shape[-1] != width):
             expected = "(D,) or (H, D)" if width is None else f"({width},) or (H, {width})"
-            fail(ValueError, function, name, f"shape {array.shape}", expected)
+            fail(ValueError, name, f"shape {array.shape}", expected)
         vectors.append(np.atleast_2d(array))
     heads = max(map(len, vectors))
     if vectors[0].shape[-1] != vectors[1].shape[-1] or any(len(vector) not in (1, heads) for vector in vectors):
-        fail(ValueError, function, "k", f"shape {vectors[1].shape}", f"the width and heads of q, {vectors[0].shape}")
+        fail(ValueError, "k", f"shape {vectors[1].shape}", f"the width and heads of q, {vectors[0].shape}")
     query, key = (np.ascontiguousarray(np.broadcast_to(a, (heads, a.shape[-1]))) for a in vectors)
     return query, key
 
 
+@door
 def order_sensitivity(
     function: Callable[[Array], npt.ArrayLike],
     x: npt.ArrayLike,
@@ -241,17 +239,16 @@ def order_sensitivity(
     >>> bool(posenc.analysis.order_sensitivity(lambda x: layer(x + p), x).min() > 0.1)
     True
     """
-    name = "order_sensitivity"
     if not callable(function):
-        fail(TypeError, name, "function", f"type {type(function).__name__}", "a callable")
-    rows = as_data(name, "x", x)
+        fail(TypeError, "function", f"type {type(function).__name__}", "a callable")
+    rows = as_data("x", x)
     if rows.ndim < 1 or len(rows) == 0:
-        fail(ValueError, name, "x", f"shape {rows.shape}", "at least one row")
-    orders = as_permutations(name, permutations, len(rows), seed)
+        fail(ValueError, "x", f"shape {rows.shape}", "at least one row")
+    orders = as_permutations(permutations, len(rows), seed)
     unpermuted = np.asarray(function(rows), F64)
     if unpermuted.ndim < 1 or len(unpermuted) != len(rows):
         expected = f"({len(rows)}, ...), one row per row of x"
-        fail(ValueError, name, "function", f"a result of shape {unpermuted.shape}", expected)
+        fail(ValueError, "function", f"a result of shape {unpermuted.shape}", expected)
     largest = np.abs(unpermuted).max(initial=0) or 1.0
     sensitivities = np.empty(len(orders))
     for number, order in enumerate(orders):
@@ -262,14 +259,14 @@ def order_sensitivity(
     return sensitivities
 
 
-def as_permutations(function: str, permutations: int | npt.ArrayLike, n: int, seed: int) -> Array:
+def as_permutations(permutations: int | npt.ArrayLike, n: int, seed: int) -> Array:
     """Draw or check the permutations of n rows, (P, n)."""
     if isinstance(permutations, int | np.integer) and not isinstance(permutations, bool):
-        rng = np.random.default_rng(as_index(function, "seed", seed, 0))
-        return np.stack([rng.permutation(n) for _ in range(as_index(function, "permutations", permutations, 1))])
+        rng = np.random.default_rng(as_index("seed", seed, 0))
+        return np.stack([rng.permutation(n) for _ in range(as_index("permutations", permutations, 1))])
     orders = np.asarray(permutations)
     if orders.dtype.kind not in "iu":
-        fail(TypeError, function, "permutations", f"dtype {orders.dtype}", "an integer, or an array of integers")
+        fail(TypeError, "permutations", f"dtype {orders.dtype}", "an integer, or an array of integers")
     if orders.ndim != 2 or orders.shape[1] != n or (np.sort(orders) != np.arange(n)).any():
-        fail(ValueError, function, "permutations", f"shape {orders.shape}", f"(P, {n}), each row a permutation")
+        fail(ValueError, "permutations", f"shape {orders.shape}", f"(P, {n}), each row a permutation")
     return orders

@@ -8,18 +8,19 @@ from __future__ import annotations
 import numpy.typing as npt
 
 from .. import reference
-from .._core_api.arguments import Float64, as_data, as_index, as_positions, fail
+from .._core_api.arguments import Float64, as_data, as_index, as_positions, door, fail
 from ..bias.operator import PositionBias
 from ..relative.content import ContentBias
 
 
-def _check_places(function: str, lengths: dict[str, int], places: dict[str, npt.ArrayLike | None]) -> None:
+def _check_places(lengths: dict[str, int], places: dict[str, npt.ArrayLike | None]) -> None:
     for argument, given in places.items():
         shape = (lengths[argument],)
-        if given is not None and (found := as_positions(function, argument, given).shape) != shape:
-            fail(ValueError, function, argument, f"shape {found}", str(shape))
+        if given is not None and (found := as_positions(argument, given).shape) != shape:
+            fail(ValueError, argument, f"shape {found}", str(shape))
 
 
+@door
 def reference_matrix(
     bias: PositionBias,
     n: int,
@@ -58,17 +59,17 @@ def reference_matrix(
     >>> bool((found == bias.matrix(5, 9)).all())
     True
     """
-    function = "reference_matrix"
     if not isinstance(bias, PositionBias):
-        fail(TypeError, function, "bias", f"type {type(bias).__name__}", "a PositionBias")
-    n = as_index(function, "n", n, 0)
-    m = n if m is None else as_index(function, "m", m, 0)
+        fail(TypeError, "bias", f"type {type(bias).__name__}", "a PositionBias")
+    n = as_index("n", n, 0)
+    m = n if m is None else as_index("m", m, 0)
     places = {"q_positions": q_positions, "k_positions": k_positions}
-    _check_places(function, {"q_positions": n, "k_positions": m}, places)
+    _check_places({"q_positions": n, "k_positions": m}, places)
     matrix: Float64 = reference.reference_matrix(bias, n, m, **places)
     return matrix
 
 
+@door
 def reference_logits(
     bias: ContentBias,
     q: npt.ArrayLike,
@@ -114,14 +115,13 @@ def reference_logits(
     >>> bool(abs(found - bias.logits(q, k)).max() < 1e-14)
     True
     """
-    function = "reference_logits"
     if not isinstance(bias, ContentBias):
-        fail(TypeError, function, "bias", f"type {type(bias).__name__}", "a ContentBias")
-    queries, keys = as_data(function, "q", q), as_data(function, "k", k)
+        fail(TypeError, "bias", f"type {type(bias).__name__}", "a ContentBias")
+    queries, keys = as_data("q", q), as_data("k", k)
     for argument, array in (("q", queries), ("k", keys)):
         if array.ndim < 2:
-            fail(ValueError, function, argument, f"{array.ndim} axes", "at least 2: (..., N, D)")
+            fail(ValueError, argument, f"{array.ndim} axes", "at least 2: (..., N, D)")
     places = {"q_positions": q_positions, "k_positions": k_positions}
-    _check_places(function, {"q_positions": queries.shape[-2], "k_positions": keys.shape[-2]}, places)
+    _check_places({"q_positions": queries.shape[-2], "k_positions": keys.shape[-2]}, places)
     logits: Float64 = reference.reference_logits(bias, queries, keys, **places)
     return logits

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from .._core_api.arguments import F64, Float64, as_data, as_index, as_number, fail, fail_value
+from .._core_api.arguments import F64, Float64, as_data, as_index, as_number, door, fail, fail_value
 
 SequenceFunction = Callable[[Float64], npt.ArrayLike]
 """A function of a sequence (N, d)."""
@@ -44,31 +44,31 @@ class TaylorTerms(NamedTuple):
     interaction: Float64
 
 
-def _read_sequence(function: str, argument: str, value: npt.ArrayLike) -> Float64:
-    array = as_data(function, argument, value).astype(F64)
+def _read_sequence(argument: str, value: npt.ArrayLike) -> Float64:
+    array = as_data(argument, value).astype(F64)
     if array.ndim != 2 or 0 in array.shape:
-        fail(ValueError, function, argument, f"shape {array.shape}", "a sequence (N, d), N and d at least 1")
+        fail(ValueError, argument, f"shape {array.shape}", "a sequence (N, d), N and d at least 1")
     return array
 
 
-def _read_rows(function: str, x: Float64, m: int, n: int) -> tuple[int, int]:
-    m, n = as_index(function, "m", m, 0, len(x) - 1), as_index(function, "n", n, 0, len(x) - 1)
+def _read_rows(x: Float64, m: int, n: int) -> tuple[int, int]:
+    m, n = as_index("m", m, 0, len(x) - 1), as_index("n", n, 0, len(x) - 1)
     if m == n:
-        fail_value(ValueError, function, "n", n, "a row other than m")
+        fail_value(ValueError, "n", n, "a row other than m")
     return m, n
 
 
-def _read_step(function: str, step: float) -> float:
-    number = as_number(function, "step", step)
+def _read_step(step: float) -> float:
+    number = as_number("step", step)
     if number <= 0:
-        fail_value(ValueError, function, "step", step, "a positive number")
+        fail_value(ValueError, "step", step, "a positive number")
     return number
 
 
-def _value(function: str, f: SequenceFunction, x: Float64) -> Float64:
-    value = as_data(function, "f", np.asarray(f(x))).astype(F64)
+def _value(f: SequenceFunction, x: Float64) -> Float64:
+    value = as_data("f", np.asarray(f(x))).astype(F64)
     if not np.isfinite(value).all():
-        fail(ValueError, function, "f", "a result with NaN or infinity", "finite numbers")
+        fail(ValueError, "f", "a result with NaN or infinity", "finite numbers")
     return value
 
 
@@ -77,6 +77,7 @@ def _extrapolate(of_step: Callable[[float], Float64], step: float) -> Float64:
     return (4 * of_step(step) - of_step(2 * step)) / 3
 
 
+@door
 def taylor_terms(
     f: SequenceFunction, x: npt.ArrayLike, encoding: npt.ArrayLike, m: int, n: int, *, step: float = STEP
 ) -> TaylorTerms:
@@ -129,18 +130,17 @@ def taylor_terms(
     >>> bool(abs(sum(terms) - f(x + p)) < 1e-9)
     True
     """
-    function = "taylor_terms"
-    x, p = _read_sequence(function, "x", x), _read_sequence(function, "encoding", encoding)
+    x, p = _read_sequence("x", x), _read_sequence("encoding", encoding)
     if p.shape != x.shape:
-        fail(ValueError, function, "encoding", f"shape {p.shape}", f"{x.shape}, the shape of x")
-    m, n = _read_rows(function, x, m, n)
-    number = _read_step(function, step)
+        fail(ValueError, "encoding", f"shape {p.shape}", f"{x.shape}, the shape of x")
+    m, n = _read_rows(x, m, n)
+    number = _read_step(step)
 
     def at(a: float, b: float) -> Float64:
         moved = x.copy()
         moved[m] += a * p[m]
         moved[n] += b * p[n]
-        return _value(function, f, moved)
+        return _value(f, moved)
 
     value = at(0, 0)
     first_m = _extrapolate(lambda h: (at(h, 0) - at(-h, 0)) / (2 * h), number)
@@ -151,6 +151,7 @@ def taylor_terms(
     return TaylorTerms(value, first_m, first_n, second_m, second_n, interaction)
 
 
+@door
 def interaction_matrix(f: SequenceFunction, x: npt.ArrayLike, m: int, n: int, *, step: float = STEP) -> Float64:
     """Return the matrix by which two rows of a sequence interact in a function.
 
@@ -189,19 +190,18 @@ def interaction_matrix(f: SequenceFunction, x: npt.ArrayLike, m: int, n: int, *,
     array([[ 2.,  1.],
            [ 0., -1.]])
     """
-    function = "interaction_matrix"
-    x = _read_sequence(function, "x", x)
-    m, n = _read_rows(function, x, m, n)
+    x = _read_sequence("x", x)
+    m, n = _read_rows(x, m, n)
     size = float(np.sqrt(np.mean(x * x))) or 1.0
-    number = _read_step(function, step) * size
+    number = _read_step(step) * size
 
     def at(i: int, j: int, a: float, b: float) -> Float64:
         moved = x.copy()
         moved[m, i] += a
         moved[n, j] += b
-        value = _value(function, f, moved)
+        value = _value(f, moved)
         if value.ndim:
-            fail(ValueError, function, "f", f"a result of shape {value.shape}", "one number")
+            fail(ValueError, "f", f"a result of shape {value.shape}", "one number")
         return value
 
     def entry(i: int, j: int, h: float) -> Float64:

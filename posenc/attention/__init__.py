@@ -19,6 +19,7 @@ from .._core_api.arguments import (
     cast_operand,
     cast_result,
     compute_dtype,
+    door,
     fail,
     fail_value,
     store_result,
@@ -78,6 +79,7 @@ def attention(
     q: npt.ArrayLike, k: npt.ArrayLike, v: npt.ArrayLike, *, return_lse: bool,
     out: Array | None = None, **options: Unpack[Options],
 ) -> Array | tuple[Array, Array]: ...  # fmt: skip
+@door
 @show_options(before="return_lse")
 def attention(
     q: npt.ArrayLike, k: npt.ArrayLike, v: npt.ArrayLike, *, return_lse: bool = False,
@@ -214,28 +216,28 @@ def attention(
     >>> posenc.attention(k, k, v, causal=True, q_segments=document, k_segments=document).shape
     (8, 100, 64)
     """
-    function = "attention"
     causal = options.get("causal", False)
     are_flags = type(causal) is bool and type(return_lse) is bool
     are_arrays = type(q) is np.ndarray and type(k) is np.ndarray and type(v) is np.ndarray and q.ndim > 2
     if are_arrays and are_flags and (not options or options.keys() <= _OPTIONS_OF_KERNEL):
         kernel_result: Array | tuple[Array, Array] = _core.attention(
-            function, q=q, k=k, v=v, out=out, lse=return_lse or None, high=0.0 if causal else INFINITY,
+            q=q, k=k, v=v, out=out, lse=return_lse or None, high=0.0 if causal else INFINITY,
             invariant=options.get("invariant", False),
         )  # fmt: skip
         return kernel_result
-    returns_lse = as_bool(function, "return_lse", return_lse)
-    inputs = read_inputs(function, q, k, v, options)
+    returns_lse = as_bool("return_lse", return_lse)
+    inputs = read_inputs("attention", q, k, v, options)
     result, lse = _core.attention(
-        function, **inputs.arguments, invariant=inputs.options["invariant"], dtype=inputs.result_dtype,
+        **inputs.arguments, invariant=inputs.options["invariant"], dtype=inputs.result_dtype,
         out=None if inputs.is_one_head else out, lse=True,
     )  # fmt: skip
     result, lse = inputs.without_heads(result), inputs.without_heads(lse)
     if out is not None and result is not out:
-        result = store_result(function, out, result, result.dtype)
+        result = store_result(out, result, result.dtype)
     return (result, lse) if returns_lse else result
 
 
+@door
 @show_options()
 def attention_vjp(
     grad: npt.ArrayLike,
@@ -315,28 +317,27 @@ def attention_vjp(
     >>> d.bias[0].slopes.round(3)
     array([0.])
     """
-    function = "attention_vjp"
-    inputs = read_inputs(function, q, k, v, options)
+    inputs = read_inputs("attention_vjp", q, k, v, options)
     if (out is None) != (lse is None):
         missing, other = ("out", "lse") if out is None else ("lse", "out")
-        fail_value(ValueError, function, missing, None, f"an array, because {other} is passed, or both None")
+        fail_value(ValueError, missing, None, f"an array, because {other} is passed, or both None")
     width = inputs.arguments["v"].shape[-1]
-    cotangent = _read_result(function, "grad", grad, inputs, width)
-    lse_cotangent = None if grad_lse is None else _read_result(function, "grad_lse", grad_lse, inputs)
+    cotangent = _read_result("grad", grad, inputs, width)
+    lse_cotangent = None if grad_lse is None else _read_result("grad_lse", grad_lse, inputs)
     if out is None:
-        result, logsumexp = _core.attention(function, **inputs.arguments, dtype=inputs.dtype, lse=True)
+        result, logsumexp = _core.attention(**inputs.arguments, dtype=inputs.dtype, lse=True)
     else:
-        result = _read_result(function, "out", out, inputs, width)
-        logsumexp = _read_result(function, "lse", lse, inputs)
+        result = _read_result("out", out, inputs, width)
+        logsumexp = _read_result("lse", lse, inputs)
     *of_arrays, d_sink, of_parts = _core.attention_vjp(
-        function, **inputs.arguments, out=result, lse=logsumexp, grad=cotangent, grad_lse=lse_cotangent
+        **inputs.arguments, out=result, lse=logsumexp, grad=cotangent, grad_lse=lse_cotangent
     )
     arrays = zip(of_arrays, [inputs.arguments[name] for name in ("q", "k", "v")], strict=True)
     gradients = zip(of_parts, inputs.positions, strict=True)
     with without_warnings():
         d_q, d_k, d_v = (unbroadcast(add_slots(d, 2), array.shape, array.dtype) for d, array in arrays)
         d_bias = tuple(
-            name_gradients(bias, [part.scheme.kind.gradient(part, function, *next(gradients)) for part in bias.parts])
+            name_gradients(bias, [part.scheme.kind.gradient(part, *next(gradients)) for part in bias.parts])
             for bias in inputs.operators
         )
         if d_sink is not None:
@@ -345,18 +346,18 @@ def attention_vjp(
     d_scale = None
     if inputs.head_scale is not None:
         d_q, of_heads = _scale_gradient(inputs, inputs.head_scale, d_q)
-        scale = as_data(function, "scale", inputs.options["scale"])
+        scale = as_data("scale", inputs.options["scale"])
         d_scale = cast_result(of_heads if scale.ndim else of_heads.sum(), scale.dtype)
     d_q, d_k, d_v = map(inputs.without_heads, (d_q, d_k, d_v))
     return AttentionGradient(d_q, d_k, d_v, d_bias, d_sink, d_scale)
 
 
-def _read_result(function: str, argument: str, value: object, inputs: Inputs, *width: int) -> Array:
+def _read_result(argument: str, value: object, inputs: Inputs, *width: int) -> Array:
     """Return an argument that is as long as the result, or without a width as lse, with an axis of heads."""
-    array, shape = as_data(function, argument, value), (*inputs.shape[inputs.is_one_head : -1], *width)
+    array, shape = as_data(argument, value), (*inputs.shape[inputs.is_one_head : -1], *width)
     if array.shape != shape:
-        fail(ValueError, function, argument, f"shape {array.shape}", str(shape))
-    return inputs.with_heads(cast_operand(function, argument, array, inputs.dtype))
+        fail(ValueError, argument, f"shape {array.shape}", str(shape))
+    return inputs.with_heads(cast_operand(argument, array, inputs.dtype))
 
 
 def _scale_gradient(inputs: Inputs, scale: HeadScale, grad: Array) -> tuple[Array, Array]:
@@ -372,6 +373,7 @@ def _scale_gradient(inputs: Inputs, scale: HeadScale, grad: Array) -> tuple[Arra
     return d_q, of_heads / inputs.arguments["scale"]
 
 
+@door
 @show_options()
 def attention_weights(q: npt.ArrayLike, k: npt.ArrayLike, **options: Unpack[Options]) -> Array:
     """Return the weights of `attention`, the softmax itself, to look at.
@@ -416,18 +418,17 @@ def attention_weights(q: npt.ArrayLike, k: npt.ArrayLike, **options: Unpack[Opti
             [0.5  , 0.5  , 0.   ],
             [0.333, 0.333, 0.333]]])
     """
-    function = "attention_weights"
-    query = as_data(function, "q", q)
-    key, _ = read_keys(function, "k", k, query.dtype)
+    query = as_data("q", q)
+    key, _ = read_keys("attention_weights", "k", k, query.dtype)
     m = key.shape[-2] if key.ndim > 1 else 0
     if m > MOST_WIDTH:
-        fail(ValueError, function, "k", f"sequence axis {m}", f"at most {MOST_WIDTH} keys")
+        fail(ValueError, "k", f"sequence axis {m}", f"at most {MOST_WIDTH} keys")
     unit_vectors = np.broadcast_to(np.eye(m, dtype=compute_dtype(query)), (*key.shape[-3:-2], m, m))
-    operators = read_operators(function, options.get("bias"))
+    operators = read_operators(options.get("bias"))
     parts = [_without_values(part) for operator in operators for part in operator.parts]
-    inputs = read_inputs(function, query, key, unit_vectors, {**options, "bias": parts})
+    inputs = read_inputs("attention_weights", query, key, unit_vectors, {**options, "bias": parts})
     weights: Array = _core.attention(
-        function, **inputs.arguments, invariant=inputs.options["invariant"], dtype=inputs.result_dtype
+        **inputs.arguments, invariant=inputs.options["invariant"], dtype=inputs.result_dtype
     )
     return inputs.without_heads(weights)
 
@@ -439,6 +440,7 @@ def _without_values(bias: Bias) -> Bias:
     return replace(bias, arrays=bias.arrays._replace(**dict.fromkeys(of_values))) if of_values else bias
 
 
+@door
 def merge_attention(
     outs: npt.ArrayLike | Sequence[npt.ArrayLike], lses: npt.ArrayLike | Sequence[npt.ArrayLike]
 ) -> tuple[Array, Array]:
@@ -480,26 +482,23 @@ def merge_attention(
     >>> bool(np.allclose(out, posenc.attention(q, k, v)))
     True
     """
-    function = "merge_attention"
-    out, lse = _stack_parts(function, "outs", outs), _stack_parts(function, "lses", lses)
+    out, lse = _stack_parts("outs", outs), _stack_parts("lses", lses)
     if out.ndim < 2 or out.shape[0] == 0:
-        fail(ValueError, function, "outs", f"shape {out.shape}", "(parts, ..., Dv), at least one part")
+        fail(ValueError, "outs", f"shape {out.shape}", "(parts, ..., Dv), at least one part")
     if lse.shape != out.shape[:-1]:
-        fail(ValueError, function, "lses", f"shape {lse.shape}", f"{out.shape[:-1]}, as outs without the last axis")
-    lse = cast_operand(function, "lses", lse, compute_dtype(out))
-    merged: tuple[Array, Array] = _core.merge_attention(
-        function, outs=np.moveaxis(out, 0, -2), lses=np.moveaxis(lse, 0, -1)
-    )
+        fail(ValueError, "lses", f"shape {lse.shape}", f"{out.shape[:-1]}, as outs without the last axis")
+    lse = cast_operand("lses", lse, compute_dtype(out))
+    merged: tuple[Array, Array] = _core.merge_attention(outs=np.moveaxis(out, 0, -2), lses=np.moveaxis(lse, 0, -1))
     return merged
 
 
-def _stack_parts(function: str, argument: str, parts: object) -> Array:
+def _stack_parts(argument: str, parts: object) -> Array:
     """Return a sequence of parts as one array in the dtype of the first part."""
     if not isinstance(parts, tuple | list):
-        return as_data(function, argument, parts)
-    arrays = [as_data(function, argument, part) for part in parts]
-    arrays = [cast_copied(function, argument, array, arrays[0].dtype) for array in arrays]
+        return as_data(argument, parts)
+    arrays = [as_data(argument, part) for part in parts]
+    arrays = [cast_copied(argument, array, arrays[0].dtype) for array in arrays]
     if not arrays or any(array.shape != arrays[0].shape for array in arrays):
         shapes = ", ".join(str(array.shape) for array in arrays) or "no parts"
-        fail(ValueError, function, argument, shapes, "one or more parts of one shape")
+        fail(ValueError, argument, shapes, "one or more parts of one shape")
     return np.stack(arrays)

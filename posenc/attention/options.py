@@ -51,8 +51,8 @@ DEFAULTS: Mapping[str, object] = {
 class Flag(NamedTuple):
     """True or False."""
 
-    def read(self, function: str, name: str, value: object) -> bool:
-        return as_bool(function, name, value)
+    def read(self, name: str, value: object) -> bool:
+        return as_bool(name, value)
 
 
 class Choice(NamedTuple):
@@ -60,8 +60,8 @@ class Choice(NamedTuple):
 
     words: tuple[str, ...]
 
-    def read(self, function: str, name: str, value: object) -> object:
-        check_choice(function, name, value, self.words)
+    def read(self, name: str, value: object) -> object:
+        check_choice(name, value, self.words)
         return value
 
 
@@ -71,8 +71,8 @@ class Integer(NamedTuple):
     least: int
     most: int
 
-    def read(self, function: str, name: str, value: object) -> int:
-        return as_index(function, name, value, self.least, self.most)
+    def read(self, name: str, value: object) -> int:
+        return as_index(name, value, self.least, self.most)
 
 
 class Number(NamedTuple):
@@ -83,10 +83,10 @@ class Number(NamedTuple):
     above: float = -inf
     below: float = inf
 
-    def read(self, function: str, name: str, value: object) -> float:
-        number = as_number(function, name, value)
+    def read(self, name: str, value: object) -> float:
+        number = as_number(name, value)
         if number < self.least or number <= self.above or number >= self.below:
-            fail_value(ValueError, function, name, value, self.expected)
+            fail_value(ValueError, name, value, self.expected)
         return number
 
 
@@ -105,23 +105,23 @@ KEYWORDS: dict[str, list[str]] = {}
 """All keywords of each function that has the options, by its name; `show_options` fills it."""
 
 
-def read_options(function: str, options: Mapping[str, object]) -> Options:
+def read_options(caller: str, options: Mapping[str, object]) -> Options:
     """Return all options, of which a caller passed some; refuse unknown ones, and values that fail their check."""
     complete = {**DEFAULTS, **options}
     for name, value in options.items():
         if name not in DEFAULTS:
-            _refuse_unknown(function, name)
+            _refuse_unknown(caller, name)
         if name in CHECKS and (value is not None or DEFAULTS[name] is not None):
-            complete[name] = CHECKS[name].read(function, name, value)
+            complete[name] = CHECKS[name].read(name, value)
     return cast("Options", complete)
 
 
-def _refuse_unknown(function: str, name: str) -> NoReturn:
+def _refuse_unknown(caller: str, name: str) -> NoReturn:
     from difflib import get_close_matches  # importing it takes too long for `import posenc`
 
-    keywords = KEYWORDS[function]
+    keywords = KEYWORDS[caller]
     expected = get_close_matches(name, keywords, 1) or keywords
-    raise TypeError(f"{function}: {name} is unknown; expected {', '.join(expected)}")
+    raise TypeError(f": {name} is unknown; expected {', '.join(expected)}")
 
 
 def show_options(before: str | None = None) -> Callable[[Function], Function]:

@@ -14,6 +14,7 @@ from .._core_api.arguments import (
     as_data,
     as_index,
     compute_dtype,
+    door,
     fail,
     fail_value,
 )
@@ -68,18 +69,17 @@ class Quantized:
     scale: npt.NDArray[np.float32]
     axis: int = -1
 
+    @door
     def __post_init__(self) -> None:
         for name, array, dtype in (("codes", self.codes, np.int8), ("scale", self.scale, np.float32)):
             if not isinstance(array, np.ndarray) or isinstance(array, np.ma.MaskedArray):
-                fail(TypeError, "Quantized", name, f"type {type(array).__name__}", "a NumPy array")
+                fail(TypeError, name, f"type {type(array).__name__}", "a NumPy array")
             if array.dtype.newbyteorder("=") != dtype:
-                fail(TypeError, "Quantized", name, f"dtype {array.dtype}", np.dtype(dtype).name)
-        axis = read_axis("Quantized", self.axis, self.codes.ndim)
+                fail(TypeError, name, f"dtype {array.dtype}", np.dtype(dtype).name)
+        axis = read_axis(self.axis, self.codes.ndim)
         expected = self.codes.shape[:axis] + self.codes.shape[axis + 1 :]
         if self.scale.shape != expected:
-            fail(
-                ValueError, "Quantized", "scale", f"shape {self.scale.shape}", f"{expected}, codes without axis {axis}"
-            )
+            fail(ValueError, "scale", f"shape {self.scale.shape}", f"{expected}, codes without axis {axis}")
         object.__setattr__(self, "axis", axis - self.codes.ndim)
 
     def dequantize(self) -> npt.NDArray[np.float32]:
@@ -87,14 +87,15 @@ class Quantized:
         return np.multiply(self.codes, np.expand_dims(self.scale, self.axis), dtype=np.float32)
 
 
-def read_axis(function: str, axis: object, ndim: int) -> int:
+def read_axis(axis: object, ndim: int) -> int:
     """Return an axis of an array with `ndim` axes, counted from 0."""
-    number = as_index(function, "axis", axis, -ndim)
+    number = as_index("axis", axis, -ndim)
     if number >= ndim:
-        fail_value(ValueError, function, "axis", number, f"at most {ndim - 1}")
+        fail_value(ValueError, "axis", number, f"at most {ndim - 1}")
     return number % ndim
 
 
+@door
 def quantize(x: npt.ArrayLike, *, axis: int = -1) -> Quantized:
     """Round numbers to int8 codes with one scale for each row along an axis.
 
@@ -139,17 +140,16 @@ def quantize(x: npt.ArrayLike, *, axis: int = -1) -> Quantized:
     >>> x.dequantize().round(2)
     array([ 0.1 , -1.27,  0.64], dtype=float32)
     """
-    function = "quantize"
-    array = as_data(function, "x", x)
+    array = as_data("x", x)
     if array.ndim == 0:
-        fail(ValueError, function, "x", "0 axes", "at least 1")
-    position = read_axis(function, axis, array.ndim)
+        fail(ValueError, "x", "0 axes", "at least 1")
+    position = read_axis(axis, array.ndim)
     work = array.astype(compute_dtype(array), copy=False)
     size = np.abs(work).max(position, keepdims=True, initial=0)
     if not np.isfinite(size).all():
-        fail(ValueError, function, "x", "NaN or infinity", "finite numbers")
+        fail(ValueError, "x", "NaN or infinity", "finite numbers")
     if work.dtype == F64 and size.max(initial=0) > LARGEST32:
-        fail(ValueError, function, "x", "numbers beyond float32", f"at most {LARGEST32:.3g} in size")
+        fail(ValueError, "x", "numbers beyond float32", f"at most {LARGEST32:.3g} in size")
     with np.errstate(under="ignore"):
         scale = np.minimum((size / LARGEST_CODE).astype(F32), LARGEST_SCALE)
     steps = np.divide(work, scale, out=np.zeros_like(work), where=scale != 0)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from .._core_api.arguments import MOST_CHANNELS, Array, Float64, as_index, as_number, fail_value
+from .._core_api.arguments import MOST_CHANNELS, Array, Float64, as_index, as_number, door, fail_value
 from .kinds import DISTANCE
 from .operator import PositionBias, Scheme
 
@@ -26,6 +26,7 @@ class AlibiArrays(NamedTuple):
 ALIBI = Scheme("alibi", DISTANCE, AlibiArrays)
 
 
+@door
 def alibi_slopes(heads: int, *, bias_max: float = 8.0) -> Float64:
     """Return the slopes of ALiBi.
 
@@ -62,15 +63,15 @@ def alibi_slopes(heads: int, *, bias_max: float = 8.0) -> Float64:
     >>> posenc.alibi_slopes(3)
     array([0.0625    , 0.00390625, 0.25      ])
     """
-    function = "alibi_slopes"
-    heads = as_index(function, "heads", heads, 1, MOST_CHANNELS)
-    largest = as_number(function, "bias_max", bias_max)
+    heads = as_index("heads", heads, 1, MOST_CHANNELS)
+    largest = as_number("bias_max", bias_max)
     power = 1 << (heads.bit_length() - 1)
     slopes = 2.0 ** (-largest * np.arange(1, power + 1) / power)
     between = 2.0 ** (-largest * np.arange(1, 2 * power + 1, 2) / (2 * power))
     return np.concatenate([slopes, between[: heads - power]])
 
 
+@door
 def alibi(slopes: npt.ArrayLike) -> PositionBias[AlibiArrays]:
     """Return the ALiBi bias.
 
@@ -115,6 +116,6 @@ def alibi(slopes: npt.ArrayLike) -> PositionBias[AlibiArrays]:
            [-1. , -0.5,  0. ]], dtype=float32)
     """
     if isinstance(slopes, int | float):
-        fail_value(ValueError, "alibi", "slopes", slopes, "an array (H,), as alibi_slopes(H) returns it")
+        fail_value(ValueError, "slopes", slopes, "an array (H,), as alibi_slopes(H) returns it")
     bias: PositionBias[AlibiArrays] = ALIBI.from_parameters(slopes)
     return bias

@@ -16,6 +16,7 @@ from .._core_api.arguments import (
     broadcasts_to,
     cast_operand,
     cast_result,
+    door,
     fail,
     store_result,
     unbroadcast,
@@ -35,20 +36,20 @@ class DenseArrays(NamedTuple):
     array: Array
 
 
-def _shape_of(bias: Bias, function: str, n: int, m: int) -> tuple[int, ...]:
+def _shape_of(bias: Bias, n: int, m: int) -> tuple[int, ...]:
     shape: tuple[int, ...] = bias.arrays.array.shape
     if shape[-2] not in (1, n) or shape[-1] not in (1, m):
-        fail(ValueError, function, "array", f"shape {shape}", f"(..., {n}, {m})")
+        fail(ValueError, "array", f"shape {shape}", f"(..., {n}, {m})")
     return (*shape[:-2], n, m)
 
 
-def _cast_array(array: Array, function: str, dtype: Dtype) -> Array:
+def _cast_array(array: Array, dtype: Dtype) -> Array:
     """Return the array for arithmetic in `dtype`; the most negative float64, used as a mask, is -inf in float32."""
     if dtype is F64 or array.dtype.char != "d":
-        return cast_operand(function, "array", array, dtype)
+        return cast_operand("array", array, dtype)
     small = cast_result(array, F32)
     if (small == np.inf).any():
-        cast_operand(function, "array", array[small == np.inf], dtype)  # refuses finite numbers
+        cast_operand("array", array[small == np.inf], dtype)  # refuses finite numbers
     return small
 
 
@@ -56,8 +57,8 @@ def _term(bias: Bias, call: Call, positions: Positions) -> Term:
     """Return the array over all heads and pairs; the kernel sees the axes along which it broadcasts."""
     array, shape = bias.arrays.array, call.shape
     if not broadcasts_to(array.shape, shape):
-        fail(ValueError, call.function, "array", f"shape {array.shape}", f"to broadcast to {shape}")
-    operand = _cast_array(array, call.function, call.dtype)  # before broadcasting, which makes H N M numbers of it
+        fail(ValueError, "array", f"shape {array.shape}", f"to broadcast to {shape}")
+    operand = _cast_array(array, call.dtype)  # before broadcasting, which makes H N M numbers of it
     if not (operand.dtype.isnative and operand.flags.aligned):
         operand = operand.astype(operand.dtype.newbyteorder("="))
     if call.has_gradient and 0 in operand.strides:  # the kernel sums dS over axes with stride 0
@@ -65,24 +66,25 @@ def _term(bias: Bias, call: Call, positions: Positions) -> Term:
     return Term("dense", {"array": np.broadcast_to(operand, (*array.shape[:-3], *shape[-3:]))})
 
 
-def _gradient(bias: Bias, function: str, sums: Gradients, positions: Positions) -> Gradients:
+def _gradient(bias: Bias, sums: Gradients, positions: Positions) -> Gradients:
     return (unbroadcast(add_slots(sums[0], 2), bias.arrays.array.shape, sums[0].dtype),)
 
 
-def _matrix(bias: Bias, function: str, positions: Positions, dtype: Dtype, out: Array | None) -> Array:
-    shape = _shape_of(bias, function, positions.n, positions.m)
+def _matrix(bias: Bias, positions: Positions, dtype: Dtype, out: Array | None) -> Array:
+    shape = _shape_of(bias, positions.n, positions.m)
     matrix = np.broadcast_to(cast_result(bias.arrays.array, dtype), shape)
-    return matrix if out is None else store_result(function, out, matrix, dtype)
+    return matrix if out is None else store_result(out, matrix, dtype)
 
 
-def _vjp(bias: Bias, function: str, grad: Array, positions: Positions) -> Gradients:
-    cotangent = check_cotangent(function, grad, _shape_of(bias, function, positions.n, positions.m))
+def _vjp(bias: Bias, grad: Array, positions: Positions) -> Gradients:
+    cotangent = check_cotangent(grad, _shape_of(bias, positions.n, positions.m))
     return (unbroadcast(cotangent.astype(F64, copy=False), bias.arrays.array.shape, F64),)
 
 
 DENSE = Scheme("dense", Kind(_term, _gradient, _matrix, _vjp), DenseArrays, reads_positions=False)
 
 
+@door
 def dense(array: npt.ArrayLike) -> PositionBias[DenseArrays]:
     """Return a bias given as an array, one number per query and key.
 
@@ -120,8 +122,8 @@ def dense(array: npt.ArrayLike) -> PositionBias[DenseArrays]:
     >>> posenc.attention(q, k, v, bias=posenc.dense(mask)).shape
     (2, 8, 4, 16)
     """
-    kept = as_data("dense", "array", array)
+    kept = as_data("array", array)
     if kept.ndim < 2:
-        fail(ValueError, "dense", "array", f"{kept.ndim} axes", "at least 2, queries and keys")
+        fail(ValueError, "array", f"{kept.ndim} axes", "at least 2, queries and keys")
     bias: PositionBias[DenseArrays] = DENSE.from_arrays(kept.view())
     return bias

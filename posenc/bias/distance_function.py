@@ -18,6 +18,7 @@ from .._core_api.arguments import (
     as_index,
     cast_operand,
     cast_result,
+    door,
     fail,
     fail_value,
     store_result,
@@ -61,52 +62,51 @@ class FunctionArrays(NamedTuple):
     arrays: tuple[Array, ...]
 
 
-def _matrix(bias: Bias, function: str, positions: Positions, dtype: Dtype, out: Array | None) -> Array:
+def _matrix(bias: Bias, positions: Positions, dtype: Dtype, out: Array | None) -> Array:
     positions = positions.as_consecutive()
     n, m = positions.n, positions.m
     if positions.arrays is None:
-        values = cast_result(_values(bias, function, _diagonals(function, positions)), dtype)
-        return fill_matrix(function, values, n, m, out)
+        values = cast_result(_values(bias, _diagonals(positions)), dtype)
+        return fill_matrix(values, n, m, out)
     batch = np.broadcast_shapes(*(array.shape[:-1] for array in positions.arrays))
     heads = bias.heads or 1
     result = np.empty((*batch, heads, n, m), dtype)
     for distances, blocks in _groups(positions):
-        values = _values(bias, function, distances)
+        values = _values(bias, distances)
         for rows, rel in blocks:
             flat = rel.reshape(*batch, rel.shape[-2] * m)
-            block = _core.distance_function(function, values=values, distances=distances, rel=flat, dtype=F64)
+            block = _core.distance_function(values=values, distances=distances, rel=flat, dtype=F64)
             result[..., rows, :] = cast_result(block.reshape(*batch, heads, rel.shape[-2], m), dtype)
-    return result if out is None else store_result(function, out, result, dtype)
+    return result if out is None else store_result(out, result, dtype)
 
 
 def _term(bias: Bias, call: Call, positions: Positions) -> Term:
-    function = call.function
-    check_heads(function, bias, call.shape)
+    check_heads(bias, call.shape)
     for array in bias.arrays.arrays:
-        cast_operand(function, "arrays", array, call.dtype)
-    distances, has_gradient = _distances(function, positions), bool(bias.arrays.arrays)
-    values = _values(bias, function, distances, positions.low, positions.high)
-    small = cast_operand(function, "function", values, call.dtype)
+        cast_operand("arrays", array, call.dtype)
+    distances, has_gradient = _distances(positions), bool(bias.arrays.arrays)
+    values = _values(bias, distances, positions.low, positions.high)
+    small = cast_operand("function", values, call.dtype)
     if positions.arrays is None:
         return Term("toeplitz", {"diagonals": small}, has_gradient=has_gradient)
     return Term(bias.name, {"values": values, "distances": distances}, has_gradient=has_gradient)
 
 
-def _gradient(bias: Bias, function: str, sums: Gradients, positions: Positions) -> Gradients:
+def _gradient(bias: Bias, sums: Gradients, positions: Positions) -> Gradients:
     if not sums:
         return ((),)
     total = add_diagonals(sums[0]) if positions.arrays is None else sums[0]
-    return (_values_vjp(bias, function, total, _distances(function, positions), positions.low, positions.high),)
+    return (_values_vjp(bias, total, _distances(positions), positions.low, positions.high),)
 
 
-def _vjp(bias: Bias, function: str, grad: Array, positions: Positions) -> Gradients:
+def _vjp(bias: Bias, grad: Array, positions: Positions) -> Gradients:
     positions = positions.as_consecutive()
     heads, n, m = bias.heads or 1, positions.n, positions.m
     if positions.arrays is None:
-        diagonals = read_diagonal_sums(function, grad, heads, n, m)
-        return (_values_vjp(bias, function, diagonals, _diagonals(function, positions)),)
+        diagonals = read_diagonal_sums(grad, heads, n, m)
+        return (_values_vjp(bias, diagonals, _diagonals(positions)),)
     batch = np.broadcast_shapes(*(array.shape[:-1] for array in positions.arrays))
-    cotangent = read_cotangent(function, grad, (*batch, heads, n, m))
+    cotangent = read_cotangent(grad, (*batch, heads, n, m))
     total: tuple[Array, ...] = tuple(np.zeros(array.shape) for array in bias.arrays.arrays)
     for distances, blocks in _groups(positions):
         values, sums = np.zeros((2, heads, len(distances)))
@@ -114,16 +114,16 @@ def _vjp(bias: Bias, function: str, grad: Array, positions: Positions) -> Gradie
             for row in np.ndindex(batch):
                 flat = np.ascontiguousarray(cotangent[(*row, slice(None), rows)]).reshape(heads, -1)
                 _core.distance_function_vjp(
-                    function, grad=flat, values=values, distances=distances, rel=rel[row].reshape(-1), d_values=sums
+                    grad=flat, values=values, distances=distances, rel=rel[row].reshape(-1), d_values=sums
                 )
-        total = tuple(map(np.add, total, _values_vjp(bias, function, sums, distances)))
+        total = tuple(map(np.add, total, _values_vjp(bias, sums, distances)))
     return (total,)
 
 
 FUNCTION = Scheme("distance_function", Kind(_term, _gradient, _matrix, _vjp), FunctionArrays)
 
 
-def _values(bias: Bias, function: str, rel: Float64, low: float = -np.inf, high: float = np.inf) -> Float64:
+def _values(bias: Bias, rel: Float64, low: float = -np.inf, high: float = np.inf) -> Float64:
     """Return the values (H, L) of the visible distances, and 0 for others."""
     heads = bias.heads or 1
     values = np.zeros((heads, len(rel)))
@@ -132,28 +132,23 @@ def _values(bias: Bias, function: str, rel: Float64, low: float = -np.inf, high:
         return values
     visible = rel[seen]
     visible.flags.writeable = False
-    found = as_data(function, "function", bias.options["function"](visible, *bias.arrays.arrays))
+    found = as_data("function", bias.options["function"](visible, *bias.arrays.arrays))
     has_heads = bias.options["heads"] is not None
     if found.shape != ((heads, len(visible)) if has_heads else visible.shape):
         hint = "" if has_heads or found.ndim != 2 else f"; pass heads={len(found)} for a result of heads and distances"
         expected = f"({heads}, {len(visible)}), heads and distances" if has_heads else f"({len(visible)},){hint}"
-        fail(ValueError, function, "function", f"a result of shape {found.shape}", expected)
+        fail(ValueError, "function", f"a result of shape {found.shape}", expected)
     found = found.astype(F64, copy=False).reshape(heads, len(visible))
     bad = np.isnan(found) | (found == np.inf)
     if bad.any():
         at = visible[bad.any(axis=0)][0]
-        fail(ValueError, function, "function", f"{found[bad][0]} at distance {at}", "numbers, or -inf for a mask")
+        fail(ValueError, "function", f"{found[bad][0]} at distance {at}", "numbers, or -inf for a mask")
     values[:, seen] = found
     return values
 
 
 def _values_vjp(
-    bias: Bias,
-    function: str,
-    grad: Float64,
-    rel: Float64,
-    low: float = -np.inf,
-    high: float = np.inf,
+    bias: Bias, grad: Float64, rel: Float64, low: float = -np.inf, high: float = np.inf
 ) -> tuple[Array, ...]:
     """Return the gradient of each array for a cotangent (H, L) of the values."""
     arrays = bias.arrays.arrays
@@ -163,17 +158,17 @@ def _values_vjp(
     if not seen.any():
         return tuple(np.zeros(array.shape) for array in arrays)
     cotangent = np.ascontiguousarray(grad[:, seen])
-    return _call_vjp(bias, function, cotangent if bias.options["heads"] is not None else cotangent[0], rel[seen])
+    return _call_vjp(bias, cotangent if bias.options["heads"] is not None else cotangent[0], rel[seen])
 
 
-def _distances(function: str, positions: Positions) -> Float64:
+def _distances(positions: Positions) -> Float64:
     """Return the distances of a call whose values are needed: those of all diagonals, or the distinct ones."""
-    return _diagonals(function, positions) if positions.arrays is None else _distinct(function, positions)
+    return _diagonals(positions) if positions.arrays is None else _distinct(positions, _MOST)
 
 
-def _diagonals(function: str, positions: Positions) -> Float64:
+def _diagonals(positions: Positions) -> Float64:
     """Return the distances of all diagonals, which occur unless there are no queries or no keys."""
-    distances = positions.distances(function)
+    distances = positions.distances()
     return distances if positions.n and positions.m else distances * np.nan
 
 
@@ -194,41 +189,42 @@ def _rel_blocks(positions: Positions) -> Iterator[tuple[slice, Float64]]:
 def _groups(positions: Positions) -> Iterator[tuple[Float64, Iterable[tuple[slice, Float64]]]]:
     """Yield the distinct distances of blocks of queries, and these blocks: all of them if positions are integers."""
     if _are_integers(positions):
-        yield _distinct("", positions), _rel_blocks(positions)
+        yield _distinct(positions), _rel_blocks(positions)
         return
     for rows, rel in _rel_blocks(positions):
         yield np.unique(rel) if rel.size else _NO_DISTANCE, [(rows, rel)]
 
 
-def _distinct(function: str, positions: Positions) -> Float64:
+def _distinct(positions: Positions, most: float = np.inf) -> Float64:
     """Return the distinct distances of a call, ascending; `_NO_DISTANCE` if there are none."""
     distances = np.empty(0)
     for _, rel in _rel_blocks(positions):
         distances = np.union1d(distances, rel)
-        if function and len(distances) > _MOST:
-            what = f"more than {_MOST} distinct distances from k_positions"
-            fail(ValueError, function, "q_positions", what, "integers, or fewer positions in a call")
+        if len(distances) > most:
+            what = f"more than {most} distinct distances from k_positions"
+            fail(ValueError, "q_positions", what, "integers, or fewer positions in a call")
     return distances if len(distances) else _NO_DISTANCE
 
 
-def _call_vjp(bias: Bias, function: str, grad: Array, rel: Array) -> tuple[Array, ...]:
+def _call_vjp(bias: Bias, grad: Array, rel: Array) -> tuple[Array, ...]:
     """Return the gradient of each array for a cotangent of the result of the user's function."""
     arrays, vjp = bias.arrays.arrays, bias.options["vjp"]
     if not arrays:
         return ()
     if vjp is None:
-        fail_value(TypeError, function, "vjp", None, "a function, because there are arrays")
+        fail_value(TypeError, "vjp", None, "a function, because there are arrays")
     gradients = vjp(grad, rel, *arrays)
     if not isinstance(gradients, tuple | list) or len(gradients) != len(arrays):
         count = len(gradients) if isinstance(gradients, tuple | list) else type(gradients).__name__
-        fail(ValueError, function, "vjp", f"a result of {count}", f"a tuple of {len(arrays)}, one per array")
-    found = tuple(as_data(function, "vjp", gradient) for gradient in gradients)
+        fail(ValueError, "vjp", f"a result of {count}", f"a tuple of {len(arrays)}, one per array")
+    found = tuple(as_data("vjp", gradient) for gradient in gradients)
     for gradient, array in zip(found, arrays, strict=True):
         if gradient.shape != array.shape:
-            fail(ValueError, function, "vjp", f"a gradient of shape {gradient.shape}", str(array.shape))
+            fail(ValueError, "vjp", f"a gradient of shape {gradient.shape}", str(array.shape))
     return found
 
 
+@door
 def distance_function(
     function: Function, heads: int | None = None, *, arrays: Sequence[npt.ArrayLike] = (), vjp: Vjp | None = None
 ) -> PositionBias[FunctionArrays]:
@@ -291,17 +287,16 @@ def distance_function(
     >>> bias.vjp(np.ones((1, 3, 3)), 3).arrays
     (array([3.]),)
     """
-    name = "distance_function"
     for argument, value in (("function", function), ("vjp", vjp)):
         if not callable(value) and not (argument == "vjp" and value is None):
-            fail(TypeError, name, argument, f"type {type(value).__name__}", "a function")
+            fail(TypeError, argument, f"type {type(value).__name__}", "a function")
     if not isinstance(arrays, tuple | list):
-        fail(TypeError, name, "arrays", f"type {type(arrays).__name__}", "a tuple or list of arrays")
-    kept = tuple(np.array(as_data(name, "arrays", array)) for array in arrays)
+        fail(TypeError, "arrays", f"type {type(arrays).__name__}", "a tuple or list of arrays")
+    kept = tuple(np.array(as_data("arrays", array)) for array in arrays)
     for array in kept:
         if not np.isfinite(array.astype(F64, copy=False)).all():
-            fail(ValueError, name, "arrays", "NaN or infinity", "finite numbers")
-    count = None if heads is None else as_index(name, "heads", heads, 1)
+            fail(ValueError, "arrays", "NaN or infinity", "finite numbers")
+    count = None if heads is None else as_index("heads", heads, 1)
     options = {"function": function, "heads": count, "vjp": vjp}
     bias: PositionBias[FunctionArrays] = FUNCTION.from_arrays(kept, options=options, dtypes=(None,))
     return bias

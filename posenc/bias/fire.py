@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy.typing as npt
 
-from .._core_api.arguments import Array, fail
+from .._core_api.arguments import Array, door, fail
 from .kinds import PAIR
 from .operator import PositionBias, Scheme
 
@@ -32,6 +32,7 @@ class FireArrays(NamedTuple):
 FIRE = Scheme("fire", PAIR, FireArrays)
 
 
+@door
 def fire(
     w1: npt.ArrayLike,
     b1: npt.ArrayLike,
@@ -93,5 +94,5 @@ def fire(
     bias: PositionBias[FireArrays] = FIRE.from_parameters(w1, b1, w2, b2, c, threshold)
     hidden, inputs = bias.arrays.w1.shape
     if inputs != 1:
-        fail(ValueError, "fire", "w1", f"shape {(hidden, inputs)}", str((hidden, 1)))
+        fail(ValueError, "w1", f"shape {(hidden, inputs)}", str((hidden, 1)))
     return bias

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from .._core_api.arguments import F64, Array, Float64, as_data, fail, unbroadcast
+from .._core_api.arguments import F64, Array, Float64, as_data, door, fail, unbroadcast
 from .kinds import PAIR, check_positions, pair_vjp
 from .operator import Bias, Gradients, PositionBias, Scheme, add_slots
 from .positions import Positions
@@ -30,21 +30,21 @@ def _cumsum_vjp(d_sums: Float64) -> tuple[Float64]:
     return (np.cumsum(d_sums[..., ::-1], axis=-1)[..., ::-1],)
 
 
-def _gradient(bias: Bias, function: str, sums: Gradients, positions: Positions) -> Gradients:
+def _gradient(bias: Bias, sums: Gradients, positions: Positions) -> Gradients:
     """b_ij = C[query i] - C[key j], so d C[query i] += sum_j dS_ij and d C[key j] -= sum_i dS_ij."""
     shape = bias.arrays.log_forget.shape
     of_queries, of_keys = add_slots(sums[0], 2)[..., 0], add_slots(sums[1], 2)[..., 0, :]
     total = np.zeros((*of_queries.shape[:-1], shape[-1]))
     first = np.arange(prod(total.shape[:-1])).reshape(*total.shape[:-1], 1) * shape[-1]
-    sides = zip(check_positions(bias, function, positions), (of_queries, -of_keys), strict=True)
+    sides = zip(check_positions(bias, positions), (of_queries, -of_keys), strict=True)
     for at, part in sides if positions.n and positions.m else ():
         place = first + at[..., None, :].astype(np.intp)  # all heads have the same positions
         np.add.at(total.reshape(-1), place.reshape(-1), part.reshape(-1))
     return _cumsum_vjp(unbroadcast(total, shape, F64))
 
 
-def _vjp(bias: Bias, function: str, grad: Array, positions: Positions) -> Gradients:
-    return _cumsum_vjp(*pair_vjp(bias, function, grad, positions))
+def _vjp(bias: Bias, grad: Array, positions: Positions) -> Gradients:
+    return _cumsum_vjp(*pair_vjp(bias, grad, positions))
 
 
 FOX = Scheme(
@@ -56,6 +56,7 @@ FOX = Scheme(
 )
 
 
+@door
 def fox(log_forget: npt.ArrayLike) -> PositionBias[FoxArrays]:
     """Return the bias of the Forgetting Transformer, the forget gates between key and query.
 
@@ -105,13 +106,13 @@ def fox(log_forget: npt.ArrayLike) -> PositionBias[FoxArrays]:
             [-1.,  0.,  2.],
             [-3., -2.,  0.]]], dtype=float32)
     """
-    array = as_data("fox", "log_forget", log_forget)
+    array = as_data("log_forget", log_forget)
     if array.ndim < 2:
-        fail(ValueError, "fox", "log_forget", f"{array.ndim} axes", "at least 2, heads and positions")
+        fail(ValueError, "log_forget", f"{array.ndim} axes", "at least 2, heads and positions")
     gates = np.array(array, F64, order="C")
     with np.errstate(all="ignore"):
         finite = np.isfinite(gates).all() and np.isfinite(np.cumsum(gates, axis=-1)).all()
     if not finite:
-        fail(ValueError, "fox", "log_forget", "NaN or infinity, or a sum beyond float64", "finite numbers")
+        fail(ValueError, "log_forget", "NaN or infinity, or a sum beyond float64", "finite numbers")
     bias: PositionBias[FoxArrays] = FOX.from_arrays(gates, dtypes=(array.dtype,))
     return bias

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy.typing as npt
 
-from .._core_api.arguments import Array, fail
+from .._core_api.arguments import Array, door, fail
 from .kinds import DISTANCE
 from .operator import PositionBias, Scheme
 
@@ -27,6 +27,7 @@ LOG = Scheme("kerple_log", DISTANCE, KerpleArrays)
 POWER = Scheme("kerple_power", DISTANCE, KerpleArrays)
 
 
+@door
 def kerple_log(r1: npt.ArrayLike, r2: npt.ArrayLike) -> PositionBias[KerpleArrays]:
     """Return the logarithmic bias of KERPLE.
 
@@ -65,10 +66,11 @@ def kerple_log(r1: npt.ArrayLike, r2: npt.ArrayLike) -> PositionBias[KerpleArray
     """
     bias: PositionBias[KerpleArrays] = LOG.from_parameters(r1, r2)
     if (bias.arrays.r2 < 0).any():
-        fail(ValueError, "kerple_log", "r2", "a negative number", "at least 0")
+        fail(ValueError, "r2", "a negative number", "at least 0")
     return bias
 
 
+@door
 def kerple_power(r1: npt.ArrayLike, r2: npt.ArrayLike) -> PositionBias[KerpleArrays]:
     """Return the power bias of KERPLE.
 
@@ -107,5 +109,5 @@ def kerple_power(r1: npt.ArrayLike, r2: npt.ArrayLike) -> PositionBias[KerpleArr
     """
     bias: PositionBias[KerpleArrays] = POWER.from_parameters(r1, r2)
     if (bias.arrays.r2 <= 0).any():
-        fail(ValueError, "kerple_power", "r2", "a number that is not positive", "more than 0")
+        fail(ValueError, "r2", "a number that is not positive", "more than 0")
     return bias

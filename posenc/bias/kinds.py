@@ -24,28 +24,28 @@ from .positions import Positions
 
 def check_parameters(bias: Bias, call: Call) -> None:
     """Refuse other heads than those of the call, and numbers beyond float32, although the bias is float64 inside."""
-    check_heads(call.function, bias, call.shape)
+    check_heads(bias, call.shape)
     if call.dtype is not F64 and call.dtype not in bias.casts:
         for name, array in bias.arrays._asdict().items():
             if np.abs(array).max(initial=0.0) > LARGEST32:
-                cast_operand(call.function, name, array, call.dtype)  # says so
+                cast_operand(name, array, call.dtype)  # says so
         bias.casts[call.dtype] = {}
 
 
-def sums_themselves(bias: Bias, function: str, sums: Gradients, positions: Positions) -> Gradients:
+def sums_themselves(bias: Bias, sums: Gradients, positions: Positions) -> Gradients:
     return sums
 
 
 # ---- matrices whose diagonals are constant, kept as one number per diagonal ----
 
 
-def fill_matrix(function: str, diagonals: Array, n: int, m: int, out: Array | None) -> Array:
+def fill_matrix(diagonals: Array, n: int, m: int, out: Array | None) -> Array:
     """Return the read-only (..., n, m) view of (..., n + m - 1) numbers, or fill `out` with that matrix.
 
     Entry (i, j) is number j - i + n - 1.
     """
     if out is not None:
-        return _core.toeplitz_matrix(function, row=diagonals, out=out, n=n, m=m)
+        return _core.toeplitz_matrix(row=diagonals, out=out, n=n, m=m)
     shape = (*diagonals.shape[:-1], n, m)
     if n == 0 or m == 0:
         return np.empty(shape, diagonals.dtype)
@@ -53,31 +53,31 @@ def fill_matrix(function: str, diagonals: Array, n: int, m: int, out: Array | No
     return as_strided(diagonals[..., n - 1 :], shape, (*diagonals.strides[:-1], -step, step), writeable=False)
 
 
-def read_diagonal_sums(function: str, grad: Array, heads: int, n: int, m: int) -> Float64:
+def read_diagonal_sums(grad: Array, heads: int, n: int, m: int) -> Float64:
     """Return the cotangent of such a matrix, dense or as diagonal sums, as (heads, n + m - 1)."""
     length = max(n + m - 1, 0)
     if grad.shape[-3:] == (heads, n, m):
         matrix, grad = grad, np.zeros((*grad.shape[:-2], length))
         if matrix.size:
-            _core.diagonal_sums(function, grad=matrix, out=grad)
+            _core.diagonal_sums(grad=matrix, out=grad)
     elif grad.shape[-2:] != (heads, length):
         expected = f"(..., {heads}, {n}, {m}) or (..., {heads}, {length})"
-        fail(ValueError, function, "grad", f"shape {grad.shape}", expected)
+        fail(ValueError, "grad", f"shape {grad.shape}", expected)
     return unbroadcast(grad.astype(F64, copy=False), (heads, length), F64)
 
 
 # ---- functions of the distance ----
 
 
-def distance_values(bias: Bias, function: str, rel: Float64, dtype: Dtype) -> Array:
+def distance_values(bias: Bias, rel: Float64, dtype: Dtype) -> Array:
     """Return b_h(rel), (..., H, l), for distances (..., l)."""
-    values: Array = getattr(_core, bias.name)(function, **bias.operands, rel=rel, dtype=dtype)
+    values: Array = getattr(_core, bias.name)(**bias.operands, rel=rel, dtype=dtype)
     return values
 
 
-def distance_values_vjp(bias: Bias, function: str, grad: Float64, rel: Float64) -> Gradients:
+def distance_values_vjp(bias: Bias, grad: Float64, rel: Float64) -> Gradients:
     """Return the gradient of each array for a cotangent (..., H, l) of the values, summed over its batch axes."""
-    gradients = getattr(_core, f"{bias.name}_vjp")(function, grad=grad, **bias.operands, rel=rel)
+    gradients = getattr(_core, f"{bias.name}_vjp")(grad=grad, **bias.operands, rel=rel)
     return gradients if type(gradients) is tuple else (gradients,)
 
 
@@ -85,39 +85,39 @@ def _distance_term(bias: Bias, call: Call, positions: Positions) -> Term:
     check_parameters(bias, call)
     if positions.arrays is not None:
         return Term(bias.name, bias.operands)
-    values = distance_values(bias, call.function, positions.distances(call.function), call.dtype)
+    values = distance_values(bias, positions.distances(), call.dtype)
     return Term("toeplitz", {"diagonals": values}, has_gradient=bool(bias.arrays))
 
 
-def _distance_gradient(bias: Bias, function: str, sums: Gradients, positions: Positions) -> Gradients:
+def _distance_gradient(bias: Bias, sums: Gradients, positions: Positions) -> Gradients:
     if positions.arrays is not None or not sums:
         return sums
-    return distance_values_vjp(bias, function, add_diagonals(sums[0]), positions.distances(function))
+    return distance_values_vjp(bias, add_diagonals(sums[0]), positions.distances())
 
 
-def _distance_matrix(bias: Bias, function: str, positions: Positions, dtype: Dtype, out: Array | None) -> Array:
+def _distance_matrix(bias: Bias, positions: Positions, dtype: Dtype, out: Array | None) -> Array:
     positions = positions.as_consecutive()
     n, m = positions.n, positions.m
     if positions.arrays is None:
-        values = distance_values(bias, function, positions.distances(function), dtype)
-        return fill_matrix(function, values, n, m, out)
+        values = distance_values(bias, positions.distances(), dtype)
+        return fill_matrix(values, n, m, out)
     rel = positions.pair_distances()
-    values = distance_values(bias, function, rel.reshape(*rel.shape[:-2], n * m), dtype)
+    values = distance_values(bias, rel.reshape(*rel.shape[:-2], n * m), dtype)
     matrix = values.reshape(*values.shape[:-1], n, m)
-    return matrix if out is None else store_result(function, out, matrix, dtype)
+    return matrix if out is None else store_result(out, matrix, dtype)
 
 
-def _distance_vjp(bias: Bias, function: str, grad: Array, positions: Positions) -> Gradients:
+def _distance_vjp(bias: Bias, grad: Array, positions: Positions) -> Gradients:
     """Accept sums of `grad` along diagonals where distances are those of consecutive positions."""
     positions = positions.as_consecutive()
     heads, n, m = bias.heads or 1, positions.n, positions.m
     if positions.arrays is None:
-        sums = read_diagonal_sums(function, grad, heads, n, m)
-        return distance_values_vjp(bias, function, sums, positions.distances(function))
+        sums = read_diagonal_sums(grad, heads, n, m)
+        return distance_values_vjp(bias, sums, positions.distances())
     rel = positions.pair_distances()
     batch = rel.shape[:-2]
-    cotangent = read_cotangent(function, grad, (*batch, heads, n, m)).reshape(*batch, heads, n * m)
-    return distance_values_vjp(bias, function, cotangent, rel.reshape(*batch, n * m))
+    cotangent = read_cotangent(grad, (*batch, heads, n, m)).reshape(*batch, heads, n * m)
+    return distance_values_vjp(bias, cotangent, rel.reshape(*batch, n * m))
 
 
 DISTANCE = Kind(_distance_term, _distance_gradient, _distance_matrix, _distance_vjp)
@@ -127,7 +127,7 @@ DISTANCE = Kind(_distance_term, _distance_gradient, _distance_matrix, _distance_
 # ---- functions of both positions ----
 
 
-def check_positions(bias: Bias, function: str, positions: Positions) -> tuple[Array, Array]:
+def check_positions(bias: Bias, positions: Positions) -> tuple[Array, Array]:
     """Return checked positions of queries and keys; zeros if there is no pair, since nothing is read then."""
     q, k = positions.as_arrays()
     if not (positions.n and positions.m):
@@ -136,10 +136,10 @@ def check_positions(bias: Bias, function: str, positions: Positions) -> tuple[Ar
         end = bias.scheme.positions_end(bias)
         for argument, side in (("q_positions", q), ("k_positions", k)):
             if side.dtype.kind != "i":
-                fail(TypeError, function, argument, f"dtype {side.dtype}", "integers")
+                fail(TypeError, argument, f"dtype {side.dtype}", "integers")
             bad = (side < 0) | (side >= end)
             if bad.any():
-                fail(IndexError, function, argument, side[bad][0], f"0 to {end - 1}")
+                fail(IndexError, argument, side[bad][0], f"0 to {end - 1}")
     return q, k
 
 
@@ -147,7 +147,7 @@ def check_batch(bias: Bias, call: Call, batch: tuple[int, ...]) -> None:
     """Refuse batch axes of arrays that do not fit those of the call."""
     if not broadcasts_to(batch, call.shape[:-3]):
         has = f"batch axes {batch} ({bias.name})"
-        fail(ValueError, call.function, "bias", has, f"to broadcast to {call.shape[:-3]}")
+        fail(ValueError, "bias", has, f"to broadcast to {call.shape[:-3]}")
 
 
 def _batch_of(bias: Bias) -> tuple[int, ...]:
@@ -160,33 +160,31 @@ def _batch_of(bias: Bias) -> tuple[int, ...]:
 def _pair_term(bias: Bias, call: Call, positions: Positions) -> Term:
     check_parameters(bias, call)
     check_batch(bias, call, _batch_of(bias))
-    check_positions(bias, call.function, positions)
+    check_positions(bias, positions)
     return Term(bias.name, bias.operands)
 
 
-def _read_pairs(bias: Bias, function: str, positions: Positions) -> tuple[Array, Array, tuple[int, ...]]:
+def _read_pairs(bias: Bias, positions: Positions) -> tuple[Array, Array, tuple[int, ...]]:
     """Return checked positions of queries and keys, and their batch axes broadcast with those of the arrays."""
-    q, k = check_positions(bias, function, positions)
+    q, k = check_positions(bias, positions)
     batch, of_arrays = np.broadcast_shapes(q.shape[:-1], k.shape[:-1]), _batch_of(bias)
     try:
         return q, k, np.broadcast_shapes(of_arrays, batch)
     except ValueError:
         argument = "q_positions" if q.shape[:-1] == batch else "k_positions"
-        fail(ValueError, function, argument, f"batch axes {batch}", f"to broadcast against {of_arrays}")
+        fail(ValueError, argument, f"batch axes {batch}", f"to broadcast against {of_arrays}")
 
 
-def _pair_matrix(bias: Bias, function: str, positions: Positions, dtype: Dtype, out: Array | None) -> Array:
-    q, k, _ = _read_pairs(bias, function, positions)
-    matrix: Array = getattr(_core, bias.name)(
-        function, **bias.operands, q_positions=q, k_positions=k, out=out, dtype=dtype
-    )
+def _pair_matrix(bias: Bias, positions: Positions, dtype: Dtype, out: Array | None) -> Array:
+    q, k, _ = _read_pairs(bias, positions)
+    matrix: Array = getattr(_core, bias.name)(**bias.operands, q_positions=q, k_positions=k, out=out, dtype=dtype)
     return matrix
 
 
-def pair_vjp(bias: Bias, function: str, grad: Array, positions: Positions) -> Gradients:
+def pair_vjp(bias: Bias, grad: Array, positions: Positions) -> Gradients:
     """Return the gradient of each operand. The kernel sums over the batch: it is called for each row of an array."""
-    q, k, batch = _read_pairs(bias, function, positions)
-    cotangent = read_cotangent(function, grad, (*batch, bias.heads or 1, positions.n, positions.m))
+    q, k, batch = _read_pairs(bias, positions)
+    cotangent = read_cotangent(grad, (*batch, bias.heads or 1, positions.n, positions.m))
     axes = read_row(bias.name).axes
     arrays = {name: _over_batch(array, len(axes[name]), batch) for name, array in bias.operands.items() if name in axes}
     q, k = _over_batch(q, 1, batch), _over_batch(k, 1, batch)
@@ -194,7 +192,7 @@ def pair_vjp(bias: Bias, function: str, grad: Array, positions: Positions) -> Gr
     for row in np.ndindex(batch):
         operands = {**bias.operands, **{name: array[(*row, ...)] for name, array in arrays.items()}}
         sums = getattr(_core, f"{bias.name}_vjp")(
-            function, grad=cotangent[row], **operands, q_positions=q[row], k_positions=k[row]
+            grad=cotangent[row], **operands, q_positions=q[row], k_positions=k[row]
         )
         for gradient, one in zip(gradients, sums if type(sums) is tuple else (sums,), strict=True):
             gradient[(*row, ...)] = one

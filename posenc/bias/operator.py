@@ -30,6 +30,7 @@ from .._core_api.arguments import (
     broadcasts_to,
     cast_operand,
     cast_result,
+    door,
     fail,
     fail_value,
     result_dtype,
@@ -61,7 +62,6 @@ Gradients: TypeAlias = tuple[Any, ...]
 class Call(NamedTuple):
     """The call of attention, or of a method, that an operator gives its term to."""
 
-    function: str
     dtype: Dtype
     """The dtype of the arithmetic."""
     shape: tuple[int, ...]
@@ -93,11 +93,11 @@ class Kind(NamedTuple):
 
     term: Callable[[Any, Call, Positions], Term]
     """The operator as the kernel of attention takes it."""
-    gradient: Callable[[Any, str, Gradients, Positions], Gradients]
+    gradient: Callable[[Any, Gradients, Positions], Gradients]
     """The gradient of each array, from the sums that `_core` returns for the term, in the order of the row."""
-    matrix: Callable[[Any, str, Positions, Dtype, Array | None], Array] | None = None
+    matrix: Callable[[Any, Positions, Dtype, Array | None], Array] | None = None
     """The result of `PositionBias.matrix` in a dtype, or in `out`."""
-    vjp: Callable[[Any, str, Array, Positions], Gradients] | None = None
+    vjp: Callable[[Any, Array, Positions], Gradients] | None = None
     """The gradient of each array, for a cotangent of the matrix; of a sum, that of each part."""
     is_relative: bool = True
     """True if only differences of positions matter."""
@@ -232,6 +232,7 @@ class Bias(Generic[Arrays]):
         parts: tuple[Bias, ...] = self.options.get("parts", (self,))
         return parts
 
+    @door
     def at(self, *, q_positions: npt.ArrayLike | None = None, k_positions: npt.ArrayLike | None = None) -> Self:
         """Return the operator with its own positions, which replace the positions of the call for this operator.
 
@@ -275,17 +276,16 @@ class Bias(Generic[Arrays]):
                [-1., -2.,  0., -1.],
                [-2., -1., -1.,  0.]], dtype=float32)
         """
-        function = f"{self.name}.at"
         if q_positions is None and k_positions is None:
-            fail_value(ValueError, function, "q_positions", None, "positions of queries, of keys (k_positions) or both")
+            fail_value(ValueError, "q_positions", None, "positions of queries, of keys (k_positions) or both")
         if self.scheme is SUM:
-            fail(TypeError, function, "q_positions", "a value", "None for a sum: place the parts")
+            fail(TypeError, "q_positions", "a value", "None for a sum: place the parts")
         if self.scheme.counts_keys or not self.scheme.reads_positions:
             reason = "counts visible keys" if self.scheme.counts_keys else "reads no positions"
-            fail(TypeError, function, "q_positions", "a value", f"another operator, because {self.name} {reason}")
+            fail(TypeError, "q_positions", "a value", f"another operator, because {self.name} {reason}")
         q, k = self.own_positions
-        q = q if q_positions is None else copy_positions(function, "q_positions", q_positions)
-        k = k if k_positions is None else copy_positions(function, "k_positions", k_positions)
+        q = q if q_positions is None else copy_positions("q_positions", q_positions)
+        k = k if k_positions is None else copy_positions("k_positions", k_positions)
         return replace(self, own_positions=(q, k))
 
     def __add__(self, other: object) -> Bias:
@@ -337,6 +337,7 @@ class PositionBias(Bias[Arrays]):
         """Return a picture for a notebook; None without matplotlib, where the text of the operator is shown."""
         return picture(self)
 
+    @door
     def matrix(
         self,
         n: int,
@@ -386,13 +387,13 @@ class PositionBias(Bias[Arrays]):
         array([[[-1.,  0., -1.],
                 [-2., -1.,  0.]]], dtype=float32)
         """
-        function = f"{self.name}.matrix"
-        positions = read_method_positions(function, self, n, m, q_positions, k_positions)
-        positions = resolve_positions(function, self, positions)
+        positions = read_method_positions(self, n, m, q_positions, k_positions)
+        positions = resolve_positions(self, positions)
         compute = self.scheme.kind.matrix
         assert compute is not None  # only the kinds of relative/content.py have no matrix
-        return compute(self, function, positions, result_dtype(function, dtype, out), out)
+        return compute(self, positions, result_dtype(dtype, out), out)
 
+    @door
     def vjp(
         self,
         grad: npt.ArrayLike,
@@ -428,13 +429,12 @@ class PositionBias(Bias[Arrays]):
         >>> posenc.alibi([1.0]).vjp(np.ones((1, 2, 2)), 2)
         AlibiArrays(slopes=array([-2.]))
         """
-        function = f"{self.name}.vjp"
-        positions = read_method_positions(function, self, n, m, q_positions, k_positions)
-        positions = resolve_positions(function, self, positions)
+        positions = read_method_positions(self, n, m, q_positions, k_positions)
+        positions = resolve_positions(self, positions)
         differentiate = self.scheme.kind.vjp
         assert differentiate is not None
         with without_warnings():
-            gradients = differentiate(self, function, as_data(function, "grad", grad), positions)
+            gradients = differentiate(self, as_data("grad", grad), positions)
         return name_gradients(self, gradients if self.scheme is SUM else (gradients,))
 
 
@@ -489,7 +489,7 @@ def place_term(bias: Bias, call: Call, positions: Positions) -> Term:
     return term._replace(q_positions=q, k_positions=k)
 
 
-def resolve_positions(function: str, bias: Bias, of_call: Positions, batch: tuple[int, ...] | None = None) -> Positions:
+def resolve_positions(bias: Bias, of_call: Positions, batch: tuple[int, ...] | None = None) -> Positions:
     """Return the positions that an operator reads: its own, which must fit the batch axes, or those of the call.
 
     Both sides may be moved by one offset where the operator reads distances only.
@@ -499,30 +499,25 @@ def resolve_positions(function: str, bias: Bias, of_call: Positions, batch: tupl
         return of_call
     for argument, own, length in (("q_positions", q, of_call.n), ("k_positions", k, of_call.m)):
         if own is not None and own.shape[-1] != length:
-            fail(ValueError, function, argument, f"length {own.shape[-1]} ({bias.name}.at)", str(length))
+            fail(ValueError, argument, f"length {own.shape[-1]} ({bias.name}.at)", str(length))
         if own is not None and batch is not None and not broadcasts_to(own.shape[:-1], batch):
             has = f"batch axes {own.shape[:-1]} ({bias.name}.at)"
-            fail(ValueError, function, argument, has, f"to broadcast to {batch}")
+            fail(ValueError, argument, has, f"to broadcast to {batch}")
     of_queries, of_keys = of_call.as_arrays()
     positions = Positions(of_call.n, of_call.m, 0.0, (of_queries if q is None else q, of_keys if k is None else k))
     return positions.as_consecutive() if bias.scheme.kind.is_relative else positions
 
 
 def read_method_positions(
-    function: str,
-    bias: Bias,
-    n: int,
-    m: int | None,
-    q_positions: npt.ArrayLike | None,
-    k_positions: npt.ArrayLike | None,
+    bias: Bias, n: int, m: int | None, q_positions: npt.ArrayLike | None, k_positions: npt.ArrayLike | None
 ) -> Positions:
     """Return the positions of a call of a method; refuse those of a side on which every part has its own."""
-    n = as_index(function, "n", n, 0)
-    m = n if m is None else as_index(function, "m", m, 0)
+    n = as_index("n", n, 0)
+    m = n if m is None else as_index("m", m, 0)
     for side, (argument, positions) in enumerate((("q_positions", q_positions), ("k_positions", k_positions))):
         if positions is not None and all(part.own_positions[side] is not None for part in bias.parts):
-            fail(ValueError, function, argument, "a value", f"None, because {bias.name} has positions of its own")
-    return read_positions(function, n, m, q_positions, k_positions)
+            fail(ValueError, argument, "a value", f"None, because {bias.name} has positions of its own")
+    return read_positions(n, m, q_positions, k_positions)
 
 
 def allows_shift(bias: Bias) -> bool:
@@ -531,12 +526,12 @@ def allows_shift(bias: Bias) -> bool:
     return placed == 2 or (placed == 0 and bias.scheme.kind.is_relative)
 
 
-def check_heads(function: str, bias: Bias, shape: tuple[int, ...]) -> None:
+def check_heads(bias: Bias, shape: tuple[int, ...]) -> None:
     """Refuse an operator that has not as many heads as the logits of `shape` (..., H, N, M)."""
     if bias.heads not in (None, shape[-3]):
         is_transposed = any(np.shape(array) == (shape[-3], bias.heads) for array in bias.arrays)
         hint = "; its table (rows, heads) seems to be transposed" if is_transposed else ""
-        fail(ValueError, function, "bias", f"{bias.heads} heads ({bias.name})", f"{shape[-3]}, axis -3 of q{hint}")
+        fail(ValueError, "bias", f"{bias.heads} heads ({bias.name})", f"{shape[-3]}, axis -3 of q{hint}")
 
 
 # ---- sums ----
@@ -546,31 +541,31 @@ def _refuse_sum(*_: object) -> Any:
     raise NotImplementedError("a sum of operators has no term; its parts have terms")
 
 
-def _matrices(bias: Bias, function: str, positions: Positions) -> list[Array]:
+def _matrices(bias: Bias, positions: Positions) -> list[Array]:
     """Return the matrices of the parts of a sum as float64."""
     matrices = [
-        part.scheme.kind.matrix(part, function, resolve_positions(function, part, positions), F64, None)  # type: ignore[misc]
+        part.scheme.kind.matrix(part, resolve_positions(part, positions), F64, None)  # type: ignore[misc]
         for part in bias.parts
     ]
     try:
         np.broadcast_shapes(*(matrix.shape for matrix in matrices))
     except ValueError:
         shapes = ", ".join(str(matrix.shape) for matrix in matrices)
-        fail(ValueError, function, "bias", f"parts of shapes {shapes}", "shapes that broadcast")
+        fail(ValueError, "bias", f"parts of shapes {shapes}", "shapes that broadcast")
     return matrices
 
 
-def _sum_matrix(bias: Bias, function: str, positions: Positions, dtype: Dtype, out: Array | None) -> Array:
-    return store_result(function, out, reduce(np.add, _matrices(bias, function, positions)), dtype)
+def _sum_matrix(bias: Bias, positions: Positions, dtype: Dtype, out: Array | None) -> Array:
+    return store_result(out, reduce(np.add, _matrices(bias, positions)), dtype)
 
 
-def _sum_vjp(bias: Bias, function: str, grad: Array, positions: Positions) -> Gradients:
-    shapes = [matrix.shape for matrix in _matrices(bias, function, positions)]
-    check_cotangent(function, grad, np.broadcast_shapes(*shapes))
+def _sum_vjp(bias: Bias, grad: Array, positions: Positions) -> Gradients:
+    shapes = [matrix.shape for matrix in _matrices(bias, positions)]
+    check_cotangent(grad, np.broadcast_shapes(*shapes))
     gradients = []
     for part, shape in zip(bias.parts, shapes, strict=True):
-        at = resolve_positions(function, part, positions)
-        gradients.append(part.scheme.kind.vjp(part, function, unbroadcast(grad, shape, F64), at))  # type: ignore[misc]
+        at = resolve_positions(part, positions)
+        gradients.append(part.scheme.kind.vjp(part, unbroadcast(grad, shape, F64), at))  # type: ignore[misc]
     return tuple(gradients)
 
 
@@ -614,38 +609,38 @@ def copy_parameters(row: str, *parameters: npt.ArrayLike) -> tuple[list[Array], 
     Of a table whose last axis is that of the heads, the numbers of a head are adjacent in memory.
     """
     axes, signature = read_row(row)
-    read = _core.read(row, signature, **dict(zip(axes, parameters, strict=True)))
+    read = _core.read(signature, **dict(zip(axes, parameters, strict=True)))
     arrays = read if isinstance(read, tuple) else (read,)
     copies = []
     for (name, letters), array in zip(axes.items(), arrays, strict=True):
-        finite = _core.read(row, f"f64 {name}!()", **{name: array})
+        finite = _core.read(f"f64 {name}!()", **{name: array})
         copies.append(np.array(finite, order="F" if letters[1:] == "h" else "C"))
     return copies, tuple([array.dtype for array in arrays])
 
 
-def copy_finite(function: str, argument: str, array: Array) -> Array:
+def copy_finite(argument: str, array: Array) -> Array:
     """Return a contiguous copy of an array in native byte order. Refuse NaN and infinity."""
     copy = np.array(array, array.dtype.newbyteorder("="), order="C")
     if not np.isfinite(copy.astype(F32 if copy.itemsize == 2 else copy.dtype, copy=False)).all():
-        fail(ValueError, function, argument, "NaN or infinity", "finite numbers")
+        fail(ValueError, argument, "NaN or infinity", "finite numbers")
     return copy
 
 
-def cast_arrays(function: str, arrays: Mapping[str, Array | None], dtype: Dtype) -> Operands:
+def cast_arrays(arrays: Mapping[str, Array | None], dtype: Dtype) -> Operands:
     """Return arrays in the dtype of the arithmetic."""
     return {
-        name: None if array is None else cast_operand(function, name, array, dtype).astype(dtype, copy=False)
+        name: None if array is None else cast_operand(name, array, dtype).astype(dtype, copy=False)
         for name, array in arrays.items()
     }
 
 
-def read_cotangent(function: str, grad: Array, shape: tuple[int, ...]) -> Float64:
+def read_cotangent(grad: Array, shape: tuple[int, ...]) -> Float64:
     """Return `grad` summed over the axes before those of the matrix, which has this shape."""
-    return unbroadcast(check_cotangent(function, grad, shape).astype(F64, copy=False), shape, F64)
+    return unbroadcast(check_cotangent(grad, shape).astype(F64, copy=False), shape, F64)
 
 
-def check_cotangent(function: str, grad: Array, shape: tuple[int, ...]) -> Array:
+def check_cotangent(grad: Array, shape: tuple[int, ...]) -> Array:
     """Return `grad`. Raise ValueError unless its last axes have the lengths `shape`, that of the matrix."""
     if grad.ndim < len(shape) or grad.shape[grad.ndim - len(shape) :] != shape:
-        fail(ValueError, function, "grad", f"shape {grad.shape}", f"(..., {', '.join(map(str, shape))})")
+        fail(ValueError, "grad", f"shape {grad.shape}", f"(..., {', '.join(map(str, shape))})")
     return grad

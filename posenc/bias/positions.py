@@ -26,13 +26,13 @@ class Positions(NamedTuple):
     high: float = np.inf
     """The lowest and the highest distance that causality and windows leave visible."""
 
-    def distances(self, function: str) -> Float64:
+    def distances(self) -> Float64:
         """Return the relative positions of the diagonals t = j - i + n - 1, (n + m - 1,); only without `arrays`."""
         try:
             return np.arange(max(self.n + self.m - 1, 0), dtype=np.float64) - (self.n - 1 + self.shift)
         except (MemoryError, ValueError):  # of sizes beyond memory, and of sizes beyond an address
             argument, length = ("n", self.n) if self.n >= self.m else ("m", self.m)
-            fail_value(MemoryError, function, argument, length, "a length whose distances fit in memory")
+            fail_value(MemoryError, argument, length, "a length whose distances fit in memory")
 
     def as_consecutive(self) -> Positions:
         """Return the positions without arrays if both count up by one, shifted so that key 0 is at 0."""
@@ -66,34 +66,32 @@ def is_consecutive(positions: Array) -> bool:
     return positions.ndim == 1 and positions.dtype.kind == "i" and bool((np.diff(positions) == 1).all())
 
 
-def read_positions(
-    function: str, n: int, m: int, q_positions: npt.ArrayLike | None, k_positions: npt.ArrayLike | None
-) -> Positions:
+def read_positions(n: int, m: int, q_positions: npt.ArrayLike | None, k_positions: npt.ArrayLike | None) -> Positions:
     """Return the positions that a user passed.
 
     If only one of the two is passed, the other is 0, 1, 2, .... If none is, the queries are the last n of m positions.
     """
     if q_positions is None and k_positions is None:
         return Positions(n, m, float(m - n))
-    q = read_side(function, "q_positions", n if q_positions is None else q_positions, n)
-    k = read_side(function, "k_positions", m if k_positions is None else k_positions, m)
+    q = read_side("q_positions", n if q_positions is None else q_positions, n)
+    k = read_side("k_positions", m if k_positions is None else k_positions, m)
     try:
         np.broadcast_shapes(q.shape[:-1], k.shape[:-1])
     except ValueError:
         batch = f"batch axes {k.shape[:-1]}"
-        fail(ValueError, function, "k_positions", batch, f"to broadcast against {q.shape[:-1]}")
+        fail(ValueError, "k_positions", batch, f"to broadcast against {q.shape[:-1]}")
     return Positions(n, m, 0.0, (q, k))
 
 
-def read_side(function: str, argument: str, value: npt.ArrayLike, length: int) -> Array:
+def read_side(argument: str, value: npt.ArrayLike, length: int) -> Array:
     """Return the positions of the queries or of the keys."""
-    array = as_positions(function, argument, value)
+    array = as_positions(argument, value)
     if array.shape[-1] != length:
-        fail(ValueError, function, argument, f"length {array.shape[-1]}", str(length))
+        fail(ValueError, argument, f"length {array.shape[-1]}", str(length))
     return array
 
 
-def copy_positions(function: str, argument: str, value: npt.ArrayLike) -> Array:
+def copy_positions(argument: str, value: npt.ArrayLike) -> Array:
     """Return a copy of positions for an operator to keep."""
-    array = as_positions(function, argument, value)
+    array = as_positions(argument, value)
     return np.array(array, array.dtype.newbyteorder("="), order="C")

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._core_api.arguments import MOST_CHANNELS, as_index, fail_value
+from .._core_api.arguments import MOST_CHANNELS, as_index, door, fail_value
 from .._core_api.constants import MOST_WIDTH
 from ..absolute.frequency import exact_frequencies
 from .kinds import DISTANCE
@@ -20,13 +20,14 @@ class SandwichArrays(NamedTuple):
 def _operands(bias: Bias) -> Operands:
     dim, heads = bias.options["dim"], bias.options["heads"]
     # With "half-1", width dim + 2 has the frequencies 10000**(-2 t / dim), t = 0 .. dim / 2. Leave out t = 0.
-    high, low = (part[1:] for part in exact_frequencies(bias.name, dim + 2, 10000, "half-1"))
+    high, low = (part[1:] for part in exact_frequencies(dim + 2, 10000, "half-1"))
     return {"frequencies": high, "lo": low, "divisor": 8.0 * np.arange(1, heads + 1) / heads}
 
 
 SANDWICH = Scheme("sandwich", DISTANCE, SandwichArrays, _operands)
 
 
+@door
 def sandwich(heads: int, dim: int) -> PositionBias[SandwichArrays]:
     """Return the bias of Sandwich, a sum of cosines of the distance.
 
@@ -65,9 +66,9 @@ def sandwich(heads: int, dim: int) -> PositionBias[SandwichArrays]:
     array([[-2.211, -1.14 , -0.312,  0.   ],
            [-1.106, -0.57 , -0.156,  0.   ]], dtype=float32)
     """
-    heads = as_index("sandwich", "heads", heads, 1, MOST_CHANNELS)
-    dim = as_index("sandwich", "dim", dim, 2, MOST_WIDTH)
+    heads = as_index("heads", heads, 1, MOST_CHANNELS)
+    dim = as_index("dim", dim, 2, MOST_WIDTH)
     if dim % 2:
-        fail_value(ValueError, "sandwich", "dim", dim, "an even number")
+        fail_value(ValueError, "dim", dim, "an even number")
     bias: PositionBias[SandwichArrays] = SANDWICH.from_arrays(options={"heads": heads, "dim": dim})
     return bias

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from .._core_api.arguments import I64, Array, as_index, fail
+from .._core_api.arguments import I64, Array, as_index, door, fail
 from .kinds import PAIR
 from .operator import Bias, Operands, PositionBias, Scheme
 
@@ -40,16 +40,16 @@ def _bias_of_grid(
     scheme: Scheme, table: npt.ArrayLike, height: int, width: int, class_rows: int = 0
 ) -> PositionBias[SwinArrays]:
     """Return an operator whose table has rows of a class token after those of the grid."""
-    function = scheme.name
-    height, width = as_index(function, "height", height, 1), as_index(function, "width", width, 1)
+    height, width = as_index("height", height, 1), as_index("width", width, 1)
     bias: PositionBias[SwinArrays] = scheme.from_parameters(table, options={"height": height, "width": width})
     rows = (2 * height - 1) * (2 * width - 1) + class_rows
     if len(bias.arrays.table) != rows:
         expected = f"(2 height - 1) (2 width - 1){f' + {class_rows}' if class_rows else ''} = {rows}"
-        fail(ValueError, function, "table", f"{len(bias.arrays.table)} rows", expected)
+        fail(ValueError, "table", f"{len(bias.arrays.table)} rows", expected)
     return bias
 
 
+@door
 def swin(table: npt.ArrayLike, height: int, width: int) -> PositionBias[SwinArrays]:
     """Return the relative position bias of Swin Transformer.
 
@@ -100,6 +100,7 @@ def swin(table: npt.ArrayLike, height: int, width: int) -> PositionBias[SwinArra
     return _bias_of_grid(SWIN, table, height, width)
 
 
+@door
 def beit(table: npt.ArrayLike, height: int, width: int) -> PositionBias[SwinArrays]:
     """Bias attention over a class token and an image window by a table, as BEiT does.
 

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import _core
-from .._core_api.arguments import I64, Array, as_array, as_bool, as_index, fail, fail_value
+from .._core_api.arguments import I64, Array, as_array, as_bool, as_index, door, fail, fail_value
 from .kinds import DISTANCE
 from .operator import Bias, Operands, PositionBias, Scheme, copy_parameters
 
@@ -91,24 +91,25 @@ def _bucket_tables(buckets: int, max_distance: int, bidirectional: bool) -> tupl
     return lookup, further
 
 
-def _read_max_distance(function: str, max_distance: object, buckets: int, bidirectional: bool) -> int:
+def _read_max_distance(max_distance: object, buckets: int, bidirectional: bool) -> int:
     """Return `max_distance`, which must leave a bucket that holds several distances."""
     exact = buckets // (4 if bidirectional else 2)
-    distance = as_index(function, "max_distance", max_distance, 1, _FARTHEST)
+    distance = as_index("max_distance", max_distance, 1, _FARTHEST)
     if distance <= exact:
         expected = f"more than {exact}, because each distance below {exact} has a bucket of its own"
-        fail_value(ValueError, function, "max_distance", distance, expected)
+        fail_value(ValueError, "max_distance", distance, expected)
     return distance
 
 
-def _as_integers(function: str, rel: npt.ArrayLike) -> Array:
+def _as_integers(rel: npt.ArrayLike) -> Array:
     """Return distances truncated towards zero and clipped: integers to +-(2**63 - 1), reals to +-2**62."""
-    array = as_array(function, "rel", rel)
+    array = as_array("rel", rel)
     if array.dtype.kind in "iu":
-        return np.maximum(_core.read(function, "i64 rel()", rel=array), -_FARTHEST)
-    return np.clip(_core.read(function, "f64 rel!()", rel=array), -(2.0**62), 2.0**62).astype(I64)
+        return np.maximum(_core.read("i64 rel()", rel=array), -_FARTHEST)
+    return np.clip(_core.read("f64 rel!()", rel=array), -(2.0**62), 2.0**62).astype(I64)
 
 
+@door
 def t5_bucket(
     rel: npt.ArrayLike, *, buckets: int = 32, max_distance: int = 128, bidirectional: bool = True
 ) -> npt.NDArray[np.int64]:
@@ -152,11 +153,10 @@ def t5_bucket(
     >>> posenc.t5_bucket([0, -1, -8, -15, -16, 1, 127, 128])
     array([ 0,  1,  8,  9, 10, 17, 31, 31])
     """
-    function = "t5_bucket"
-    both_sides = as_bool(function, "bidirectional", bidirectional)
-    count = as_index(function, "buckets", buckets, 4 if both_sides else 2)
-    distance = _read_max_distance(function, max_distance, count, both_sides)
-    integers = _as_integers(function, rel)
+    both_sides = as_bool("bidirectional", bidirectional)
+    count = as_index("buckets", buckets, 4 if both_sides else 2)
+    distance = _read_max_distance(max_distance, count, both_sides)
+    integers = _as_integers(rel)
     lookup, further = _bucket_tables(count, distance, both_sides)
     reach = len(lookup) // 2
     found = np.take(lookup, np.clip(integers, -reach, reach) + reach)
@@ -180,6 +180,7 @@ def _default_scale(bias: Bias, width: int) -> float | None:
 T5 = Scheme("t5", DISTANCE, T5Arrays, _operands, _default_scale)
 
 
+@door
 def t5(
     table: npt.ArrayLike, *, bidirectional: bool = True, max_distance: int = 128, unscaled: bool = False
 ) -> PositionBias[T5Arrays]:
@@ -235,13 +236,13 @@ def t5(
             [ 2.,  1.,  0.]]], dtype=float32)
     """
     (array,), dtypes = copy_parameters("t5", table)
-    both_sides = as_bool("t5", "bidirectional", bidirectional)
+    both_sides = as_bool("bidirectional", bidirectional)
     fewest = 4 if both_sides else 2
     if len(array) < fewest:
-        fail(ValueError, "t5", "table", f"{len(array)} rows", f"at least {fewest}")
-    distance = _read_max_distance("t5", max_distance, len(array), both_sides)
+        fail(ValueError, "table", f"{len(array)} rows", f"at least {fewest}")
+    distance = _read_max_distance(max_distance, len(array), both_sides)
     options = {"bidirectional": both_sides, "max_distance": distance}
-    if as_bool("t5", "unscaled", unscaled):
+    if as_bool("unscaled", unscaled):
         options["unscaled"] = True
     bias: PositionBias[T5Arrays] = T5.from_arrays(array, options=options, dtypes=dtypes)
     return bias

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy.typing as npt
 
-from .._core_api.arguments import Array
+from .._core_api.arguments import Array, door
 from .kinds import DISTANCE
 from .operator import PositionBias, Scheme
 
@@ -27,6 +27,7 @@ class TisaArrays(NamedTuple):
 TISA = Scheme("tisa", DISTANCE, TisaArrays)
 
 
+@door
 def tisa(a: npt.ArrayLike, b: npt.ArrayLike, c: npt.ArrayLike) -> PositionBias[TisaArrays]:
     """Bias attention by a sum of learned bells over the distance, as TISA does.
 

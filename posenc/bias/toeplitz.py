@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy.typing as npt
 
 from .. import _core
-from .._core_api.arguments import Array, Dtype, cast_result, fail
+from .._core_api.arguments import Array, Dtype, cast_result, door, fail
 from .kinds import fill_matrix, read_diagonal_sums
 from .operator import (
     Bias,
@@ -36,39 +36,40 @@ class ToeplitzArrays(NamedTuple):
     diagonals: Array
 
 
-def _read_diagonals(bias: Bias, function: str, n: int, m: int) -> Array:
+def _read_diagonals(bias: Bias, n: int, m: int) -> Array:
     """Return the diagonals, which must be those of n queries and m keys."""
     diagonals: Array = bias.arrays.diagonals
     length = diagonals.shape[1]
     if length != max(n + m - 1, 0):
         expected = f"n + m - 1 = {max(n + m - 1, 0)}, because it fits one n and one m; distance_function fits all"
-        fail(ValueError, function, "diagonals", f"{length} entries", expected)
+        fail(ValueError, "diagonals", f"{length} entries", expected)
     return diagonals
 
 
 def _term(bias: Bias, call: Call, positions: Positions) -> Term:
-    check_heads(call.function, bias, call.shape)
-    diagonals = _read_diagonals(bias, call.function, *call.shape[-2:])
-    return Term("toeplitz", cast_arrays(call.function, {"diagonals": diagonals}, call.dtype))
+    check_heads(bias, call.shape)
+    diagonals = _read_diagonals(bias, *call.shape[-2:])
+    return Term("toeplitz", cast_arrays({"diagonals": diagonals}, call.dtype))
 
 
-def _gradient(bias: Bias, function: str, sums: Gradients, positions: Positions) -> Gradients:
+def _gradient(bias: Bias, sums: Gradients, positions: Positions) -> Gradients:
     return (add_diagonals(sums[0]),)
 
 
-def _matrix(bias: Bias, function: str, positions: Positions, dtype: Dtype, out: Array | None) -> Array:
+def _matrix(bias: Bias, positions: Positions, dtype: Dtype, out: Array | None) -> Array:
     n, m = positions.n, positions.m
-    return fill_matrix(function, cast_result(_read_diagonals(bias, function, n, m), dtype), n, m, out)
+    return fill_matrix(cast_result(_read_diagonals(bias, n, m), dtype), n, m, out)
 
 
-def _vjp(bias: Bias, function: str, grad: Array, positions: Positions) -> Gradients:
+def _vjp(bias: Bias, grad: Array, positions: Positions) -> Gradients:
     n, m = positions.n, positions.m
-    return (read_diagonal_sums(function, grad, len(_read_diagonals(bias, function, n, m)), n, m),)
+    return (read_diagonal_sums(grad, len(_read_diagonals(bias, n, m)), n, m),)
 
 
 TOEPLITZ = Scheme("toeplitz", Kind(_term, _gradient, _matrix, _vjp), ToeplitzArrays, reads_positions=False)
 
 
+@door
 def toeplitz(diagonals: npt.ArrayLike) -> PositionBias[ToeplitzArrays]:
     """Return a bias given by its diagonals, one number per head and difference of column and row.
 
@@ -107,6 +108,6 @@ def toeplitz(diagonals: npt.ArrayLike) -> PositionBias[ToeplitzArrays]:
            [-2. , -0.5,  0. , -0.5],
            [-4.5, -2. , -0.5,  0. ]], dtype=float32)
     """
-    array = _core.read("toeplitz", "real diagonals:(h,l)", diagonals=diagonals)
-    bias: PositionBias[ToeplitzArrays] = TOEPLITZ.from_arrays(copy_finite("toeplitz", "diagonals", array))
+    array = _core.read("real diagonals:(h,l)", diagonals=diagonals)
+    bias: PositionBias[ToeplitzArrays] = TOEPLITZ.from_arrays(copy_finite("diagonals", array))
     return bias

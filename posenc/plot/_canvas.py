@@ -15,15 +15,13 @@ SIZE = (8.0, 4.6)
 """Inches; the width of a notebook cell."""
 
 
-def axes_of(
-    function: str, ax: Axes | None, size: tuple[float, float] = SIZE, layout: Engine = "constrained"
-) -> tuple[Figure, Axes]:
+def axes_of(ax: Axes | None, size: tuple[float, float] = SIZE, layout: Engine = "constrained") -> tuple[Figure, Axes]:
     """Return the Figure and the axes to draw on; new ones if `ax` is None."""
     if ax is None:
         figure = Figure(figsize=size, layout=layout)
         return figure, figure.subplots()
     if not isinstance(ax, Axes):
-        fail(TypeError, function, "ax", f"type {type(ax).__name__}", "matplotlib axes")
+        fail(TypeError, "ax", f"type {type(ax).__name__}", "matplotlib axes")
     return figure_of(ax), ax
 
 

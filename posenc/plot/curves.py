@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 
 from .. import Bias, sinusoidal
 from .. import frequencies as geometric_frequencies
+from .._core_api.arguments import door
 from ..analysis import AttentionProfile, attention_profile, distance_matrix
 from ..analysis import decay as decay_of
 from ._arguments import Array, Float64, PairFrequencies, as_index, as_matrix, fail
@@ -30,16 +31,17 @@ RELATIVE_POSITION = "position of key - position of query"
 TWO_PI = Fraction("6.283185307179586476925286766559005768394338798750211641949889")
 
 
-def profile_of(function: str, argument: str, scheme: Bias | PairFrequencies, distances: Array) -> AttentionProfile:
-    """Return the `attention_profile`; its errors name the function and the argument of the user's call."""
+def profile_of(argument: str, scheme: Bias | PairFrequencies, distances: Array) -> AttentionProfile:
+    """Return the `attention_profile`; its errors name the argument of the user's call, and its `door` the function."""
     try:
         return attention_profile(scheme, distances)
     except (TypeError, ValueError, IndexError) as error:
-        text = str(error).replace("attention_profile: scheme", f"{function}: {argument}")
-        error.args = (text.replace("attention_profile:", f"{function}:"),)
+        text = str(error).replace("attention_profile: scheme", f": {argument}")
+        error.args = (text.replace("attention_profile:", ":"),)
         raise
 
 
+@door
 def decay(
     distances: npt.ArrayLike | None = None,
     *,
@@ -79,7 +81,7 @@ def decay(
     """
     x = np.arange(-128, 129) if distances is None else np.asarray(distances)
     curves = {name: decay_of(x, dim=dim, **options).real for name, options in schedules.items()}
-    figure, axes = axes_of("decay", ax)
+    figure, axes = axes_of(ax)
     axes.axhline(0, color="0.5", linewidth=1)
     for number, (name, curve) in enumerate(curves.items()):
         axes.plot(x, curve, label=f"θ(t) = {name}", linewidth=1.8, **line_style(number))
@@ -88,6 +90,7 @@ def decay(
     return figure
 
 
+@door
 def distance_curves(values: npt.ArrayLike, *, positions: Iterable[int] | None = None, ax: Axes | None = None) -> Figure:
     """Draw the Euclidean distance of a few positions of an encoding from all others.
 
@@ -116,13 +119,12 @@ def distance_curves(values: npt.ArrayLike, *, positions: Iterable[int] | None = 
     >>> len(figure.axes[0].get_lines())
     2
     """
-    function = "distance_curves"
-    encoding = as_matrix(function, "values", values)
+    encoding = as_matrix("values", values)
     if positions is None:
         positions = np.unique(np.linspace(0, len(encoding) - 1, 5).astype(int))
-    rows = [as_index(function, "positions", row, 0) for row in positions]
+    rows = [as_index("positions", row, 0) for row in positions]
     distances = distance_matrix(encoding)
-    figure, axes = axes_of(function, ax)
+    figure, axes = axes_of(ax)
     for number, row in enumerate(rows):
         axes.plot(distances[row], label=f"from position {row}", linewidth=1.6, **line_style(number))
     axes.set(xlabel="position", ylabel="distance of the encodings", ylim=(0, None))
@@ -130,6 +132,7 @@ def distance_curves(values: npt.ArrayLike, *, positions: Iterable[int] | None = 
     return figure
 
 
+@door
 def bias(
     operator: Bias, *, distances: npt.ArrayLike | None = None, legend: bool = True, ax: Axes | None = None
 ) -> Figure:
@@ -165,12 +168,11 @@ def bias(
     >>> len(figure.axes[0].get_lines())
     8
     """
-    function = "bias"
     if not isinstance(operator, Bias):
-        fail(TypeError, function, "operator", f"type {type(operator).__name__}", "a Bias")
+        fail(TypeError, "operator", f"type {type(operator).__name__}", "a Bias")
     rel = np.arange(-64, 65) if distances is None else np.asarray(distances)
-    logits = profile_of(function, "operator", operator, rel).logits
-    figure, axes = axes_of(function, ax)
+    logits = profile_of("operator", operator, rel).logits
+    figure, axes = axes_of(ax)
     for head, (curve, color) in enumerate(zip(logits, shades(len(logits)), strict=True)):
         axes.plot(rel, curve, color=color, label=f"head {head}")
     axes.set(xlabel=RELATIVE_POSITION, ylabel="added to the logit")
@@ -178,6 +180,7 @@ def bias(
     return figure
 
 
+@door
 def biases(operators: Mapping[str, Bias], *, distances: npt.ArrayLike | None = None) -> Figure:
     """Draw several biases side by side, three to a row, each as `bias` does.
 
@@ -205,7 +208,7 @@ def biases(operators: Mapping[str, Bias], *, distances: npt.ArrayLike | None = N
     ['alibi', 'kerple']
     """
     if not operators:
-        fail(ValueError, "biases", "operators", "no entries", "at least one")
+        fail(ValueError, "operators", "no entries", "at least one")
     across = min(len(operators), 3)
     down = -(-len(operators) // across)
     figure = Figure(figsize=(2.8 * across + 1.0, 2.7 * down), layout="constrained")
@@ -221,6 +224,7 @@ def biases(operators: Mapping[str, Bias], *, distances: npt.ArrayLike | None = N
     return figure
 
 
+@door
 def profile(
     schemes: Mapping[str, Bias | PairFrequencies],
     *,
@@ -257,11 +261,10 @@ def profile(
     >>> len(figure.axes[0].get_lines())
     2
     """
-    function = "profile"
     rel = np.arange(-127, 1) if distances is None else np.asarray(distances)
-    index = as_index(function, "head", head, 0)
-    weights_of_heads = {name: profile_of(function, "schemes", scheme, rel).weights for name, scheme in schemes.items()}
-    figure, axes = axes_of(function, ax)
+    index = as_index("head", head, 0)
+    weights_of_heads = {name: profile_of("schemes", scheme, rel).weights for name, scheme in schemes.items()}
+    figure, axes = axes_of(ax)
     for number, (name, weights) in enumerate(weights_of_heads.items()):
         shown, heads = min(index, len(weights) - 1), len(weights)
         label = f"{name},\nhead {shown} of {heads}" if heads > 1 else name
@@ -284,6 +287,7 @@ def exact_angles(positions: Sequence[int], frequencies: Float64) -> Float64:
     return np.array([[reduced(int(p), float(w)) for w in frequencies] for p in positions])
 
 
+@door
 def precision(*, pairs: int = 32, ax: Axes | None = None) -> Figure:
     """Draw the error of float32 sinusoids against the position, of the usual formula and of `sinusoidal`.
 
@@ -313,8 +317,7 @@ def precision(*, pairs: int = 32, ax: Axes | None = None) -> Figure:
     >>> len(figure.axes[0].get_lines())
     3
     """
-    function = "precision"
-    frequencies = geometric_frequencies(2 * as_index(function, "pairs", pairs, 1))
+    frequencies = geometric_frequencies(2 * as_index("pairs", pairs, 1))
     octaves = 2.0 ** np.arange(0, 53)
     random = np.random.default_rng(0).uniform(1, 2, 4)
     positions = np.floor(octaves[:, None] * random).astype(np.int64).reshape(-1)
@@ -323,7 +326,7 @@ def precision(*, pairs: int = 32, ax: Axes | None = None) -> Figure:
     product = positions.astype(np.float32)[:, None] * frequencies.astype(np.float32)
     usual = np.concatenate([np.sin(product), np.cos(product)], -1)
     ours = sinusoidal(positions, 2 * len(frequencies), frequencies=frequencies, layout="halves")
-    figure, axes = axes_of(function, ax)
+    figure, axes = axes_of(ax)
     for encoding, label, number in (
         (usual, "usual formula,\nfloat32(p) * float32(w)", 1),
         (ours, "posenc.sinusoidal", 0),

@@ -11,12 +11,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from .._core_api.arguments import door
 from ._arguments import fail
 
 NAMED = 8
 """Most curves, or panels, of which each is described. Of more curves the first and the last are."""
 
 
+@door
 def description(figure: Figure) -> str:
     """Describe a figure in words, as the alternative text of its picture.
 
@@ -43,7 +45,7 @@ def description(figure: Figure) -> str:
     posenc.alibi. Curve of added to the logit (-32 to 0) by position of key - position of query (-64 to 64).
     """
     if not isinstance(figure, Figure):
-        fail(TypeError, "description", "figure", f"type {type(figure).__name__}", "a matplotlib Figure")
+        fail(TypeError, "figure", f"type {type(figure).__name__}", "a matplotlib Figure")
     panels = [axes for axes in figure.axes if axes.get_label() != "<colorbar>" and axes.axison and axes.has_data()]
     title = plain(figure.get_suptitle())
     sentences = [f"{title}."] if title else []

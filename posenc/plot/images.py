@@ -13,6 +13,7 @@ from matplotlib.colors import ListedColormap, Normalize
 from matplotlib.figure import Figure
 
 from .. import ContentBias
+from .._core_api.arguments import door
 from ..analysis import correlation_matrix, distance_matrix, gram_matrix, triangle_points
 from ._arguments import Array, as_index, as_matrix, check_choice, fail
 from ._canvas import axes_of, draw_image, draw_logits, figure_of, finish_curves
@@ -37,6 +38,7 @@ SHADES = 16
 """Colours of a scatter plot."""
 
 
+@door
 def encoding(values: npt.ArrayLike, *, layout: Layout | None = "interleaved", ax: Axes | None = None) -> Figure:
     """Draw an encoding as an image: positions downwards, channels across, white at 0.
 
@@ -67,17 +69,16 @@ def encoding(values: npt.ArrayLike, *, layout: Layout | None = "interleaved", ax
     >>> figure.axes[0].images[0].get_array().shape
     (64, 32)
     """
-    function = "encoding"
     if layout is not None:
-        check_choice(function, "layout", layout, LAYOUTS)
+        check_choice("layout", layout, LAYOUTS)
     if np.ndim(values) == 1 and np.size(values):
         of_pairs = "an encoding (N, d); posenc.plot.rope_bands and extrapolation draw frequencies"
-        fail(ValueError, function, "values", f"shape {np.shape(values)}", of_pairs)
-    matrix = as_matrix(function, "values", values)
+        fail(ValueError, "values", f"shape {np.shape(values)}", of_pairs)
+    matrix = as_matrix("values", values)
     channels = np.arange(matrix.shape[1])
     if layout == "interleaved":
         channels = np.concatenate([channels[0::2], channels[1::2]])
-    figure, axes = axes_of(function, ax)
+    figure, axes = axes_of(ax)
     draw_image(axes, matrix[:, channels], "encoding")
     axes.set(xlabel="channel", ylabel="position", title=f"Encoding of {len(matrix)} positions")
     if layout is not None:
@@ -89,6 +90,7 @@ def encoding(values: npt.ArrayLike, *, layout: Layout | None = "interleaved", ax
     return figure
 
 
+@door
 def similarity(values: npt.ArrayLike, *, kind: Kind = "product", ax: Axes | None = None) -> Figure:
     """Draw the inner products, distances or correlations of all pairs of positions as an image.
 
@@ -117,16 +119,16 @@ def similarity(values: npt.ArrayLike, *, kind: Kind = "product", ax: Axes | None
     >>> figure.axes[0].images[0].get_array().shape
     (64, 64)
     """
-    function = "similarity"
-    check_choice(function, "kind", kind, KINDS)
+    check_choice("kind", kind, KINDS)
     matrix_of, label, title = KINDS[kind]
-    matrix = matrix_of(as_matrix(function, "values", values))
-    figure, axes = axes_of(function, ax, (6.4, 5.2), "compressed")
+    matrix = matrix_of(as_matrix("values", values))
+    figure, axes = axes_of(ax, (6.4, 5.2), "compressed")
     draw_image(axes, matrix, label, "equal")
     axes.set(xlabel="position", ylabel="position", title=title)
     return figure
 
 
+@door
 def logits(
     operator: ContentBias,
     q: npt.ArrayLike,
@@ -176,20 +178,19 @@ def logits(
     >>> figure.axes[0].get_title()
     'posenc.shaw'
     """
-    function = "logits"
     if not isinstance(operator, ContentBias):
         has = f"type {type(operator).__name__}"
-        fail(TypeError, function, "operator", has, "an operator that reads q and k; posenc.plot.bias draws others")
+        fail(TypeError, "operator", has, "an operator that reads q and k; posenc.plot.bias draws others")
     shape = np.shape(q)
     if len(shape) != 3 or 0 in shape:
-        fail(ValueError, function, "q", f"shape {shape}", "three axes (H, N, D), not empty")
+        fail(ValueError, "q", f"shape {shape}", "three axes (H, N, D), not empty")
     if np.shape(k) != shape:
-        fail(ValueError, function, "k", f"shape {np.shape(k)}", f"{shape}, that of q")
+        fail(ValueError, "k", f"shape {np.shape(k)}", f"{shape}, that of q")
     heads, n, width = shape
-    added = operator.logits(q, k)[as_index(function, "head", head, 0)].astype(np.float64) / np.sqrt(width)
+    added = operator.logits(q, k)[as_index("head", head, 0)].astype(np.float64) / np.sqrt(width)
     if any(part.name == "cope" for part in operator.parts):
         added[np.triu_indices(n, 1)] = np.nan
-    figure, axes = axes_of(function, ax, (6.4, 5.2), "compressed")
+    figure, axes = axes_of(ax, (6.4, 5.2), "compressed")
     greatest = float(np.nanmax(abs(added)))
     draw_logits(axes, added, operator.name, head, heads)
     axes.images[0].set(cmap=DIVERGING, clim=(-greatest, greatest))  # white at 0, whatever the signs
@@ -199,6 +200,7 @@ def logits(
     return figure
 
 
+@door
 def triangles(values: npt.ArrayLike, *, ax: Axes | Sequence[Axes] | None = None) -> Figure:
     """Draw the distance against the correlation of all pairs of positions.
 
@@ -229,13 +231,12 @@ def triangles(values: npt.ArrayLike, *, ax: Axes | Sequence[Axes] | None = None)
     >>> sum(len(line.get_xdata()) for line in figure.axes[0].get_lines())
     2016
     """
-    function = "triangles"
-    encoding = as_matrix(function, "values", values)
+    encoding = as_matrix("values", values)
     n = len(encoding)
     if n < 2:
-        fail(ValueError, function, "values", "1 position", "at least 2")
+        fail(ValueError, "values", "1 position", "at least 2")
     points = triangle_points(distance_matrix(encoding), correlation_matrix(encoding))
-    figure, panels = panels_of(function, ax)
+    figure, panels = panels_of(ax)
     i, j = np.triu_indices(n, 1)
     count = min(SHADES, n - 1)
     shade = (j - i - 1) * count // (n - 1)
@@ -254,17 +255,18 @@ def triangles(values: npt.ArrayLike, *, ax: Axes | Sequence[Axes] | None = None)
     return figure
 
 
-def panels_of(function: str, ax: Axes | Sequence[Axes] | None) -> tuple[Figure, list[Axes]]:
+def panels_of(ax: Axes | Sequence[Axes] | None) -> tuple[Figure, list[Axes]]:
     """Return the Figure and the one or two axes to draw on; one new axes if `ax` is None."""
     if ax is None or isinstance(ax, Axes):
-        figure, axes = axes_of(function, ax)
+        figure, axes = axes_of(ax)
         return figure, [axes]
     both: list[Axes] = list(np.ravel(np.asarray(ax, object)))
     if len(both) not in (1, 2) or not all(isinstance(axes, Axes) for axes in both):
-        fail(TypeError, function, "ax", f"{len(both)} entries", "one or two matplotlib axes")
+        fail(TypeError, "ax", f"{len(both)} entries", "one or two matplotlib axes")
     return figure_of(both[0]), both
 
 
+@door
 def attention_maps(
     maps: Mapping[str, Sequence[npt.ArrayLike]],
     words: Sequence[Sequence[str]],
@@ -308,13 +310,12 @@ def attention_maps(
     >>> [axes.get_title() for axes in figure.axes]
     ['no positions', '']
     """
-    function = "attention_maps"
-    matrices = {name: [as_matrix(function, "maps", one) for one in of_texts] for name, of_texts in maps.items()}
+    matrices = {name: [as_matrix("maps", one) for one in of_texts] for name, of_texts in maps.items()}
     shapes = [(len(text), len(text)) for text in words]
     for name, of_texts in matrices.items():
         found = [one.shape for one in of_texts]
         if found != shapes or len(rows) != len(shapes):
-            fail(ValueError, function, "maps", f"shapes {found} for {name!r}", f"{shapes}, and {len(rows)} rows")
+            fail(ValueError, "maps", f"shapes {found} for {name!r}", f"{shapes}, and {len(rows)} rows")
     names = list(matrices)
     bands = [names[first : first + MAPS_PER_ROW] for first in range(0, len(names), MAPS_PER_ROW)]
     across, down = len(bands[0]), len(rows)

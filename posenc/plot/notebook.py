@@ -61,7 +61,7 @@ def bias_figure(operator: PositionBias) -> Figure | None:
 
     Nothing is drawn of an operator without numbers.
     """
-    figure, axes = axes_of("bias", None, SIZE)
+    figure, axes = axes_of(None, SIZE)
     if all(map(_is_function_of_distance, operator.parts)):
         return draw_curves(operator, ax=axes)
     lengths = zip(*map(_shown_lengths, operator.parts), strict=True)
@@ -77,7 +77,7 @@ def bias_figure(operator: PositionBias) -> Figure | None:
 
 def frequencies_figure(frequencies: RopeFrequencies) -> Figure:
     """Draw the number of positions in which each pair makes a turn."""
-    figure, axes = axes_of("frequencies", None, SIZE)
+    figure, axes = axes_of(None, SIZE)
     turning = frequencies.inv_freq > 0
     turns = np.divide(2 * np.pi, frequencies.inv_freq, out=np.full(turning.shape, np.nan), where=turning)
     axes.plot(turns, marker=".", linewidth=1.2, **line_style(0))

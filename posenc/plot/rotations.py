@@ -10,6 +10,7 @@ from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
+from .._core_api.arguments import door
 from ..analysis import rope_bands as bands_of
 from ..analysis import rope_coverage
 from ._arguments import PairFrequencies
@@ -22,6 +23,7 @@ LEGEND_ABOVE = 26.0
 """Points between axes and title, for a line of the legend."""
 
 
+@door
 def rope_bands(
     scalings: Mapping[str, PairFrequencies], original: PairFrequencies, *, train_length: int, ax: Axes | None = None
 ) -> Figure:
@@ -56,7 +58,7 @@ def rope_bands(
     array([0.5, 0.5])
     """
     bands = {name: bands_of(scaled, original, train_length=train_length) for name, scaled in scalings.items()}
-    figure, axes = axes_of("rope_bands", ax)
+    figure, axes = axes_of(ax)
     for number, (name, band) in enumerate(bands.items()):
         axes.plot(band.ratio, label=name, linewidth=1.8, **line_style(number))
     axes.set(xlabel="pair, fast to slow", ylabel="frequency after / before", yscale="log")
@@ -72,6 +74,7 @@ def rope_bands(
     return figure
 
 
+@door
 def extrapolation(
     frequencies: PairFrequencies,
     train_length: int,
@@ -117,7 +120,7 @@ def extrapolation(
     turns = distances * tested[:, None] / (2 * np.pi) % 1
     cells = np.where(turns > arc_end, 2, 1)
     cells[:, :train_length] = 0
-    figure, axes = axes_of("extrapolation", ax)
+    figure, axes = axes_of(ax)
     colors = ListedColormap(list(CELLS.values()))
     axes.imshow(cells, aspect="auto", interpolation="nearest", cmap=colors, vmin=0, vmax=2)
     axes.set(xlabel="distance of key and query", ylabel="pair, fast to slow")

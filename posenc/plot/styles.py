@@ -7,6 +7,7 @@ from typing import Any, TypedDict
 import numpy as np
 from matplotlib import colormaps
 
+from .._core_api.arguments import door
 from ._arguments import Float64, as_index
 
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")
@@ -26,6 +27,7 @@ class LineStyle(TypedDict):
     linestyle: str
 
 
+@door
 def line_style(number: int) -> LineStyle:
     """Colour and dashes of curve `number` of a figure, as keywords of ``Axes.plot``.
 
@@ -54,7 +56,7 @@ def line_style(number: int) -> LineStyle:
     >>> posenc.plot.line_style(1)
     {'color': '#d55e00', 'linestyle': '-'}
     """
-    index = as_index("line_style", "number", number, 0)
+    index = as_index("number", number, 0)
     return {"color": COLORS[index % len(COLORS)], "linestyle": DASHES[index // len(COLORS) % len(DASHES)]}
 
 

@@ -20,6 +20,7 @@ from .._core_api.arguments import (
     cast_operand,
     check_range,
     compute_dtype,
+    door,
     fail,
     store_result,
     unbroadcast,
@@ -79,6 +80,7 @@ class ContentBias(Bias[Arrays], Generic[Arrays, Gradient]):
     (True, False)
     """
 
+    @door
     def logits(
         self,
         q: npt.ArrayLike,
@@ -123,11 +125,11 @@ class ContentBias(Bias[Arrays], Generic[Arrays, Gradient]):
         array([[[ 0.,  2.],
                 [-1.,  0.]]])
         """
-        function = f"{self.name}.logits"
-        inputs = read_logits(function, self, q, k, q_positions, k_positions, scale)
-        logits = inputs.without_heads(_core.logits(function, **inputs.arguments))
-        return logits if out is None else store_result(function, out, logits, logits.dtype)
+        inputs = read_logits(self, q, k, q_positions, k_positions, scale)
+        logits = inputs.without_heads(_core.logits(**inputs.arguments))
+        return logits if out is None else store_result(out, logits, logits.dtype)
 
+    @door
     def logits_vjp(
         self,
         grad: npt.ArrayLike,
@@ -168,12 +170,11 @@ class ContentBias(Bias[Arrays], Generic[Arrays, Gradient]):
                [2.],
                [1.]])
         """
-        function = f"{self.name}.logits_vjp"
-        inputs = read_logits(function, self, q, k, q_positions, k_positions, scale)
-        cotangent = as_data(function, "grad", grad)
+        inputs = read_logits(self, q, k, q_positions, k_positions, scale)
+        cotangent = as_data("grad", grad)
         if cotangent.shape != inputs.shape[inputs.is_one_head :]:
-            fail(ValueError, function, "grad", f"shape {cotangent.shape}", str(inputs.shape[inputs.is_one_head :]))
-        d_q, d_k, arrays = differentiate_logits(function, self, inputs, cotangent)
+            fail(ValueError, "grad", f"shape {cotangent.shape}", str(inputs.shape[inputs.is_one_head :]))
+        d_q, d_k, arrays = differentiate_logits(self, inputs, cotangent)
         if self.scheme is SUM:
             return cast("Gradient", SumGradient(d_q, d_k, arrays))
         gradient_type = self.scheme.gradient_type
@@ -207,7 +208,6 @@ class LogitsInputs(NamedTuple):
 
 
 def read_logits(
-    function: str,
     bias: Bias,
     q: npt.ArrayLike,
     k: npt.ArrayLike,
@@ -215,37 +215,37 @@ def read_logits(
     k_positions: npt.ArrayLike | None,
     scale: float | None,
 ) -> LogitsInputs:
-    query, key = as_data(function, "q", q), as_data(function, "k", k)
+    query, key = as_data("q", q), as_data("k", k)
     is_one_head = query.ndim == key.ndim == 2
     if is_one_head:
         query, key = query[None], key[None]
     for argument, array in (("q", query), ("k", key)):
         if array.ndim < 3:
             expected = "(..., heads, positions, width), or 2 axes of q and k, for one head"
-            fail(ValueError, function, argument, f"shape {array.shape}", expected)
+            fail(ValueError, argument, f"shape {array.shape}", expected)
     heads, n, width = query.shape[-3:]
     kv_heads, m = key.shape[-3:-1]
     if key.shape[-1] != width:
-        fail(ValueError, function, "k", f"width {key.shape[-1]}", f"{width}, the width of q")
+        fail(ValueError, "k", f"width {key.shape[-1]}", f"{width}, the width of q")
     if heads % kv_heads if kv_heads else heads:  # without kv heads, q must have no heads
-        fail(ValueError, function, "k", f"{kv_heads} heads", f"a divisor of the {heads} heads of q")
+        fail(ValueError, "k", f"{kv_heads} heads", f"a divisor of the {heads} heads of q")
     try:
         batch = np.broadcast_shapes(query.shape[:-3], key.shape[:-3])
     except ValueError:
-        fail(ValueError, function, "k", f"batch axes {key.shape[:-3]}", f"to broadcast against {query.shape[:-3]}")
+        fail(ValueError, "k", f"batch axes {key.shape[:-3]}", f"to broadcast against {query.shape[:-3]}")
     if bias.heads not in (None, heads):
-        fail(ValueError, function, "q", f"{heads} heads", f"{bias.heads}, the heads of {bias.name}")
-    of_call = read_method_positions(function, bias, n, m, q_positions, k_positions)
+        fail(ValueError, "q", f"{heads} heads", f"{bias.heads}, the heads of {bias.name}")
+    of_call = read_method_positions(bias, n, m, q_positions, k_positions)
     for argument, array in zip(("q_positions", "k_positions"), of_call.arrays or (), strict=False):
         if not broadcasts_to(array.shape[:-1], batch):
-            fail(ValueError, function, argument, f"batch axes {array.shape[:-1]}", f"to broadcast to {batch}")
-    factor = (width or 1) ** -0.5 if scale is None else as_number(function, "scale", scale)
-    check_range(function, "scale", factor, query.dtype, LARGEST_SCALE32)
+            fail(ValueError, argument, f"batch axes {array.shape[:-1]}", f"to broadcast to {batch}")
+    factor = (width or 1) ** -0.5 if scale is None else as_number("scale", scale)
+    check_range("scale", factor, query.dtype, LARGEST_SCALE32)
     shape, dtype = (*batch, heads, n, m), compute_dtype(query)
-    call = Call(function, dtype, shape, width)
-    positions = tuple(resolve_positions(function, part, of_call, batch) for part in bias.parts)
+    call = Call(dtype, shape, width)
+    positions = tuple(resolve_positions(part, of_call, batch) for part in bias.parts)
     terms = tuple(place_term(part, call, own) for part, own in zip(bias.parts, positions, strict=True))
-    arguments = _arguments(query, cast_operand(function, "k", key, dtype), of_call, terms, factor)
+    arguments = _arguments(query, cast_operand("k", key, dtype), of_call, terms, factor)
     return LogitsInputs(query, key, is_one_head, shape, dtype, positions, arguments)
 
 
@@ -257,42 +257,38 @@ def _arguments(q: Array, k: Array, positions: Positions, terms: tuple[Term, ...]
     }  # fmt: skip
 
 
-def differentiate_logits(function: str, bias: Bias, inputs: LogitsInputs, grad: Array) -> tuple[Array, Array, Any]:
+def differentiate_logits(bias: Bias, inputs: LogitsInputs, grad: Array) -> tuple[Array, Array, Any]:
     """Return the gradients of q, of k and of the arrays by name, for a cotangent of the logits."""
-    grad = cast_operand(function, "grad", grad.reshape(inputs.shape), inputs.dtype)
+    grad = cast_operand("grad", grad.reshape(inputs.shape), inputs.dtype)
     with without_warnings():
-        d_q, d_k, sums = _core.logits_vjp(function, **inputs.arguments, grad=grad)
+        d_q, d_k, sums = _core.logits_vjp(**inputs.arguments, grad=grad)
         parts = zip(bias.parts, sums, inputs.positions, strict=True)
-        gradients = [part.scheme.kind.gradient(part, function, own, at) for part, own, at in parts]
+        gradients = [part.scheme.kind.gradient(part, own, at) for part, own, at in parts]
     d_q = unbroadcast(add_slots(d_q, 2), inputs.q.shape, inputs.q.dtype)
     d_k = unbroadcast(add_slots(d_k, 2), inputs.k.shape, inputs.k.dtype)
     return inputs.without_heads(d_q), inputs.without_heads(d_k), name_gradients(bias, gradients)
 
 
-def _product_inputs(
-    bias: Bias, function: str, positions: Positions, batch: tuple[int, ...], dtype: Dtype
-) -> LogitsInputs:
+def _product_inputs(bias: Bias, positions: Positions, batch: tuple[int, ...], dtype: Dtype) -> LogitsInputs:
     """Return inputs without channels of q and k, for an operator that adds a product of its own vectors."""
     shape = (*batch, bias.heads or 1, positions.n, positions.m)
     q, k = np.empty((*shape[:-1], 0), dtype), np.empty((*batch, shape[-3], shape[-1], 0), dtype)
-    term = bias.scheme.kind.term(bias, Call(function, dtype, shape, 0), positions)
+    term = bias.scheme.kind.term(bias, Call(dtype, shape, 0), positions)
     return LogitsInputs(q, k, False, shape, dtype, (positions,), _arguments(q, k, positions, (term,), 1.0))
 
 
-def product_matrix(
-    bias: Bias, function: str, positions: Positions, batch: tuple[int, ...], dtype: Dtype, out: Array | None
-) -> Array:
+def product_matrix(bias: Bias, positions: Positions, batch: tuple[int, ...], dtype: Dtype, out: Array | None) -> Array:
     """Return the matrix of an operator that adds a product of its own vectors, from its CONTENT row."""
-    inputs = _product_inputs(bias, function, positions, batch, F64 if dtype.char == "d" else F32)
-    return store_result(function, out, _core.logits(function, **inputs.arguments), dtype)
+    inputs = _product_inputs(bias, positions, batch, F64 if dtype.char == "d" else F32)
+    return store_result(out, _core.logits(**inputs.arguments), dtype)
 
 
-def product_vjp(bias: Bias, function: str, positions: Positions, batch: tuple[int, ...], grad: Array) -> Gradients:
+def product_vjp(bias: Bias, positions: Positions, batch: tuple[int, ...], grad: Array) -> Gradients:
     """Return the gradient of each array, for a cotangent of the matrix."""
-    inputs = _product_inputs(bias, function, positions, batch, F64)
-    cotangent = read_cotangent(function, grad, inputs.shape)
-    _, _, (sums,) = _core.logits_vjp(function, **inputs.arguments, grad=cotangent)
-    return bias.scheme.kind.gradient(bias, function, sums, positions)
+    inputs = _product_inputs(bias, positions, batch, F64)
+    cotangent = read_cotangent(grad, inputs.shape)
+    _, _, (sums,) = _core.logits_vjp(**inputs.arguments, grad=cotangent)
+    return bias.scheme.kind.gradient(bias, sums, positions)
 
 
 # ---- the kind of operators with tables ----
@@ -304,8 +300,8 @@ def _table_term(bias: Bias, call: Call, positions: Positions) -> Term:
         owner, width = ("q", call.width) if axes[-1] == "d" else ("v", call.value_width)
         if array is not None and width is not None and array.shape[-1] != width:
             has = f"width {array.shape[-1]} ({bias.name})"
-            fail(ValueError, call.function, name, has, f"{width}, the width of {owner}")
-    check_heads(call.function, bias, call.shape)
+            fail(ValueError, name, has, f"{width}, the width of {owner}")
+    check_heads(bias, call.shape)
     key = call.dtype, call.shape[-3]
     operands = bias.casts.get(key)
     if operands is None:
@@ -317,14 +313,14 @@ def _table_term(bias: Bias, call: Call, positions: Positions) -> Term:
 
 def _cast_tables(bias: Bias, call: Call) -> Operands:
     """Return the operands with tables in the dtype of the arithmetic, for each head."""
-    arrays = cast_arrays(call.function, bias.arrays._asdict(), call.dtype)
+    arrays = cast_arrays(bias.arrays._asdict(), call.dtype)
     for name, axes in read_row(bias.name).axes.items():
         if arrays[name] is not None and arrays[name].ndim < len(axes):  # the heads share the array
             arrays[name] = np.broadcast_to(arrays[name], (call.shape[-3], *arrays[name].shape))
     return {**bias.operands, **arrays}
 
 
-def _table_gradient(bias: Bias, function: str, sums: Gradients, positions: Positions) -> Gradients:
+def _table_gradient(bias: Bias, sums: Gradients, positions: Positions) -> Gradients:
     gradients: list[Array | None] = []
     for array, axes, padded in zip(bias.arrays, read_row(bias.name).axes.values(), sums, strict=True):
         if padded is None:  # the array was left out
@@ -351,22 +347,22 @@ def rows_in_order(bias: Bias) -> Operands:
 # ---- checks of arrays ----
 
 
-def as_table(function: str, argument: str, value: npt.ArrayLike, *shapes: str) -> Array:
+def as_table(argument: str, value: npt.ArrayLike, *shapes: str) -> Array:
     """Return a copy of an array that has as many axes as one of `shapes`, such as "(H, 2 K + 1, D)"."""
-    array = as_data(function, argument, value)
+    array = as_data(argument, value)
     if array.ndim not in [len(shape.strip("(,)").split(",")) for shape in shapes]:
-        fail(ValueError, function, argument, f"shape {array.shape}", " or ".join(shapes))
-    return copy_finite(function, argument, array)
+        fail(ValueError, argument, f"shape {array.shape}", " or ".join(shapes))
+    return copy_finite(argument, array)
 
 
-def check_odd_rows(function: str, argument: str, table: Array) -> None:
+def check_odd_rows(argument: str, table: Array) -> None:
     """Refuse a table that does not have 2 K + 1 rows, one for each rel = -K .. K, with K at least 1."""
     rows = table.shape[-2]
     if rows % 2 == 0 or rows < 3:
-        fail(ValueError, function, argument, f"{rows} rows", "2 K + 1 rows, K at least 1")
+        fail(ValueError, argument, f"{rows} rows", "2 K + 1 rows, K at least 1")
 
 
-def check_table_heads(function: str, argument: str, table: Array, heads: int) -> None:
+def check_table_heads(argument: str, table: Array, heads: int) -> None:
     """Refuse an array (H, ...) for another number of heads."""
     if table.shape[0] != heads:
-        fail(ValueError, function, argument, f"{table.shape[0]} heads", str(heads))
+        fail(ValueError, argument, f"{table.shape[0]} heads", str(heads))

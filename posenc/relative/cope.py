@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy.typing as npt
 
-from .._core_api.arguments import Array, fail
+from .._core_api.arguments import Array, door, fail
 from ..bias.operator import Scheme
 from .content import TABLE, ContentBias, as_table
 
@@ -41,6 +41,7 @@ class CopeGradient(NamedTuple):
 COPE = Scheme("cope", TABLE, CopeArrays, counts_keys=True, record=ContentBias, gradient_type=CopeGradient)
 
 
+@door
 def cope(table: npt.ArrayLike) -> ContentBias[CopeArrays, CopeGradient]:
     """Return contextual position encoding, whose positions count gates between key and query.
 
@@ -88,8 +89,8 @@ def cope(table: npt.ArrayLike) -> ContentBias[CopeArrays, CopeGradient]:
             [10.,  5.,  0.],
             [15., 10.,  5.]]])
     """
-    kept = as_table("cope", "table", table, "(P, D)", "(H, P, D)")
+    kept = as_table("table", table, "(P, D)", "(H, P, D)")
     if not kept.shape[-2]:
-        fail(ValueError, "cope", "table", "no rows", "at least one")
+        fail(ValueError, "table", "no rows", "at least one")
     bias: ContentBias[CopeArrays, CopeGradient] = COPE.from_arrays(kept)
     return bias

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from .._core_api.arguments import I64, Array, as_index, check_choice, fail, fail_value
+from .._core_api.arguments import I64, Array, as_index, check_choice, door, fail, fail_value
 from ..bias.operator import Bias, Operands, Scheme
 from ..bias.t5 import smallest_integer
 from .content import TABLE, ContentBias, as_table
@@ -66,6 +66,7 @@ DEBERTA = Scheme(
 """Queries multiply `rel_k`, keys multiply `rel_q`; a table has a row for each bucket of distances."""
 
 
+@door
 def deberta(
     rel_q: npt.ArrayLike | None,
     rel_k: npt.ArrayLike | None,
@@ -137,49 +138,48 @@ def deberta(
     >>> posenc.attention(hidden + posenc.learned(absolute[0], 100), hidden, hidden, bias=bias).shape
     (12, 100, 64)
     """
-    function = "deberta"
     if not isinstance(terms, tuple | list) or not terms:
-        fail_value(ValueError, function, "terms", terms, "one or both of 'c2p', 'p2c'")
+        fail_value(ValueError, "terms", terms, "one or both of 'c2p', 'p2c'")
     for term in terms:
-        check_choice(function, "terms", term, _TERMS)
+        check_choice("terms", term, _TERMS)
     if len({*terms}) < len(terms):
-        fail_value(ValueError, function, "terms", terms, "one or both of 'c2p', 'p2c'")
-    check_choice(function, "p2c_index", p2c_index, ("code", "paper"))
+        fail_value(ValueError, "terms", terms, "one or both of 'c2p', 'p2c'")
+    check_choice("p2c_index", p2c_index, ("code", "paper"))
     tables = {
-        argument: _read_table(function, argument, table, term)
+        argument: _read_table(argument, table, term)
         for argument, table, term in (("rel_q", rel_q, "p2c"), ("rel_k", rel_k, "c2p"))
         if term in terms
     }
     shapes = [table.shape for table in tables.values()]
     if shapes[0] != shapes[-1]:
-        fail(ValueError, function, "rel_k", f"shape {shapes[1]}", f"{shapes[0]}, as rel_q")
+        fail(ValueError, "rel_k", f"shape {shapes[1]}", f"{shapes[0]}, as rel_q")
     rows = shapes[0][-2]
     options: dict[str, int | str | tuple[str, ...]] = {"terms": tuple(terms), "p2c_index": p2c_index}
     if (buckets is None) != (max_position is None):
         missing = "buckets" if buckets is None else "max_position"
-        fail_value(ValueError, function, missing, None, "buckets and max_position together")
+        fail_value(ValueError, missing, None, "buckets and max_position together")
     if buckets is not None and max_position is not None:
-        count = as_index(function, "buckets", buckets, 2)
-        end = as_index(function, "max_position", max_position, 1)
+        count = as_index("buckets", buckets, 2)
+        end = as_index("max_position", max_position, 1)
         if end <= count // 2 + 1:
             expected = f"more than buckets // 2 + 1 = {count // 2 + 1}"
-            fail_value(ValueError, function, "max_position", end, expected)
+            fail_value(ValueError, "max_position", end, expected)
         if not _bucket_rows(rows // 2, count, end).size:
             expected = f"fewer, because with {count} buckets row 0 begins beyond a distance of 2**20"
-            fail(ValueError, function, next(iter(tables)), f"{rows} rows", expected)
+            fail(ValueError, next(iter(tables)), f"{rows} rows", expected)
         options |= {"buckets": count, "max_position": end}
     bias: ContentBias[DebertaArrays, DebertaGradient]
     bias = DEBERTA.from_arrays(tables.get("rel_q"), tables.get("rel_k"), options=options)
     return bias
 
 
-def _read_table(function: str, argument: str, table: npt.ArrayLike | None, term: str) -> Array:
+def _read_table(argument: str, table: npt.ArrayLike | None, term: str) -> Array:
     if table is None:
-        fail_value(ValueError, function, argument, None, f"a table, for the term {term!r}")
-    array = as_table(function, argument, table, "(2 K, D)", "(H, 2 K, D)")
+        fail_value(ValueError, argument, None, f"a table, for the term {term!r}")
+    array = as_table(argument, table, "(2 K, D)", "(H, 2 K, D)")
     rows = array.shape[-2]
     if rows % 2 or not rows:
-        fail(ValueError, function, argument, f"{rows} rows", "2 K rows, K at least 1")
+        fail(ValueError, argument, f"{rows} rows", "2 K rows, K at least 1")
     return array
 
 

@@ -15,6 +15,7 @@ from .._core_api.arguments import (
     Dtype,
     as_index,
     check_choice,
+    door,
     fail,
     fail_value,
     unbroadcast,
@@ -77,42 +78,43 @@ def _operands(bias: Bias) -> Operands:
 
 def _term(bias: Bias, call: Call, positions: Positions) -> Term:
     operands = {name: bias.operands[name] for name in ("gates", "table")}
-    arrays = cast_arrays(call.function, operands, call.dtype)
-    check_heads(call.function, bias, call.shape)
+    arrays = cast_arrays(operands, call.dtype)
+    check_heads(bias, call.shape)
     queries = bias.arrays.gates.shape[-2]
     if queries != call.shape[-2]:
-        fail(ValueError, call.function, "gates", f"{queries} queries", str(call.shape[-2]))
+        fail(ValueError, "gates", f"{queries} queries", str(call.shape[-2]))
     check_batch(bias, call, bias.arrays.gates.shape[:-3])
     table = np.broadcast_to(arrays["table"], (call.shape[-3], *arrays["table"].shape[-2:]))
     return Term(bias.name, {"gates": arrays["gates"], "table": table, "rows": bias.operands["rows"]})
 
 
-def _gradient(bias: Bias, function: str, sums: Gradients, positions: Positions) -> Gradients:
+def _gradient(bias: Bias, sums: Gradients, positions: Positions) -> Gradients:
     gates, table = bias.arrays
     d_gates, d_table = add_slots(sums[0], 2), add_rows(sums[1], 2)[..., : table.shape[-1]]
     d_table = d_table.sum(0, dtype=F64) if table.ndim == 2 else d_table
     return unbroadcast(d_gates, gates.shape, F64), d_table[..., : table.shape[-2], :]
 
 
-def _batch_of(bias: Bias, function: str, positions: Positions) -> tuple[int, ...]:
+def _batch_of(bias: Bias, positions: Positions) -> tuple[int, ...]:
     of_gates, batch = bias.arrays.gates.shape[:-3], positions.batch
     try:
         return np.broadcast_shapes(of_gates, batch)
     except ValueError:
-        fail(ValueError, function, "q_positions", f"batch axes {batch}", f"to broadcast against {of_gates}")
+        fail(ValueError, "q_positions", f"batch axes {batch}", f"to broadcast against {of_gates}")
 
 
-def _matrix(bias: Bias, function: str, positions: Positions, dtype: Dtype, out: Array | None) -> Array:
-    return product_matrix(bias, function, positions, _batch_of(bias, function, positions), dtype, out)
+def _matrix(bias: Bias, positions: Positions, dtype: Dtype, out: Array | None) -> Array:
+    return product_matrix(bias, positions, _batch_of(bias, positions), dtype, out)
 
 
-def _vjp(bias: Bias, function: str, grad: Array, positions: Positions) -> Gradients:
-    return product_vjp(bias, function, positions, _batch_of(bias, function, positions), grad)
+def _vjp(bias: Bias, grad: Array, positions: Positions) -> Gradients:
+    return product_vjp(bias, positions, _batch_of(bias, positions), grad)
 
 
 GATED_DISTANCE = Scheme("gated_distance", Kind(_term, _gradient, _matrix, _vjp), GatedDistanceArrays, _operands)
 
 
+@door
 def gated_distance(
     gates: npt.ArrayLike,
     table: npt.ArrayLike,
@@ -183,29 +185,28 @@ def gated_distance(
             [ 2.,  1.,  0.],
             [ 0., 20., 10.]]], dtype=float32)
     """
-    function = "gated_distance"
-    check_choice(function, "rows", rows, _ROWS)
-    of_queries = copy_finite(function, "gates", _core.read(function, "real gates()", gates=gates))
+    check_choice("rows", rows, _ROWS)
+    of_queries = copy_finite("gates", _core.read("real gates()", gates=gates))
     if of_queries.ndim < 3:
-        fail(ValueError, function, "gates", f"shape {of_queries.shape}", "(..., H, N, R)")
-    kept = as_table(function, "table", table, "(T, R)", "(H, T, R)")
+        fail(ValueError, "gates", f"shape {of_queries.shape}", "(..., H, N, R)")
+    kept = as_table("table", table, "(T, R)", "(H, T, R)")
     if kept.ndim == 3:
-        check_table_heads(function, "table", kept, of_queries.shape[-3])
+        check_table_heads("table", kept, of_queries.shape[-3])
     if kept.shape[-1] != of_queries.shape[-1]:
-        fail(ValueError, function, "table", f"width {kept.shape[-1]}", f"{of_queries.shape[-1]}, the width of gates")
+        fail(ValueError, "table", f"width {kept.shape[-1]}", f"{of_queries.shape[-1]}, the width of gates")
     options: dict[str, str | int] = {"rows": rows}
     count = int(kept.shape[-2])
     if rows == "clipped":
-        check_odd_rows(function, "table", kept)
+        check_odd_rows("table", kept)
     if rows == "past" and not count:
-        fail(ValueError, function, "table", "no rows", "at least one")
+        fail(ValueError, "table", "no rows", "at least one")
     if rows == "buckets":
         if max_distance is None:
-            fail_value(ValueError, function, "max_distance", None, 'an integer, because rows is "buckets"')
+            fail_value(ValueError, "max_distance", None, 'an integer, because rows is "buckets"')
         if count < 4:
-            fail(ValueError, function, "table", f"{count} rows", "at least 4")
-        options["max_distance"] = as_index(function, "max_distance", max_distance, count // 4 + 1, _FARTHEST)
+            fail(ValueError, "table", f"{count} rows", "at least 4")
+        options["max_distance"] = as_index("max_distance", max_distance, count // 4 + 1, _FARTHEST)
     elif max_distance is not None:
-        fail_value(ValueError, function, "max_distance", max_distance, f'None, because rows is "{rows}"')
+        fail_value(ValueError, "max_distance", max_distance, f'None, because rows is "{rows}"')
     bias: PositionBias[GatedDistanceArrays] = GATED_DISTANCE.from_arrays(of_queries, kept, options=options)
     return bias

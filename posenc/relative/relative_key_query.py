@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy.typing as npt
 
-from .._core_api.arguments import Array
+from .._core_api.arguments import Array, door
 from ..bias.operator import Scheme
 from .content import TABLE, ContentBias, as_table, check_odd_rows, rows_in_order
 
@@ -48,6 +48,7 @@ RELATIVE_KEY_QUERY = Scheme(
 )
 
 
+@door
 def relative_key_query(table: npt.ArrayLike) -> ContentBias[RelativeKeyQueryArrays, RelativeKeyQueryGradient]:
     """Let queries and keys read one table of relative embeddings, as BERT's ``relative_key_query`` does.
 
@@ -86,8 +87,7 @@ def relative_key_query(table: npt.ArrayLike) -> ContentBias[RelativeKeyQueryArra
             [6., 4., 2.],
             [8., 6., 4.]]])
     """
-    function = "relative_key_query"
-    kept = as_table(function, "table", table, "(2 K + 1, D)", "(H, 2 K + 1, D)")
-    check_odd_rows(function, "table", kept)
+    kept = as_table("table", table, "(2 K + 1, D)", "(H, 2 K + 1, D)")
+    check_odd_rows("table", kept)
     bias: ContentBias[RelativeKeyQueryArrays, RelativeKeyQueryGradient] = RELATIVE_KEY_QUERY.from_arrays(kept)
     return bias

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from .._core_api.arguments import I64, Array, Float64, as_index, check_table_size, fail
+from .._core_api.arguments import I64, Array, Float64, as_index, check_table_size, door, fail
 from .._core_api.constants import MOST_WIDTH
 from ..absolute.sinusoid import sinusoidal
 from ..bias.operator import Bias, Operands, Scheme
@@ -58,6 +58,7 @@ def _operands(bias: Bias) -> Operands:
 SHAW = Scheme("shaw", TABLE, ShawArrays, _operands, record=ContentBias, gradient_type=ShawGradient)
 
 
+@door
 def shaw(
     rel_k: npt.ArrayLike, rel_v: npt.ArrayLike | None = None, *, k_min: int | None = None
 ) -> ContentBias[ShawArrays, ShawGradient]:
@@ -112,26 +113,26 @@ def shaw(
             [-1.,  0.,  2.],
             [-1., -1.,  0.]]])
     """
-    function = "shaw"
-    keys = as_table(function, "rel_k", rel_k, "(2 K + 1, D)", "(H, 2 K + 1, D)")
+    keys = as_table("rel_k", rel_k, "(2 K + 1, D)", "(H, 2 K + 1, D)")
     options = {}
     if k_min is None:
-        check_odd_rows(function, "rel_k", keys)
+        check_odd_rows("rel_k", keys)
     else:
         if not keys.shape[-2]:
-            fail(ValueError, function, "rel_k", "no rows", "at least one")
-        options["k_min"] = as_index(function, "k_min", k_min, 0, keys.shape[-2] - 1)
+            fail(ValueError, "rel_k", "no rows", "at least one")
+        options["k_min"] = as_index("k_min", k_min, 0, keys.shape[-2] - 1)
     values = None
     if rel_v is not None:
-        values = as_table(function, "rel_v", rel_v, "(2 K + 1, Dv)", "(H, 2 K + 1, Dv)")
+        values = as_table("rel_v", rel_v, "(2 K + 1, Dv)", "(H, 2 K + 1, Dv)")
         if values.shape[-2] != keys.shape[-2]:
-            fail(ValueError, function, "rel_v", f"{values.shape[-2]} rows", f"{keys.shape[-2]}, as rel_k")
+            fail(ValueError, "rel_v", f"{values.shape[-2]} rows", f"{keys.shape[-2]}, as rel_k")
         if values.ndim == keys.ndim == 3:
-            check_table_heads(function, "rel_v", values, keys.shape[0])
+            check_table_heads("rel_v", values, keys.shape[0])
     bias: ContentBias[ShawArrays, ShawGradient] = SHAW.from_arrays(keys, values, options=options)
     return bias
 
 
+@door
 def nezha(dim: int, K: int = 64) -> Float64:
     """Return NEZHA's fixed relative table, sinusoids of the row number.
 
@@ -168,6 +169,6 @@ def nezha(dim: int, K: int = 64) -> Float64:
            [ 0.841,  0.54 ],
            [ 0.909, -0.416]])
     """
-    width, last = as_index("nezha", "dim", dim, 1, MOST_WIDTH), as_index("nezha", "K", K, 1)
-    check_table_size("nezha", (2 * last + 1) * width, dim=width, K=last)
+    width, last = as_index("dim", dim, 1, MOST_WIDTH), as_index("K", K, 1)
+    check_table_size((2 * last + 1) * width, dim=width, K=last)
     return sinusoidal(2 * last + 1, width, dtype=np.float64)

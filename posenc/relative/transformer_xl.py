@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from .._core_api.arguments import Array, Float64, as_index, check_table_size, fail, fail_value
+from .._core_api.arguments import Array, Float64, as_index, check_table_size, door, fail, fail_value
 from .._core_api.constants import MOST_WIDTH
 from ..absolute.sinusoid import sinusoidal
 from ..bias.operator import Scheme
@@ -56,6 +56,7 @@ TRANSFORMER_XL = Scheme(
 )
 
 
+@door
 def transformer_xl(
     r: npt.ArrayLike, u: npt.ArrayLike, v: npt.ArrayLike
 ) -> ContentBias[TransformerXLArrays, TransformerXLGradient]:
@@ -105,23 +106,23 @@ def transformer_xl(
     >>> bool(np.isclose(bias.logits(q, k)[0, 1, 4], q[0, 1] @ r[0, 4]))  # the last query and key: rel = 0, row K
     True
     """
-    function = "transformer_xl"
-    table = as_table(function, "r", r, "(2 K + 1, D)", "(H, 2 K + 1, D)")
-    check_odd_rows(function, "r", table)
+    table = as_table("r", r, "(2 K + 1, D)", "(H, 2 K + 1, D)")
+    check_odd_rows("r", table)
     heads = table.shape[0] if table.ndim == 3 else None
     vectors = []
     for argument, vector in (("u", u), ("v", v)):
-        array = as_table(function, argument, vector, "(D,)", "(H, D)")
+        array = as_table(argument, vector, "(D,)", "(H, D)")
         if array.ndim == 2:
             heads = array.shape[0] if heads is None else heads
-            check_table_heads(function, argument, array, heads)
+            check_table_heads(argument, array, heads)
         if array.shape[-1] != table.shape[-1]:
-            fail(ValueError, function, argument, f"width {array.shape[-1]}", f"{table.shape[-1]}, the width of r")
+            fail(ValueError, argument, f"width {array.shape[-1]}", f"{table.shape[-1]}, the width of r")
         vectors.append(array)
     bias: ContentBias[TransformerXLArrays, TransformerXLGradient] = TRANSFORMER_XL.from_arrays(table, *vectors)
     return bias
 
 
+@door
 def xl_table(K: int, dim: int) -> Float64:
     """Return Transformer-XL's sinusoids of distance.
 
@@ -156,8 +157,8 @@ def xl_table(K: int, dim: int) -> Float64:
            [ 0.   ,  1.   ],
            [-0.841,  0.54 ]])
     """
-    last, width = as_index("xl_table", "K", K, 1), as_index("xl_table", "dim", dim, 2, MOST_WIDTH)
+    last, width = as_index("K", K, 1), as_index("dim", dim, 2, MOST_WIDTH)
     if width % 2:
-        fail_value(ValueError, "xl_table", "dim", width, "an even number")
-    check_table_size("xl_table", (2 * last + 1) * width, K=last, dim=width)
+        fail_value(ValueError, "dim", width, "an even number")
+    check_table_size((2 * last + 1) * width, K=last, dim=width)
     return sinusoidal(last - np.arange(2 * last + 1), width, layout="halves", dtype=np.float64)

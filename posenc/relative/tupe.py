@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy.typing as npt
 
-from .._core_api.arguments import Array, Dtype, fail
+from .._core_api.arguments import Array, Dtype, door, fail
 from ..bias.operator import Bias, Call, Gradients, Kind, PositionBias, Scheme, Term, add_rows, cast_arrays, check_heads
 from ..bias.positions import Positions
 from .content import as_table, check_table_heads, product_matrix, product_vjp
@@ -28,21 +28,21 @@ class TupeArrays(NamedTuple):
     any_to_cls: Array | None
 
 
-def _check_lengths(bias: Bias, function: str, n: int, m: int) -> None:
+def _check_lengths(bias: Bias, n: int, m: int) -> None:
     for argument, length in (("pos_q", n), ("pos_k", m)):
         positions = getattr(bias.arrays, argument).shape[1]
         if positions != length:
-            fail(ValueError, function, argument, f"{positions} positions", str(length))
+            fail(ValueError, argument, f"{positions} positions", str(length))
 
 
 def _term(bias: Bias, call: Call, positions: Positions) -> Term:
-    operands = cast_arrays(call.function, bias.operands, call.dtype)
-    check_heads(call.function, bias, call.shape)
-    _check_lengths(bias, call.function, *call.shape[-2:])
+    operands = cast_arrays(bias.operands, call.dtype)
+    check_heads(bias, call.shape)
+    _check_lengths(bias, *call.shape[-2:])
     return Term("tupe", operands)
 
 
-def _gradient(bias: Bias, function: str, sums: Gradients, positions: Positions) -> Gradients:
+def _gradient(bias: Bias, sums: Gradients, positions: Positions) -> Gradients:
     width = bias.arrays.pos_q.shape[-1]
     """The kernel multiplies pos_q by the scale before it adds to d_pos_k, so only d_pos_q lacks it."""
     d_pos_q, d_pos_k = add_rows(sums[0], 2), add_rows(sums[1], 2)[..., :width]
@@ -50,14 +50,14 @@ def _gradient(bias: Bias, function: str, sums: Gradients, positions: Positions) 
     return (d_pos_q, d_pos_k, *[None if reset is None else add_rows(reset, 0) for reset in sums[2:]])
 
 
-def _matrix(bias: Bias, function: str, positions: Positions, dtype: Dtype, out: Array | None) -> Array:
-    _check_lengths(bias, function, positions.n, positions.m)
-    return product_matrix(bias, function, positions, (), dtype, out)
+def _matrix(bias: Bias, positions: Positions, dtype: Dtype, out: Array | None) -> Array:
+    _check_lengths(bias, positions.n, positions.m)
+    return product_matrix(bias, positions, (), dtype, out)
 
 
-def _vjp(bias: Bias, function: str, grad: Array, positions: Positions) -> Gradients:
-    _check_lengths(bias, function, positions.n, positions.m)
-    return product_vjp(bias, function, positions, (), grad)
+def _vjp(bias: Bias, grad: Array, positions: Positions) -> Gradients:
+    _check_lengths(bias, positions.n, positions.m)
+    return product_vjp(bias, positions, (), grad)
 
 
 TUPE = Scheme(
@@ -69,6 +69,7 @@ TUPE = Scheme(
 )
 
 
+@door
 def tupe(
     pos_q: npt.ArrayLike,
     pos_k: npt.ArrayLike,
@@ -123,21 +124,20 @@ def tupe(
     array([[[7., 1.],
             [7., 1.]]], dtype=float32)
     """
-    function = "tupe"
-    queries, keys = as_table(function, "pos_q", pos_q, "(H, N, D)"), as_table(function, "pos_k", pos_k, "(H, M, D)")
+    queries, keys = as_table("pos_q", pos_q, "(H, N, D)"), as_table("pos_k", pos_k, "(H, M, D)")
     heads, _, width = queries.shape
-    check_table_heads(function, "pos_k", keys, heads)
+    check_table_heads("pos_k", keys, heads)
     if keys.shape[2] != width:
-        fail(ValueError, function, "pos_k", f"width {keys.shape[2]}", f"{width}, the width of pos_q")
-    row = _read_reset(function, "cls_to_any", cls_to_any, heads)
-    column = _read_reset(function, "any_to_cls", any_to_cls, heads)
+        fail(ValueError, "pos_k", f"width {keys.shape[2]}", f"{width}, the width of pos_q")
+    row = _read_reset("cls_to_any", cls_to_any, heads)
+    column = _read_reset("any_to_cls", any_to_cls, heads)
     bias: PositionBias[TupeArrays] = TUPE.from_arrays(queries, keys, row, column)
     return bias
 
 
-def _read_reset(function: str, argument: str, reset: npt.ArrayLike | None, heads: int) -> Array | None:
+def _read_reset(argument: str, reset: npt.ArrayLike | None, heads: int) -> Array | None:
     if reset is None:
         return None
-    array = as_table(function, argument, reset, "(H,)")
-    check_table_heads(function, argument, array, heads)
+    array = as_table(argument, reset, "(H,)")
+    check_table_heads(argument, array, heads)
     return array

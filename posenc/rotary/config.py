@@ -8,13 +8,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import NamedTuple, NoReturn, Protocol, TypeAlias
 
-from .._core_api.arguments import MOST_CHANNELS, as_index, as_number, fail, fail_value
+from .._core_api.arguments import MOST_CHANNELS, as_index, as_number, door, fail, fail_value
 from .models import FULL, MODELS, OTHERS, ROTATES_IF, ROTATES_LAST, SLIDING, Model
 from .scaling import LENGTHS, Keys, RopeFrequencies, scaled_frequencies
 
 Config: TypeAlias = Keys
 """The content of a config.json, or a part of it."""
-FUNCTION = "rope_from_config"
 ALIASES = {"su": "longrope", "mrope": "default"}
 """Old names of types."""
 LENGTH_TYPES = ("dynamic", "ntk_by_parts", "yarn", "longrope", "llama3")
@@ -58,9 +57,9 @@ class _Layer(NamedTuple):
         found = {} if self.nested and key in self.rope else _present(self.config, names)
         if key in self.rope:
             found = {f"{key} inside": self.rope[key], **found}
-        values = [as_number(FUNCTION, name.split()[0], value) for name, value in found.items()]
+        values = [as_number(name.split()[0], value) for name, value in found.items()]
         if len(set(values)) > 1:
-            fail(ValueError, FUNCTION, key, " and ".join(f"{k} {v}" for k, v in found.items()), "one value")
+            fail(ValueError, key, " and ".join(f"{k} {v}" for k, v in found.items()), "one value")
         return next(iter(found.values()), None)
 
 
@@ -85,14 +84,14 @@ def _read_config(config: Config | str | os.PathLike[str] | HasDict) -> Config:
     elif not isinstance(config, Mapping | type) and hasattr(config, "to_dict"):
         found = config.to_dict()
     if not isinstance(found, Mapping):
-        fail(TypeError, FUNCTION, "config", f"type {type(found).__name__}", expected)
+        fail(TypeError, "config", f"type {type(found).__name__}", expected)
     return found
 
 
 def _read_file(path: str, expected: str) -> object:
     if not os.path.isfile(path):
         hub = ", such as transformers.AutoConfig.from_pretrained(name): posenc downloads nothing"
-        raise FileNotFoundError(f"{FUNCTION}: config is {path!r}, which is no file; expected {expected}{hub}")
+        raise FileNotFoundError(f": config is {path!r}, which is no file; expected {expected}{hub}")
     with open(path, "rb") as file:
         return _parse(repr(path), file.read())
 
@@ -105,11 +104,11 @@ def _parse(place: str, text: str | bytes) -> object:
     except RecursionError:
         _fail_depth()
     except ValueError as error:
-        fail(ValueError, FUNCTION, "config", f"no JSON at {place}: {error}", "the path of a config.json, or its text")
+        fail(ValueError, "config", f"no JSON at {place}: {error}", "the path of a config.json, or its text")
 
 
 def _fail_depth() -> NoReturn:
-    fail(ValueError, FUNCTION, "config", "more nested dicts than Python can read", "the text of a config.json")
+    fail(ValueError, "config", "more nested dicts than Python can read", "the text of a config.json")
 
 
 def _text_part(config: Config) -> Config:
@@ -124,7 +123,7 @@ def _text_part(config: Config) -> Config:
         parts = [name for name, part in inner.items() if _model_type(_named_text_part(part)) in known]
         if len(parts) > 1:
             each = ", ".join(f"config[{name!r}]" for name in parts)
-            fail(ValueError, FUNCTION, "config", f"{len(parts)} parts with positions of their own", f"one of {each}")
+            fail(ValueError, "config", f"{len(parts)} parts with positions of their own", f"one of {each}")
         if parts:
             return _text_part(config[parts[0]])
     return config
@@ -155,19 +154,19 @@ def _check_model(config: Config) -> None:
     name = _model_type(config)
     if name in OTHERS:
         expected = f"a model that rotates q and k by their positions; this one {OTHERS[name]}"
-        fail_value(ValueError, FUNCTION, "model_type", name, expected)
+        fail_value(ValueError, "model_type", name, expected)
     if name in ROTATES_IF:
         key, wanted, default = ROTATES_IF[name]
         if config.get(key, default) != wanted:
-            fail_value(ValueError, FUNCTION, key, config.get(key, default), f"{wanted!r}: {name} rotates only with it")
+            fail_value(ValueError, key, config.get(key, default), f"{wanted!r}: {name} rotates only with it")
 
 
 def _check_names(config: Config) -> None:
     for key, value in config.items():
         if not isinstance(key, str):
-            fail(TypeError, FUNCTION, "config", f"a key of type {type(key).__name__}", "strings")
+            fail(TypeError, "config", f"a key of type {type(key).__name__}", "strings")
         if value is not None and key not in KNOWN and ROPE_PART.match(key):
-            fail(TypeError, FUNCTION, "config", repr(key), "only known keys of the rope part: " + ", ".join(KNOWN))
+            fail(TypeError, "config", repr(key), "only known keys of the rope part: " + ", ".join(KNOWN))
 
 
 def _rope_part(config: Config) -> tuple[str, Config]:
@@ -175,10 +174,10 @@ def _rope_part(config: Config) -> tuple[str, Config]:
     parts = _present(config, ("rope_parameters", "rope_scaling"))
     for name, value in parts.items():
         if not isinstance(value, Mapping):
-            fail(TypeError, FUNCTION, name, f"type {type(value).__name__}", "a dict")
+            fail(TypeError, name, f"type {type(value).__name__}", "a dict")
     parts = {name: value for name, value in parts.items() if value}
     if len(parts) == 2 and parts["rope_parameters"] != parts["rope_scaling"]:
-        fail(ValueError, FUNCTION, "config", "rope_parameters and rope_scaling that differ", "one of them")
+        fail(ValueError, "config", "rope_parameters and rope_scaling that differ", "one of them")
     return next(iter(parts.items()), ("rope_parameters", {}))
 
 
@@ -192,7 +191,7 @@ def _by_layer_type(config: Config, model: Model, rope: Config) -> tuple[Config |
     if any(isinstance(value, Mapping) for value in rope.values()):
         mixed = [key for key, value in rope.items() if not (value is None or isinstance(value, Mapping))]
         if mixed:
-            fail(TypeError, FUNCTION, "config", f"{mixed[0]!r} beside layer types", "parameters inside each layer type")
+            fail(TypeError, "config", f"{mixed[0]!r} beside layer types", "parameters inside each layer type")
         return dict(rope), True
     if config.get("compress_rope_theta") is not None:  # DeepSeek-V4: layers that compress keys, and all others
         factor = {"attention_factor": 1.0} if _rope_type(rope) == "yarn" else {}
@@ -213,16 +212,16 @@ def _read_layer(config: Config, layer_type: str | None, is_part: bool) -> _Layer
     by_type, nested = _by_layer_type(config, model, rope)
     if by_type is None:
         if layer_type is not None and layer_type not in _types_of_layers(config):
-            fail_value(ValueError, FUNCTION, "layer_type", layer_type, "None, because all layers have one rotation")
+            fail_value(ValueError, "layer_type", layer_type, "None, because all layers have one rotation")
     else:
         if layer_type is None or layer_type not in by_type:
-            fail_value(ValueError, FUNCTION, "layer_type", layer_type, "one of " + ", ".join(map(repr, by_type)))
+            fail_value(ValueError, "layer_type", layer_type, "one of " + ", ".join(map(repr, by_type)))
         rope = by_type[layer_type]
         if rope is None:
-            fail_value(ValueError, FUNCTION, "layer_type", layer_type, "a type of layers with a rotation")
+            fail_value(ValueError, "layer_type", layer_type, "a type of layers with a rotation")
     if model.requires_scaling and not rope:
         expected = f"the scaling, which is not the same for all checkpoints of {model_type!r}"
-        fail(ValueError, FUNCTION, name, "no value", expected)
+        fail(ValueError, name, "no value", expected)
     return _Layer(config, model, _present(rope, rope), nested, layer_type, is_part)
 
 
@@ -232,18 +231,18 @@ def _rope_type(rope: Config) -> str:
     found: set[str] = set()
     for name, value in names.items():
         if not isinstance(value, str):
-            fail(TypeError, FUNCTION, name, f"type {type(value).__name__}", "a string")
+            fail(TypeError, name, f"type {type(value).__name__}", "a string")
         found.add(ALIASES.get(value, value))
     if len(found) > 1:
-        fail(ValueError, FUNCTION, "rope_type", " and ".join(map(repr, names.values())), "one type")
+        fail(ValueError, "rope_type", " and ".join(map(repr, names.values())), "one type")
     rope_type = next(iter(found), "default")
     if rope_type == "axial":
         expected = "a rotation by one position; rope_2d and rope_nd rotate by rows and columns of patches"
-        fail_value(ValueError, FUNCTION, "rope_type", rope_type, expected)
+        fail_value(ValueError, "rope_type", rope_type, expected)
     if rope_type == "yarn" and "short_factor" in rope:  # early configs of Phi-3 call longrope yarn
         return "longrope"
     if not names and "factor" in rope:
-        fail(ValueError, FUNCTION, "rope_type", "no value", "the type of the scaling")
+        fail(ValueError, "rope_type", "no value", "the type of the scaling")
     return rope_type
 
 
@@ -255,12 +254,12 @@ def _base_by_index(layer: _Layer) -> float | None:
     types = _types_of_layers(layer.config) if layer.layer_type is not None else [None] * len(bases)
     chosen = [base for base, layer_type in zip(bases, types, strict=False) if layer_type == layer.layer_type]
     for base in chosen:
-        as_number(FUNCTION, "layer_rope_theta", base)
+        as_number("layer_rope_theta", base)
     rotated = sorted({*chosen} - {0})  # layers with base 0 have no rotation
     if len(rotated) != 1:
         has = f"bases {', '.join(map(str, rotated))}" if rotated else "no base above 0"
-        fail(ValueError, FUNCTION, "layer_rope_theta", has, "one base: choose layers by layer_type")
-    return as_number(FUNCTION, "layer_rope_theta", rotated[0])
+        fail(ValueError, "layer_rope_theta", has, "one base: choose layers by layer_type")
+    return as_number("layer_rope_theta", rotated[0])
 
 
 def _base(layer: _Layer) -> float:
@@ -274,16 +273,16 @@ def _base(layer: _Layer) -> float:
         base = layer.model.sliding_base if sliding else layer.model.base
     if base is None:
         expected = f"the base, because model_type {layer.config.get('model_type')!r} has no known default"
-        fail(ValueError, FUNCTION, names[0], "no value", expected)
+        fail(ValueError, names[0], "no value", expected)
     if base <= 0:
-        fail_value(ValueError, FUNCTION, names[0], base, "a positive number")
+        fail_value(ValueError, names[0], base, "a positive number")
     return base
 
 
 def _size(config: Config, *names: str) -> int | None:
     """Return the first of `names` that the config has, or None."""
     for name, value in _present(config, names).items():
-        return as_index(FUNCTION, name, value, 1)
+        return as_index(name, value, 1)
     return None
 
 
@@ -299,10 +298,10 @@ def _per_layer_head_dim(layer: _Layer) -> int | None:
         chosen = [by_index.get(str(i)) for i in indices]
         for override in chosen:
             if not (override is None or isinstance(override, Mapping)):
-                fail(TypeError, FUNCTION, "per_layer_config", f"type {type(override).__name__}", "a dict of each layer")
+                fail(TypeError, "per_layer_config", f"type {type(override).__name__}", "a dict of each layer")
         widths = [_size(override or {}, "head_dim") for override in chosen]
         if len(set(widths)) > 1:
-            fail(ValueError, FUNCTION, "per_layer_config", "several widths for one layer type", "one head_dim")
+            fail(ValueError, "per_layer_config", "several widths for one layer type", "one head_dim")
         return widths[0] if widths else None
     return _size(layer.config, "global_head_dim") if layer.layer_type == FULL else None
 
@@ -319,9 +318,9 @@ def _head_dim(layer: _Layer) -> int:
         hidden, heads = hidden or layer.model.sizes[0], heads or layer.model.sizes[1]
     if hidden is None or heads is None:
         missing = "hidden_size" if hidden is None else "num_attention_heads"
-        fail(ValueError, FUNCTION, "head_dim", f"no value, nor has {missing}", "the width of a head")
+        fail(ValueError, "head_dim", f"no value, nor has {missing}", "the width of a head")
     if hidden % heads:
-        fail_value(ValueError, FUNCTION, "hidden_size", hidden, f"a multiple of num_attention_heads, {heads}")
+        fail_value(ValueError, "hidden_size", hidden, f"a multiple of num_attention_heads, {heads}")
     return hidden // heads
 
 
@@ -341,11 +340,9 @@ def _rotary_dim(layer: _Layer, rope_type: str) -> tuple[int, bool]:
     stored = layer.number(PARTS, "partial_rotary_factor")
     part = model.partial_rotary_factor if stored is None else stored
     if not 0 < part <= 1:
-        fail_value(ValueError, FUNCTION, "partial_rotary_factor", part, "a number above 0, at most 1")
+        fail_value(ValueError, "partial_rotary_factor", part, "a number above 0, at most 1")
     if model.rotary_dim and "rotary_dim" in config and config["rotary_dim"] is None:
-        fail_value(
-            ValueError, FUNCTION, "rotary_dim", None, "a number, because transformers replaces null by the hidden size"
-        )
+        fail_value(ValueError, "rotary_dim", None, "a number, because transformers replaces null by the hidden size")
     rotary_dim = _size(config, "rotary_dim") or model.rotary_dim
     qk_rope_head_dim = _size(config, "qk_rope_head_dim") or model.qk_rope_head_dim
     if rope_type == "proportional":  # all channels are rotated, a part of them by frequency 0
@@ -354,9 +351,9 @@ def _rotary_dim(layer: _Layer, rope_type: str) -> tuple[int, bool]:
         name, dim = "rotary_dim", rotary_dim
         if model.ignores_rotary_dim and stored is None:
             expected = "partial_rotary_factor beside it, which alone is read by transformers"
-            fail_value(ValueError, FUNCTION, name, dim, expected)
+            fail_value(ValueError, name, dim, expected)
         if stored is not None and int(_head_dim(layer) * part) != dim:
-            fail_value(ValueError, FUNCTION, name, dim, f"the width of partial_rotary_factor {stored}")
+            fail_value(ValueError, name, dim, f"the width of partial_rotary_factor {stored}")
     elif qk_rope_head_dim is not None:
         name, dim = "qk_rope_head_dim", qk_rope_head_dim
         head_dim = _size(config, "head_dim") or model.head_dim or dim
@@ -364,17 +361,18 @@ def _rotary_dim(layer: _Layer, rope_type: str) -> tuple[int, bool]:
             dim = int(head_dim * part)
             if head_dim != qk_rope_head_dim != dim:
                 expected = f"the width of head_dim {head_dim} and partial_rotary_factor {part}"
-                fail_value(ValueError, FUNCTION, name, qk_rope_head_dim, expected)
+                fail_value(ValueError, name, qk_rope_head_dim, expected)
     else:
         name, dim = ("partial_rotary_factor" if part != 1 else "head_dim"), int(_head_dim(layer) * part)
     value = part if name == "partial_rotary_factor" else dim
     if dim < 2 or dim % 2:
-        fail_value(ValueError, FUNCTION, name, value, f"an even number of rotated channels, not {dim}")
+        fail_value(ValueError, name, value, f"an even number of rotated channels, not {dim}")
     if dim > MOST_CHANNELS:
-        fail_value(ValueError, FUNCTION, name, value, f"at most {MOST_CHANNELS} rotated channels, not {dim}")
+        fail_value(ValueError, name, value, f"at most {MOST_CHANNELS} rotated channels, not {dim}")
     return dim, qk_rope_head_dim is None and _model_type(config) not in ROTATES_LAST
 
 
+@door
 def rope_from_config(
     config: Config | str | os.PathLike[str] | HasDict,
     *,
@@ -444,7 +442,7 @@ def rope_from_config(
     """
     whole = _read_config(config)
     if layer_type is not None and not isinstance(layer_type, str):
-        fail(TypeError, FUNCTION, "layer_type", f"type {type(layer_type).__name__}", "a string or None")
+        fail(TypeError, "layer_type", f"type {type(layer_type).__name__}", "a string or None")
     try:
         part = _text_part(whole)
     except RecursionError:
@@ -468,7 +466,7 @@ def rope_from_config(
     if rope_type == "proportional":
         keys["partial_rotary_factor"] = layer.number(PARTS, "partial_rotary_factor")
     (dim, is_first), base = _rotary_dim(layer, rope_type), _base(layer)
-    found = scaled_frequencies(FUNCTION, dim, base, rope_type, seq_len, keys, "config")
+    found = scaled_frequencies(dim, base, rope_type, seq_len, keys, "config")
     inv_freq = -found.inv_freq if layer.model.is_backwards else found.inv_freq
     is_swapped = layer.model.layout == "interleaved" and part.get("rope_interleave") is False
     layout = "half" if is_swapped else layer.model.layout

@@ -6,12 +6,13 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import _core
-from .._core_api.arguments import F64, Array, Float64, as_index, as_number, as_positive, fail, fail_value
+from .._core_api.arguments import F64, Array, Float64, as_index, as_number, as_positive, door, fail, fail_value
 from .._core_api.constants import LARGEST_POSITION
 from .rotation import Angles, Frequencies, read_rotation
 from .scaling import Layout
 
 
+@door
 def rerotate(
     k: npt.ArrayLike,
     old_positions: npt.ArrayLike,
@@ -72,21 +73,19 @@ def rerotate(
     >>> bool(np.allclose(kept, posenc.rope(np.ones((4, 4)), 4, w, layout="half")))
     True
     """
-    function = "rerotate"
-    k = _core.read(function, "real k(d)", k=k)  # read_rotation would name it x
-    rotation = read_rotation(
-        function, k, frequencies, layout, rotary_dim, rotary_offset, seq_axis=seq_axis, argument="k"
-    )
+    k = _core.read("real k(d)", k=k)  # read_rotation would name it x
+    rotation = read_rotation(k, frequencies, layout, rotary_dim, rotary_offset, seq_axis=seq_axis, argument="k")
     frequencies, _ = rotation.frequencies(frequencies)
     old_positions = rotation.positions(old_positions, "old_positions")
     new_positions = rotation.positions(new_positions, "new_positions")
     move = rotation.with_heads(new_positions) - rotation.with_heads(old_positions)
     too_far = np.abs(move) > LARGEST_POSITION
     if too_far.any():
-        fail(ValueError, function, "new_positions", f"a move by {move[too_far][0]}", "moves of at most 2**53")
+        fail(ValueError, "new_positions", f"a move by {move[too_far][0]}", "moves of at most 2**53")
     return rotation.rotate(rotation.table(Angles(move, frequencies)), out)
 
 
+@door
 def logn_scale(positions: npt.ArrayLike, train_length: float, *, base_clip: float = 1.0) -> Float64:
     """Return the factor that keeps the entropy of attention beyond the trained length.
 
@@ -123,18 +122,18 @@ def logn_scale(positions: npt.ArrayLike, train_length: float, *, base_clip: floa
     >>> q = np.ones((8, 1024, 64))
     >>> scaled = q * posenc.logn_scale(1024, 512)[:, None]
     """
-    function = "logn_scale"
-    array = _read_positions(function, positions)
-    length, smallest = as_number(function, "train_length", train_length), as_number(function, "base_clip", base_clip)
+    array = _read_positions(positions)
+    length, smallest = as_number("train_length", train_length), as_number("base_clip", base_clip)
     if length <= 1:
-        fail_value(ValueError, function, "train_length", train_length, "more than 1")
+        fail_value(ValueError, "train_length", train_length, "more than 1")
     if (array < 0).any():
-        fail(ValueError, function, "positions", array.min(), "at least 0, because the query at p sees p + 1 keys")
+        fail(ValueError, "positions", array.min(), "at least 0, because the query at p sees p + 1 keys")
     # Numerator and denominator both call log1p, so that the ratio is exactly 1 at p = train_length - 1.
     scale: Float64 = np.maximum(np.log1p(array.astype(F64)) / np.log1p(length - 1), smallest)
     return scale
 
 
+@door
 def floor_log_scale(positions: npt.ArrayLike, *, floor: float, scale: float, offset: float = 0.0) -> Float64:
     """Return the factor that sharpens attention step by step beyond the trained length.
 
@@ -173,17 +172,17 @@ def floor_log_scale(positions: npt.ArrayLike, *, floor: float, scale: float, off
     >>> posenc.floor_log_scale([0, 8190, 8191, 16383], floor=8192, scale=0.1, offset=1).round(4)
     array([1.    , 1.    , 1.0693, 1.1099])
     """
-    function = "floor_log_scale"
-    array = _read_positions(function, positions)
-    length, growth = as_positive(function, "floor", floor), as_number(function, "scale", scale)
-    counted = array + as_number(function, "offset", offset)
+    array = _read_positions(positions)
+    length, growth = as_positive("floor", floor), as_number("scale", scale)
+    counted = array + as_number("offset", offset)
     if (counted < 0).any():
         expected = f"at least {-float(offset)}, because p + offset must not be negative"
-        fail(ValueError, function, "positions", array.min(), expected)
+        fail(ValueError, "positions", array.min(), expected)
     factors: Float64 = 1 + growth * np.log1p(np.floor(counted / length))
     return factors
 
 
+@door
 def rerope_positions(positions: npt.ArrayLike, *, window: float, leak: float | None = None) -> tuple[Float64, Float64]:
     """Return the positions of ReRoPE for the pairs at least `window` apart.
 
@@ -226,15 +225,15 @@ def rerope_positions(positions: npt.ArrayLike, *, window: float, leak: float | N
     >>> posenc.rerope_positions([0, 10, 20], window=10, leak=2)
     (array([ 5., 10., 15.]), array([ 0.,  5., 10.]))
     """
-    function = "rerope_positions"
-    array = _read_positions(function, positions)
-    window = as_positive(function, "window", window)
+    array = _read_positions(positions)
+    window = as_positive("window", window)
     if leak is None:
         return np.full(array.shape, window), np.zeros(array.shape)
-    leak = as_positive(function, "leak", leak)
+    leak = as_positive("leak", leak)
     return (array + window * (leak - 1)) / leak, array / leak
 
 
+@door
 def self_extend_positions(positions: npt.ArrayLike, *, group: int, window: float) -> tuple[Float64, Float64]:
     """Return the positions of Self-Extend for the pairs at least `window` apart.
 
@@ -273,13 +272,12 @@ def self_extend_positions(positions: npt.ArrayLike, *, group: int, window: float
     >>> posenc.self_extend_positions(5, group=2, window=4)
     (array([2., 2., 3., 3., 4.]), array([0., 0., 1., 1., 2.]))
     """
-    function = "self_extend_positions"
-    array = _read_positions(function, positions)
-    group, window = as_index(function, "group", group, 1), as_positive(function, "window", window)
+    array = _read_positions(positions)
+    group, window = as_index("group", group, 1), as_positive("window", window)
     k = (array // group).astype(F64, copy=False)
     return k + (window - window / group), k
 
 
-def _read_positions(function: str, positions: npt.ArrayLike) -> Array:
-    array: Array = _core.read(function, "rope_positions", positions=positions)
+def _read_positions(positions: npt.ArrayLike) -> Array:
+    array: Array = _core.read("rope_positions", positions=positions)
     return array

@@ -7,25 +7,25 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 
-from .._core_api.arguments import I64, Array, as_bool, as_index, fail, fail_value
+from .._core_api.arguments import I64, Array, as_bool, as_index, door, fail, fail_value
 from .rotation import Angles, Frequencies, Indices, RopeGradient, Rotation, read_rotation
 from .scaling import Layout
 
 
 def _coordinate_of_pair(rotation: Rotation, sections: Iterable[int], interleaved: bool, overflow: int) -> Indices:
     """Return the coordinate of each pair: 0 for time, 1 for height, 2 for width."""
-    function, pairs = rotation.function, rotation.rotary_dim // 2
+    pairs = rotation.rotary_dim // 2
     is_scalar = getattr(sections, "ndim", 1) == 0  # an array without axes is an Iterable
     if not isinstance(sections, Iterable) or isinstance(sections, str | bytes) or is_scalar:
-        fail(TypeError, function, "sections", f"type {type(sections).__name__}", "three integers")
-    counts = [as_index(function, "sections", count, 0) for count in sections]
+        fail(TypeError, "sections", f"type {type(sections).__name__}", "three integers")
+    counts = [as_index("sections", count, 0) for count in sections]
     if len(counts) != 3 or sum(counts) != pairs:
         expected = f"three numbers that add up to rotary_dim // 2 = {pairs}"
-        fail(ValueError, function, "sections", f"{counts}, {sum(counts)} pairs", expected)
-    overflow = as_index(function, "overflow", overflow, 0)
+        fail(ValueError, "sections", f"{counts}, {sum(counts)} pairs", expected)
+    overflow = as_index("overflow", overflow, 0)
     if overflow > 2:
-        fail_value(ValueError, function, "overflow", overflow, "0, 1 or 2, a row of positions")
-    if not as_bool(function, "interleaved", interleaved):
+        fail_value(ValueError, "overflow", overflow, "0, 1 or 2, a row of positions")
+    if not as_bool("interleaved", interleaved):
         return np.repeat(np.arange(3), counts)
     k = np.arange(pairs)
     return np.where(k < 3 * np.array(counts, I64)[k % 3], k % 3, overflow)
@@ -43,6 +43,7 @@ def _angles(
     return Angles(positions, w, factor, _coordinate_of_pair(rotation, sections, interleaved, overflow))
 
 
+@door
 def mrope(
     x: npt.ArrayLike,
     positions: npt.ArrayLike,
@@ -115,11 +116,12 @@ def mrope(
     >>> bool(same.all())
     True
     """
-    rotation = read_rotation("mrope", x, frequencies, layout, rotary_dim, rotary_offset, inverse, out_layout, seq_axis)
+    rotation = read_rotation(x, frequencies, layout, rotary_dim, rotary_offset, inverse, out_layout, seq_axis)
     angles = _angles(rotation, positions, frequencies, sections, interleaved, overflow)
     return rotation.rotate(rotation.table(angles), out)
 
 
+@door
 def mrope_vjp(
     grad: npt.ArrayLike,
     x: npt.ArrayLike,
@@ -163,8 +165,6 @@ def mrope_vjp(
     >>> g.positions[:, 0]
     array([1., 2., 3.])
     """
-    rotation = read_rotation(
-        "mrope_vjp", x, frequencies, layout, rotary_dim, rotary_offset, inverse, out_layout, seq_axis
-    )
+    rotation = read_rotation(x, frequencies, layout, rotary_dim, rotary_offset, inverse, out_layout, seq_axis)
     angles = _angles(rotation, positions, frequencies, sections, interleaved, overflow)
     return rotation.vjp(grad, rotation.table(angles), angles)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple, overload
 
 import numpy as np
@@ -17,6 +18,7 @@ from .._core_api.arguments import (
     check_choice,
     check_range,
     check_table_size,
+    door,
     fail,
     fail_value,
     result_dtype,
@@ -32,7 +34,6 @@ from .rotation import (
     RopeGradient,
     Rotation,
     Table,
-    agree,
     align_table,
     read_frequencies,
     read_layout,
@@ -150,25 +151,44 @@ def rope(
     >>> posenc.rope(q, [99], w).shape
     (8, 1, 64)
     """
-    if frequencies is None:
-        rotation = read_rotation("rope", x, None, layout, rotary_dim, rotary_offset, inverse, out_layout, seq_axis)
-        return rotation.rotate_by(*align_table(rotation, *read_table(rotation, positions, start)), out)
-    w, factor = frequencies, 1.0
+    w, factor, own_layout, own_dim, agrees = frequencies, 1.0, layout, rotary_dim, True
     if type(frequencies) is RopeFrequencies:  # half the time of isinstance
-        w, factor, own_layout, own_dim = frequencies._known
-        if own_layout is not None:
-            layout = own_layout if layout is None else agree("rope", "layout", layout, own_layout)
-        if own_dim is not None:
-            rotary_dim = own_dim if rotary_dim is None else agree("rope", "rotary_dim", rotary_dim, own_dim)
-    if layout is None:
-        layout = read_layout("rope", layout, frequencies)
+        w, factor, known_layout, known_dim = frequencies._known
+        own_layout = layout if known_layout is None else known_layout
+        own_dim = rotary_dim if known_dim is None else known_dim
+        agrees = layout in (own_layout, None) and rotary_dim in (own_dim, None)
     is_last_but_one = type(seq_axis) is int and seq_axis == -2
-    if is_last_but_one and (type(positions) is int or (type(positions) is np.ndarray and positions.ndim == 1)):
+    if (
+        agrees and is_last_but_one and w is not None and own_layout is not None
+        and (type(positions) is int or (type(positions) is np.ndarray and positions.ndim == 1))
+    ):  # fmt: skip
         return _core.rope_positions(
-            "rope", x=x, positions=positions, frequencies=w, out=out, layout=layout, rotary_offset=rotary_offset,
-            out_layout=out_layout, inverse=inverse, attention_factor=factor, rotary_dim=rotary_dim, start=start,
+            "rope", x=x, positions=positions, frequencies=w, out=out, layout=own_layout, rotary_offset=rotary_offset,
+            out_layout=out_layout, inverse=inverse, attention_factor=factor, rotary_dim=own_dim, start=start,
         )  # fmt: skip
-    rotation = read_rotation("rope", x, frequencies, layout, rotary_dim, rotary_offset, inverse, out_layout, seq_axis)
+    return _rope(
+        x, positions, frequencies, start, layout, rotary_dim, rotary_offset, inverse, out_layout, seq_axis, out
+    )
+
+
+@partial(door, name="rope")
+def _rope(
+    x: npt.ArrayLike,
+    positions: npt.ArrayLike | Table,
+    frequencies: Frequencies | None,
+    start: int,
+    layout: Layout | None,
+    rotary_dim: int | None,
+    rotary_offset: int,
+    inverse: bool,
+    out_layout: Layout | None,
+    seq_axis: int,
+    out: Array | None,
+) -> Array:
+    """Compute `rope` by a table of the positions."""
+    rotation = read_rotation(x, frequencies, layout, rotary_dim, rotary_offset, inverse, out_layout, seq_axis)
+    if frequencies is None:
+        return rotation.rotate_by(*align_table(rotation, *read_table(rotation, positions, start)), out)
     places = rotation.positions(positions, start=start)
     return rotation.rotate(rotation.plain_table(places, *rotation.frequencies(frequencies)), out)
 
@@ -203,6 +223,7 @@ def rope_vjp(
     seq_axis: int = -2,
     start: int = 0,
 ) -> RopeTableGradient: ...
+@door
 def rope_vjp(
     grad: npt.ArrayLike,
     x: npt.ArrayLike,
@@ -250,9 +271,7 @@ def rope_vjp(
     >>> g.x, g.positions, g.frequencies
     (array([[0., 1.]]), array([1.]), array([0.]))
     """
-    rotation = read_rotation(
-        "rope_vjp", x, frequencies, layout, rotary_dim, rotary_offset, inverse, out_layout, seq_axis
-    )
+    rotation = read_rotation(x, frequencies, layout, rotary_dim, rotary_offset, inverse, out_layout, seq_axis)
     if frequencies is None:
         return _table_vjp(grad, rotation, positions, start)
     w, factor = rotation.frequencies(frequencies)
@@ -261,10 +280,10 @@ def rope_vjp(
 
 
 def _table_vjp(grad: npt.ArrayLike, rotation: Rotation, table: npt.ArrayLike | Table, start: int) -> RopeTableGradient:
-    x, function = rotation.x, rotation.function
+    x = rotation.x
     cos, sin = read_table(rotation, table, start)
     grad = rotation.read_grad(grad)
-    d_x = rotation.pairs.x_gradient(function, grad, *align_table(rotation, cos, sin))
+    d_x = rotation.pairs.x_gradient(grad, *align_table(rotation, cos, sin))
     c, s = rotation.with_heads(cos, 1), rotation.with_heads(sin, 1)
     rows = np.broadcast_shapes((1,) * (x.ndim - 1), c.shape[:-1], s.shape[:-1])
     d_cos, d_sin = np.zeros((2, *rows, c.shape[-1]))
@@ -290,6 +309,7 @@ def _inverse_table_vjp(d_cos: Float64, d_sin: Float64, cos: Float64, sin: Float6
         return same * d_cos + other * d_sin, same * d_sin - other * d_cos
 
 
+@door
 def rope_table(
     positions: npt.ArrayLike, frequencies: Frequencies, *, start: int = 0, dtype: npt.DTypeLike | None = None
 ) -> tuple[Array, Array]:
@@ -333,17 +353,17 @@ def rope_table(
     >>> bool((rotated[0] == posenc.rope(q, 6, posenc.rope_frequencies(8), layout="half")).all())
     True
     """
-    function = "rope_table"
-    frequencies, factor = read_frequencies(function, frequencies)
-    check_range(function, "attention_factor", factor, result_dtype(function, dtype, None))
+    frequencies, factor = read_frequencies(frequencies)
+    check_range("attention_factor", factor, result_dtype(dtype, None))
     pairs = len(frequencies)
     table = _core.sinusoid(
-        function, positions=positions, frequencies=frequencies, sine=pairs, cosine=0, step=1,
+        positions=positions, frequencies=frequencies, sine=pairs, cosine=0, step=1,
         sine_scale=factor, cosine_scale=factor, d=2 * pairs, dtype=dtype, start=start,
     )  # fmt: skip
     return halves(table)
 
 
+@door
 def rope_matrix(
     position: float, frequencies: Frequencies, *, layout: Layout | None = None, dim: int | None = None
 ) -> Float64:
@@ -382,23 +402,21 @@ def rope_matrix(
     array([[ 0., -1.],
            [ 1.,  0.]])
     """
-    function = "rope_matrix"
-    layout = read_layout(function, layout, frequencies)
-    frequencies, factor = read_frequencies(function, frequencies)
-    array = _core.read(function, "pos position()", position=position)
+    layout = read_layout(layout, frequencies)
+    frequencies, factor = read_frequencies(frequencies)
+    array = _core.read("pos position()", position=position)
     if array.ndim:
-        fail(ValueError, function, "position", f"{array.ndim} axes", "one number")
+        fail(ValueError, "position", f"{array.ndim} axes", "one number")
     rotary_dim = 2 * len(frequencies)
-    dim = rotary_dim if dim is None else as_index(function, "dim", dim, rotary_dim, MOST_WIDTH)
-    cos, sin = halves(cos_sin_table(function, array, frequencies, np.dtype(np.float64), factor))
-    check_table_size(function, dim * dim, dim=dim)
+    dim = rotary_dim if dim is None else as_index("dim", dim, rotary_dim, MOST_WIDTH)
+    cos, sin = halves(cos_sin_table(array, frequencies, np.dtype(np.float64), factor))
+    check_table_size(dim * dim, dim=dim)
     interleaved = layout == "interleaved"
-    rows = _core.rope(
-        function, x=np.eye(dim), cos=cos, sin=sin, offset=0, interleaved=interleaved, out_interleaved=interleaved
-    )
+    rows = _core.rope(x=np.eye(dim), cos=cos, sin=sin, offset=0, interleaved=interleaved, out_interleaved=interleaved)
     return np.ascontiguousarray(rows.T)
 
 
+@door
 def convert_layout(
     x: npt.ArrayLike,
     *,
@@ -453,22 +471,21 @@ def convert_layout(
     >>> posenc.convert_layout(weight, source="interleaved", target="half", heads=2)[:, 0]
     array([0., 2., 1., 3., 4., 6., 5., 7.])
     """
-    function = "convert_layout"
-    check_choice(function, "source", source, LAYOUTS)
-    check_choice(function, "target", target, LAYOUTS)
-    array, out = _core.read(function, "real x(d) -> real out==(d)", x=x, out=out)
-    channels = _channel_axis(function, array, heads, axis)
-    length, heads = array.shape[channels], 1 if heads is None else as_index(function, "heads", heads, 1)
+    check_choice("source", source, LAYOUTS)
+    check_choice("target", target, LAYOUTS)
+    array, out = _core.read("real x(d) -> real out==(d)", x=x, out=out)
+    channels = _channel_axis(array, heads, axis)
+    length, heads = array.shape[channels], 1 if heads is None else as_index("heads", heads, 1)
     if length % heads:
-        fail(ValueError, function, "x", f"axis {channels} of length {length}", f"a multiple of {heads} heads")
+        fail(ValueError, "x", f"axis {channels} of length {length}", f"a multiple of {heads} heads")
     width = length // heads
     if rotary_dim is None:
         rotary_dim = width
         if width % 2:
-            fail(ValueError, function, "x", f"width {width}", "an even width")
-    rotary_dim = as_index(function, "rotary_dim", rotary_dim, 0)
+            fail(ValueError, "x", f"width {width}", "an even width")
+    rotary_dim = as_index("rotary_dim", rotary_dim, 0)
     if rotary_dim % 2 or rotary_dim > width:
-        fail_value(ValueError, function, "rotary_dim", rotary_dim, f"an even number of at most {width}")
+        fail_value(ValueError, "rotary_dim", rotary_dim, f"an even number of at most {width}")
     order = np.arange(width)
     if source != target:
         pairs = order[:rotary_dim].reshape((2, -1) if source == "half" else (-1, 2))
@@ -478,12 +495,12 @@ def convert_layout(
     return np.take(array, rows, axis=channels, out=out, mode="clip")
 
 
-def _channel_axis(function: str, x: Array, heads: int | None, axis: int | None) -> int:
+def _channel_axis(x: Array, heads: int | None, axis: int | None) -> int:
     """Return the axis of the channels of `convert_layout`, at least 0."""
     if axis is None:
         if x.ndim == 2 and heads is None:
             expected = "heads= for weights (heads * D, ...), or axis=-1 for activations (..., D)"
-            fail(ValueError, function, "x", "2 axes", expected)
+            fail(ValueError, "x", "2 axes", expected)
         return x.ndim - 1 if heads is None else 0
-    index = as_index(function, "axis", axis, -x.ndim, x.ndim - 1)
+    index = as_index("axis", axis, -x.ndim, x.ndim - 1)
     return index % x.ndim

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import _core
-from .._core_api.arguments import Array, cast_result, check_choice, fail
+from .._core_api.arguments import Array, cast_result, check_choice, door, fail
 from ..absolute.sinusoid import halves
 from .rotation import Angles, Frequencies, RopeGradient, Rotation, read_rotation
 from .scaling import Layout, RopeFrequencies
@@ -34,7 +34,7 @@ def _angles(rotation: Rotation, positions: npt.ArrayLike, frequencies: Frequenci
         return Angles(positions, w[source], factor, source % 2, source)
     if pairs % 2:
         expected = "a multiple of 4, so that both coordinates rotate as many pairs"
-        fail(ValueError, rotation.function, "x", f"{rotation.rotary_dim} rotated channels", expected)
+        fail(ValueError, "x", f"{rotation.rotary_dim} rotated channels", expected)
     w, factor = rotation.frequencies(frequencies, 4)
     if axes == "blocks":
         return Angles(positions, w, factor)
@@ -52,7 +52,7 @@ def _blocks(rotation: Rotation, angles: Angles) -> tuple[Rotation, Angles]:
     """Return the rotation of x viewed as blocks, a sequence of 2 positions for each token, and its angles."""
     x = _view_blocks(rotation, rotation.x)
     blocks = Rotation(
-        rotation.function, x, -2, rotation.rotary_dim // 2, 0,
+        x, -2, rotation.rotary_dim // 2, 0,
         rotation.interleaved, rotation.out_interleaved, rotation.inverse, rotation.argument,
     )  # fmt: skip
     places = rotation.coordinates_last(angles.positions)
@@ -62,13 +62,13 @@ def _blocks(rotation: Rotation, angles: Angles) -> tuple[Rotation, Angles]:
 
 def _rotate_blocks(rotation: Rotation, angles: Angles, out: Array | None) -> Array:
     caller_out = out is not None
-    x, out = _core.read(rotation.function, "rope", x=rotation.x, out=out)
+    x, out = _core.read("rope", x=rotation.x, out=out)
     if out is not x and np.may_share_memory(out, x):
         rotation = replace(rotation, x=x.copy())
     blocks, of_blocks = _blocks(rotation, angles)
     cos, sin = halves(blocks.table(of_blocks))
     _core.rope(
-        rotation.function, x=blocks.x, cos=cos, sin=sin, out=_view_blocks(rotation, out), offset=0,
+        x=blocks.x, cos=cos, sin=sin, out=_view_blocks(rotation, out), offset=0,
         interleaved=rotation.interleaved, out_interleaved=rotation.out_interleaved, caller_out=caller_out,
     )  # fmt: skip
     for rest in (slice(rotation.rotary_offset), slice(rotation.rotary_offset + rotation.rotary_dim, None)):
@@ -76,6 +76,7 @@ def _rotate_blocks(rotation: Rotation, angles: Angles, out: Array | None) -> Arr
     return out
 
 
+@door
 def rope_2d(
     x: npt.ArrayLike,
     positions: npt.ArrayLike,
@@ -145,14 +146,14 @@ def rope_2d(
     >>> posenc.rope_2d(q, patches, posenc.rope_frequencies(4), layout="half").shape
     (6, 8)
     """
-    function = "rope_2d"
-    check_choice(function, "axes", axes, AXES)
+    check_choice("axes", axes, AXES)
     w = _one_coordinate(frequencies, axes)
-    rotation = read_rotation(function, x, w, layout, rotary_dim, rotary_offset, inverse, out_layout, seq_axis)
+    rotation = read_rotation(x, w, layout, rotary_dim, rotary_offset, inverse, out_layout, seq_axis)
     angles = _angles(rotation, positions, w, axes)
     return _rotate_blocks(rotation, angles, out) if axes == "blocks" else rotation.rotate(rotation.table(angles), out)
 
 
+@door
 def rope_2d_vjp(
     grad: npt.ArrayLike,
     x: npt.ArrayLike,
@@ -199,10 +200,9 @@ def rope_2d_vjp(
     array([[1.],
            [2.]])
     """
-    function = "rope_2d_vjp"
-    check_choice(function, "axes", axes, AXES)
+    check_choice("axes", axes, AXES)
     w = _one_coordinate(frequencies, axes)
-    rotation = read_rotation(function, x, w, layout, rotary_dim, rotary_offset, inverse, out_layout, seq_axis)
+    rotation = read_rotation(x, w, layout, rotary_dim, rotary_offset, inverse, out_layout, seq_axis)
     angles = _angles(rotation, positions, w, axes)
     return (
         _blocks_vjp(grad, rotation, angles) if axes == "blocks" else rotation.vjp(grad, rotation.table(angles), angles)

@@ -9,12 +9,13 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import _core
-from .._core_api.arguments import MOST_CHANNELS, Array, Float64, as_index, check_table_size, fail
+from .._core_api.arguments import MOST_CHANNELS, Array, Float64, as_index, check_table_size, door, fail
 from ..absolute.frequency import exact_frequencies
 from .rotation import Angles, RopeGradient, Rotation, read_rotation
 from .scaling import Layout
 
 
+@door
 def axial_frequencies(dims: Sequence[int], *, base: float | Sequence[float] = 10000.0) -> Float64:
     """Return frequencies for `rope_nd`, where each pair belongs to one coordinate.
 
@@ -48,40 +49,40 @@ def axial_frequencies(dims: Sequence[int], *, base: float | Sequence[float] = 10
     array([[1.  , 0.  , 0.  ],
            [0.  , 1.  , 0.01]])
     """
-    function = "axial_frequencies"
     is_array = isinstance(dims, np.ndarray) and dims.ndim > 0
     if not (is_array or isinstance(dims, Sequence)) or isinstance(dims, str):
-        fail(TypeError, function, "dims", f"type {type(dims).__name__}", "a sequence of integers")
-    widths = [as_index(function, "dims", width, 0, MOST_CHANNELS) for width in dims]
+        fail(TypeError, "dims", f"type {type(dims).__name__}", "a sequence of integers")
+    widths = [as_index("dims", width, 0, MOST_CHANNELS) for width in dims]
     if sum(widths) == 0 or any(width % 2 for width in widths):
-        fail(ValueError, function, "dims", f"{widths}", "even widths, not all 0")
+        fail(ValueError, "dims", f"{widths}", "even widths, not all 0")
     has_axis = isinstance(base, Iterable) and getattr(base, "ndim", None) != 0
     bases = list(cast("Iterable[float]", base)) if has_axis else [cast("float", base)] * len(widths)
     if len(bases) != len(widths):
-        fail(ValueError, function, "base", f"{len(bases)} entries", f"{len(widths)}, as dims")
-    check_table_size(function, len(widths) * sum(widths) // 2, dims=max(widths))
+        fail(ValueError, "base", f"{len(bases)} entries", f"{len(widths)}, as dims")
+    check_table_size(len(widths) * sum(widths) // 2, dims=max(widths))
     result = np.zeros((len(widths), sum(widths) // 2))
     first = 0
     for axis, (width, own_base) in enumerate(zip(widths, bases, strict=True)):
         if width:
-            result[axis, first : first + width // 2] = exact_frequencies(function, width, own_base, "dim")[0]
+            result[axis, first : first + width // 2] = exact_frequencies(width, own_base, "dim")[0]
         first += width // 2
     return result
 
 
 def _angles(rotation: Rotation, positions: npt.ArrayLike, frequencies: npt.ArrayLike) -> Angles:
-    function, pairs = rotation.function, rotation.rotary_dim // 2
-    array = _core.read(function, "f64 frequencies()", frequencies=frequencies)
+    pairs = rotation.rotary_dim // 2
+    array = _core.read("f64 frequencies()", frequencies=frequencies)
     if array.ndim not in (2, 3) or array.shape[-1] != pairs:
         expected = f"(A, {pairs}) or (A, H, {pairs}), coordinates and pairs"
-        fail(ValueError, function, "frequencies", f"shape {array.shape}", expected)
+        fail(ValueError, "frequencies", f"shape {array.shape}", expected)
     if array.ndim == 3:
         heads = np.moveaxis(rotation.x, rotation.seq_axis, -2).shape[-3] if rotation.x.ndim > 2 else 0
         if array.shape[1] != heads:
-            fail(ValueError, function, "frequencies", f"{array.shape[1]} heads", f"{heads}, as {rotation.argument}")
+            fail(ValueError, "frequencies", f"{array.shape[1]} heads", f"{heads}, as {rotation.argument}")
     return Angles(rotation.coordinates(positions, len(array)), array)
 
 
+@door
 def rope_nd(
     x: npt.ArrayLike,
     positions: npt.ArrayLike,
@@ -148,12 +149,11 @@ def rope_nd(
     >>> posenc.rope_nd(np.array([[1.0, 0.0]]), [[5.0], [np.pi]], [[0.0], [0.5]], layout="half").round(3)
     array([[0., 1.]])
     """
-    rotation = read_rotation(
-        "rope_nd", x, frequencies, layout, rotary_dim, rotary_offset, inverse, out_layout, seq_axis
-    )
+    rotation = read_rotation(x, frequencies, layout, rotary_dim, rotary_offset, inverse, out_layout, seq_axis)
     return rotation.rotate(rotation.table(_angles(rotation, positions, frequencies)), out)
 
 
+@door
 def rope_nd_vjp(
     grad: npt.ArrayLike,
     x: npt.ArrayLike,
@@ -195,7 +195,6 @@ def rope_nd_vjp(
     array([[ 6.],
            [10.]])
     """
-    function = "rope_nd_vjp"
-    rotation = read_rotation(function, x, frequencies, layout, rotary_dim, rotary_offset, inverse, out_layout, seq_axis)
+    rotation = read_rotation(x, frequencies, layout, rotary_dim, rotary_offset, inverse, out_layout, seq_axis)
     angles = _angles(rotation, positions, frequencies)
     return rotation.vjp(grad, rotation.table(angles), angles)

@@ -100,8 +100,6 @@ class Rotation:
     Positions are (..., N) and tables (..., N, rotary_dim), whatever `seq_axis` is.
     """
 
-    function: str
-    """Name of the public function, for errors."""
     x: Array
     seq_axis: int
     rotary_dim: int
@@ -119,34 +117,34 @@ class Rotation:
 
     def frequencies(self, frequencies: Frequencies, divisor: int = 2) -> tuple[Float64, float]:
         """Return rotary_dim // divisor radians per position, and the attention_factor."""
-        array, factor = read_frequencies(self.function, frequencies)
+        array, factor = read_frequencies(frequencies)
         if len(array) != self.rotary_dim // divisor:
             expected = f"rotary_dim // {divisor} = {self.rotary_dim // divisor}"
-            fail(ValueError, self.function, "frequencies", f"{len(array)} entries", expected)
+            fail(ValueError, "frequencies", f"{len(array)} entries", expected)
         if factor != 1.0:
             largest = max(abs(factor), 1 / abs(factor)) if self.inverse else factor
-            check_range(self.function, "attention_factor", largest, self.x.dtype)
+            check_range("attention_factor", largest, self.x.dtype)
         return array, factor
 
     def positions(self, positions: npt.ArrayLike | Table, argument: str = "positions", start: int = 0) -> Array:
         """Return positions (..., N) that fit the sequence."""
         if isinstance(positions, (tuple, list)) and _is_table(positions):
             expected = "positions, because frequencies are passed too"
-            fail(ValueError, self.function, argument, "a table (cos, sin)", expected)
+            fail(ValueError, argument, "a table (cos, sin)", expected)
         row = (
             "rope_positions" if argument == "positions" else f"pos {argument}%(n)"
         )  # a row takes less time than a text
-        array: Array = _core.read(self.function, row, **{argument: positions}, start=start)
+        array: Array = _core.read(row, **{argument: positions}, start=start)
         if array.shape != (self.x.shape[self.seq_axis],):
             self.check_fits_sequence(argument, array.shape)
         return array
 
     def coordinates(self, positions: npt.ArrayLike, count: int) -> Array:
         """Return positions (count, ..., N), one row for each coordinate."""
-        array: Array = _core.read(self.function, "pos positions()", positions=positions)
+        array: Array = _core.read("pos positions()", positions=positions)
         if array.ndim < 2 or len(array) != count:
             expected = f"({count}, N), ({count}, B, N) or ({count}, B, H, N): one row for each coordinate"
-            fail(ValueError, self.function, "positions", f"shape {array.shape}", expected)
+            fail(ValueError, "positions", f"shape {array.shape}", expected)
         if array.shape[1:] != (self.x.shape[self.seq_axis],):
             self.check_fits_sequence("positions", array.shape[1:])
         return array
@@ -160,14 +158,14 @@ class Rotation:
             most = self.x.ndim - 1
             batched = f", or {most - 1} without its axis of heads" if most > 2 else ""
             expected = f"1, or {most} to broadcast against {self.argument}{batched}"
-            fail(ValueError, self.function, argument, f"{len(shape)} axes", expected)
+            fail(ValueError, argument, f"{len(shape)} axes", expected)
         if shape[-1] != lengths[-1]:
             expected = f"{lengths[-1]}, the sequence axis of {self.argument} (an int n means 0..n-1, [p] one position)"
-            fail(ValueError, self.function, argument, f"length {shape[-1]}", expected)
+            fail(ValueError, argument, f"length {shape[-1]}", expected)
         for length, of_x in zip(shape, lengths, strict=True):
             if length not in (of_x, 1):
                 expected = f"a shape that broadcasts against {lengths}"
-                fail(ValueError, self.function, argument, f"shape {shape}", expected)
+                fail(ValueError, argument, f"shape {shape}", expected)
 
     def axes_of(self, ndim: int) -> list[int]:
         """Return the axes of x that positions with `ndim` axes run along; the last is the sequence axis."""
@@ -206,7 +204,7 @@ class Rotation:
         if frequencies.ndim == 3:
             frequencies = np.moveaxis(frequencies, 0, 1)[:, None]  # (H, 1, A, pairs)
         return _core.rotation_table(
-            self.function, positions=positions, frequencies=frequencies, sine_scale=sine_scale,
+            positions=positions, frequencies=frequencies, sine_scale=sine_scale,
             cosine_scale=cosine_scale, t=2 * frequencies.shape[-1], dtype=self.dtype,
         )  # fmt: skip
 
@@ -217,7 +215,7 @@ class Rotation:
         pairs = len(frequencies)
         cosine_scale, sine_scale = (1 / factor, -1 / factor) if self.inverse else (factor, factor)
         return _core.sinusoid(
-            self.function, positions=positions, frequencies=frequencies, sine=pairs, cosine=0, step=1,
+            positions=positions, frequencies=frequencies, sine=pairs, cosine=0, step=1,
             sine_scale=sine_scale, cosine_scale=cosine_scale, d=2 * pairs, dtype=self.dtype,
         )  # fmt: skip
 
@@ -233,7 +231,7 @@ class Rotation:
         for axis, (begin, end) in enumerate(zip(first[:-1].tolist(), first[1:].tolist(), strict=True)):
             if begin < end:
                 _core.sinusoid(  # Each call clears the columns right of its own.
-                    self.function, positions=positions[..., axis], frequencies=own[begin:end], out=table,
+                    positions=positions[..., axis], frequencies=own[begin:end], out=table,
                     sine=pairs + begin, cosine=begin, step=1, sine_scale=sine_scale, cosine_scale=cosine_scale,
                 )  # fmt: skip
         if (order[:-1] > order[1:]).any():
@@ -255,7 +253,7 @@ class Rotation:
     def rotate_by(self, cos: Array, sin: Array, out: Array | None) -> Array:
         """Rotate x by cos and sin, which broadcast against x."""
         return _core.rope(
-            self.function, x=self.x, cos=cos, sin=sin, out=out, offset=self.rotary_offset,
+            x=self.x, cos=cos, sin=sin, out=out, offset=self.rotary_offset,
             interleaved=self.interleaved, out_interleaved=self.out_interleaved,
         )  # fmt: skip
 
@@ -266,7 +264,7 @@ class Rotation:
 
     def read_grad(self, grad: npt.ArrayLike) -> Array:
         """Return the cotangent of the result in the dtype of the arithmetic."""
-        _, array = _core.read(self.function, "rope", x=self.x, grad=grad)
+        _, array = _core.read("rope", x=self.x, grad=grad)
         wide: Array = array.astype(self.dtype, copy=False)
         return wide
 
@@ -276,7 +274,7 @@ class Rotation:
         In `xpos` one position adds `growth` (A, pairs) to the logarithm of the size of each pair.
         """
         x, grad = self.x, self.read_grad(grad)
-        d_x = self.pairs.x_gradient(self.function, grad, *halves(self.along_sequence(table)))
+        d_x = self.pairs.x_gradient(grad, *halves(self.along_sequence(table)))
         is_one = angles.coordinate is None and angles.frequencies.ndim == 1
         if is_one:
             positions, frequencies = self.with_heads(angles.positions)[..., None], angles.frequencies[None]
@@ -297,7 +295,6 @@ class Rotation:
 
 
 def read_rotation(
-    function: str,
     x: npt.ArrayLike,
     frequencies: Frequencies | None,
     layout: Layout | None = None,
@@ -312,64 +309,64 @@ def read_rotation(
 
     The frequencies are read for the options that they include.
     """
-    array: Array = _core.read(function, "rope", x=x)
+    array: Array = _core.read("rope", x=x)
     # A call on a small array is mostly Python, so the checks that most arguments pass are inline.
     if isinstance(frequencies, RopeFrequencies):
-        layout = read_layout(function, layout, frequencies)
+        layout = read_layout(layout, frequencies)
         if frequencies.rotary_dim is not None:
-            rotary_dim = agree(function, "rotary_dim", rotary_dim, frequencies.rotary_dim)
+            rotary_dim = agree("rotary_dim", rotary_dim, frequencies.rotary_dim)
     elif type(layout) is not str or layout not in LAYOUTS:
-        layout = read_layout(function, layout, frequencies)
+        layout = read_layout(layout, frequencies)
     if out_layout is not None:
-        check_choice(function, "out_layout", out_layout, LAYOUTS)
+        check_choice("out_layout", out_layout, LAYOUTS)
     if array.ndim < 2:
-        fail(ValueError, function, argument, f"{array.ndim} axes", "at least 2, a sequence axis and channels")
+        fail(ValueError, argument, f"{array.ndim} axes", "at least 2, a sequence axis and channels")
     if type(seq_axis) is not int or seq_axis != -2:
-        seq_axis = as_index(function, "seq_axis", seq_axis, -array.ndim)
+        seq_axis = as_index("seq_axis", seq_axis, -array.ndim)
         if seq_axis == -1 or seq_axis >= array.ndim - 1:
             expected = f"an axis of {argument} before the last of its {array.ndim}"
-            fail_value(ValueError, function, "seq_axis", seq_axis, expected)
+            fail_value(ValueError, "seq_axis", seq_axis, expected)
     width = array.shape[-1]
     if type(rotary_offset) is not int or not 0 <= rotary_offset <= width:
-        rotary_offset = as_index(function, "rotary_offset", rotary_offset, 0)
-    channels = width - rotary_offset if rotary_dim is None else as_index(function, "rotary_dim", rotary_dim, 2)
+        rotary_offset = as_index("rotary_offset", rotary_offset, 0)
+    channels = width - rotary_offset if rotary_dim is None else as_index("rotary_dim", rotary_dim, 2)
     if channels % 2 or not 2 <= channels <= width - rotary_offset:
-        _fail_width(function, argument, width, rotary_dim, rotary_offset)
+        _fail_width(argument, width, rotary_dim, rotary_offset)
     if inverse is not False:
-        inverse = as_bool(function, "inverse", inverse)
+        inverse = as_bool("inverse", inverse)
     interleaved = layout == "interleaved"
     out_interleaved = interleaved if out_layout is None else out_layout == "interleaved"
-    return Rotation(function, array, seq_axis, channels, rotary_offset, interleaved, out_interleaved, inverse, argument)
+    return Rotation(array, seq_axis, channels, rotary_offset, interleaved, out_interleaved, inverse, argument)
 
 
-def _fail_width(function: str, argument: str, width: int, rotary_dim: int | None, rotary_offset: int) -> NoReturn:
+def _fail_width(argument: str, width: int, rotary_dim: int | None, rotary_offset: int) -> NoReturn:
     channels = width - rotary_offset if rotary_dim is None else rotary_dim
     even = "an even rotary_dim"
     expected = even if channels % 2 else f"2 or more channels from rotary_offset {rotary_offset} to {width}"
     if rotary_dim is None:
-        fail(ValueError, function, argument, f"last axis {width}", expected)
-    fail_value(ValueError, function, "rotary_dim", rotary_dim, expected)
+        fail(ValueError, argument, f"last axis {width}", expected)
+    fail_value(ValueError, "rotary_dim", rotary_dim, expected)
 
 
-def read_layout(function: str, layout: Layout | None, frequencies: Frequencies | None) -> Layout:
+def read_layout(layout: Layout | None, frequencies: Frequencies | None) -> Layout:
     """Return the layout, which frequencies of `rope_from_config` include."""
     if isinstance(frequencies, RopeFrequencies) and frequencies.layout is not None:
-        layout = agree(function, "layout", layout, frequencies.layout)
+        layout = agree("layout", layout, frequencies.layout)
     if layout is None:
         expected = "'half' (GPT-NeoX, LLaMA in transformers) or 'interleaved' (GPT-J, RoFormer)"
-        fail_value(ValueError, function, "layout", None, f"{expected}; only frequencies of rope_from_config have one")
-    check_choice(function, "layout", layout, LAYOUTS)
+        fail_value(ValueError, "layout", None, f"{expected}; only frequencies of rope_from_config have one")
+    check_choice("layout", layout, LAYOUTS)
     return layout
 
 
 Option = TypeVar("Option", Layout, int)
 
 
-def agree(function: str, argument: str, given: Option | None, known: Option) -> Option:
+def agree(argument: str, given: Option | None, known: Option) -> Option:
     """Return an option of `rope` that the frequencies include; refuse another one."""
     if given is not None and given != known:
         expected = f"None or {known!r}, the {argument} of frequencies (dataclasses.replace changes it)"
-        fail_value(ValueError, function, argument, given, expected)
+        fail_value(ValueError, argument, given, expected)
     return known
 
 
@@ -380,33 +377,33 @@ def _is_table(pair: tuple[object, ...] | list[object]) -> bool:
     )
 
 
-def read_frequencies(function: str, frequencies: Frequencies) -> tuple[Float64, float]:
+def read_frequencies(frequencies: Frequencies) -> tuple[Float64, float]:
     """Return radians per position, and the attention_factor, which multiplies cos and sin."""
     if type(frequencies) is np.ndarray and frequencies.dtype is F64 and frequencies.ndim == 1:
         return frequencies, 1.0
     if isinstance(frequencies, RopeFrequencies):
-        factor = as_number(function, "attention_factor", frequencies.attention_factor)
+        factor = as_number("attention_factor", frequencies.attention_factor)
         if factor == 0:
-            fail_value(ValueError, function, "attention_factor", factor, "a number other than 0")
-        return as_frequencies(function, frequencies.inv_freq), factor
+            fail_value(ValueError, "attention_factor", factor, "a number other than 0")
+        return as_frequencies(frequencies.inv_freq), factor
     if isinstance(frequencies, int | float):
-        fail_value(ValueError, function, "frequencies", frequencies, "an array (e,), such as rope_frequencies(D)")
-    return as_frequencies(function, frequencies), 1.0
+        fail_value(ValueError, "frequencies", frequencies, "an array (e,), such as rope_frequencies(D)")
+    return as_frequencies(frequencies), 1.0
 
 
 def read_table(rotation: Rotation, table: npt.ArrayLike | Table, start: int = 0) -> tuple[Array, Array]:
     """Return the caller's table (cos, sin) in its dtypes."""
     if not (isinstance(table, tuple | list) and len(table) == 2):
         expected = f"rope_frequencies({rotation.rotary_dim}), or a pair (cos, sin) in place of positions"
-        fail_value(TypeError, rotation.function, "frequencies", None, expected)
+        fail_value(TypeError, "frequencies", None, expected)
     if start:
-        fail_value(TypeError, rotation.function, "start", start, "an int n for positions, not a table")
-    cos: Array = _core.read(rotation.function, "rope", cos=table[0])
-    sin: Array = _core.read(rotation.function, "rope", sin=table[1])
+        fail_value(TypeError, "start", start, "an int n for positions, not a table")
+    cos: Array = _core.read("rope", cos=table[0])
+    sin: Array = _core.read("rope", sin=table[1])
     rows, pairs = (rotation.x.shape[rotation.seq_axis],), rotation.rotary_dim // 2
     for argument, half in (("cos", cos), ("sin", sin)):
         if half.ndim < 2 or half.shape[-1] != pairs:
-            fail(ValueError, rotation.function, argument, f"shape {half.shape}", f"(..., N, rotary_dim // 2 = {pairs})")
+            fail(ValueError, argument, f"shape {half.shape}", f"(..., N, rotary_dim // 2 = {pairs})")
         if half.shape[:-1] != rows:
             rotation.check_fits_sequence(argument, half.shape[:-1])
     return cos, sin
@@ -422,7 +419,7 @@ def align_table(rotation: Rotation, cos: Array, sin: Array) -> tuple[Array, Arra
             norm = cos**2 + sin**2
         if not norm.all():
             expected = "a table that can be inverted"
-            fail(ValueError, rotation.function, "positions", "a pair with cos = sin = 0", expected)
+            fail(ValueError, "positions", "a pair with cos = sin = 0", expected)
         with without_warnings():
             cos, sin = cos / norm, -sin / norm
     if rotation.seq_axis == -2:

@@ -19,6 +19,7 @@ from .._core_api.arguments import (
     as_index,
     as_number,
     check_choice,
+    door,
     fail,
     fail_value,
 )
@@ -116,7 +117,6 @@ Keys: TypeAlias = Mapping[str, Any]
 class _Request(NamedTuple):
     """One call of `rope_frequencies`. Its methods read and check the keys."""
 
-    function: str
     rope_type: str
     dim: int
     base: float
@@ -132,13 +132,13 @@ class _Request(NamedTuple):
             if default is None:
                 self.fail_missing(key, expected)
             return default
-        value = as_number(self.function, key, self.keys[key])
+        value = as_number(key, self.keys[key])
         if value < least or (above and value == least):
-            fail_value(ValueError, self.function, key, self.keys[key], expected)
+            fail_value(ValueError, key, self.keys[key], expected)
         return value
 
     def fail_missing(self, key: str, expected: str) -> NoReturn:
-        fail(ValueError, self.function, key, "no value", f"{expected}: rope_type {self.rope_type!r} needs it")
+        fail(ValueError, key, "no value", f"{expected}: rope_type {self.rope_type!r} needs it")
 
     def factor(self, default: float | None = None) -> float:
         """Return the ratio of the extended length to that of training."""
@@ -151,7 +151,7 @@ class _Request(NamedTuple):
         extended, trained = (self.keys[length] for length in LENGTHS)
         if extended < trained:
             expected = f"at least {LENGTHS[1]}, {trained}: their ratio is the missing factor"
-            fail_value(ValueError, self.function, LENGTHS[0], extended, expected)
+            fail_value(ValueError, LENGTHS[0], extended, expected)
         return float(extended / trained)
 
     def train_length(self, preferred: str = LENGTHS[1]) -> int:
@@ -166,12 +166,12 @@ class _Request(NamedTuple):
         pairs = self.dim // 2
         if key not in self.keys:
             self.fail_missing(key, f"{pairs} numbers")
-        array: Float64 = _core.read(self.function, f"f64 {key}()", **{key: self.keys[key]})
+        array: Float64 = _core.read(f"f64 {key}()", **{key: self.keys[key]})
         if array.shape != (pairs,):
             has = f"{len(array)} entries" if array.ndim == 1 else f"{array.ndim} axes"
-            fail(ValueError, self.function, key, has, f"one number for each of the {pairs} pairs")
+            fail(ValueError, key, has, f"one number for each of the {pairs} pairs")
         if not (np.isfinite(array) & (array > 0)).all():
-            fail(ValueError, self.function, key, "entries that are not finite and positive", "positive numbers")
+            fail(ValueError, key, "entries that are not finite and positive", "positive numbers")
         return array
 
     def beta(self) -> tuple[float, float]:
@@ -187,7 +187,7 @@ class _Request(NamedTuple):
         """Return two positive numbers, of which the second is larger."""
         first, second = self.number(low, low_default), self.number(high, high_default)
         if second <= first:
-            fail_value(ValueError, self.function, high, second, f"more than {low}, {first}")
+            fail_value(ValueError, high, second, f"more than {low}, {first}")
         return first, second
 
 
@@ -206,7 +206,7 @@ def _linear(r: _Request) -> _Scaled:
 def _with_larger_base(r: _Request, factor: float) -> Float64:
     """Return (base factor**(d / (d - 2)))**(-2k / d): pair 0 is unchanged and the last is divided by the factor."""
     if r.dim < 4:
-        fail_value(ValueError, r.function, "dim", r.dim, "at least 4: the first pair is kept and the last is divided")
+        fail_value(ValueError, "dim", r.dim, "at least 4: the first pair is kept and the last is divided")
     return r.inv_freq * factor ** (-2.0 * np.arange(r.dim // 2) / (r.dim - 2))
 
 
@@ -247,7 +247,7 @@ def _yarn(r: _Request) -> _Scaled:
     attention = _mscale(factor, mscale) / _mscale(factor, all_dim) if mscale and all_dim else _mscale(factor, 1.0)
     softmax = _mscale(factor, all_dim) * _mscale(factor, all_dim)
     if not math.isfinite(softmax):
-        fail_value(ValueError, r.function, "mscale_all_dim", all_dim, "a number whose square is finite")
+        fail_value(ValueError, "mscale_all_dim", all_dim, "a number whose square is finite")
     return _blend(r, keep, factor), r.number("attention_factor", attention), softmax
 
 
@@ -255,19 +255,19 @@ def _keep_by_pair(r: _Request) -> Float64:
     """Return YaRN's ramp from 1 to 0, linear in k between the pairs with beta_fast and beta_slow rotations."""
     trained, (slow, fast) = r.train_length(), r.beta()
     if r.base <= 1:
-        fail_value(ValueError, r.function, "base", r.base, "more than 1: rope_type 'yarn' divides by its logarithm")
+        fail_value(ValueError, "base", r.base, "more than 1: rope_type 'yarn' divides by its logarithm")
 
     def pair(rotations: float) -> float:
         return r.dim * (math.log(trained / (2 * math.pi)) - math.log(rotations)) / (2 * math.log(r.base))
 
     first, last = pair(fast), pair(slow)
-    if as_bool(r.function, "truncate", r.keys.get("truncate", True)):
+    if as_bool("truncate", r.keys.get("truncate", True)):
         first, last = math.floor(first), math.ceil(last)
     # The limit is dim, although pairs end at dim / 2, because checkpoints were trained with it.
     first, last = max(first, 0), min(last, r.dim - 1)
     if last < first:  # the ramp would be inverted
         expected = f"a length in which pairs make between {slow:g} and {fast:g} rotations"
-        fail_value(ValueError, r.function, LENGTHS[1], trained, expected)
+        fail_value(ValueError, LENGTHS[1], trained, expected)
     if first == last:
         last += 0.001
     k = np.arange(r.dim // 2, dtype=np.float64)
@@ -287,7 +287,7 @@ def _longrope(r: _Request) -> _Scaled:
     else:
         factor = r.factor_or_ratio()
         if trained < 2:
-            fail_value(ValueError, r.function, LENGTHS[1], trained, "at least 2, because its logarithm is a divisor")
+            fail_value(ValueError, LENGTHS[1], trained, "at least 2, because its logarithm is a divisor")
         attention = math.sqrt(1 + math.log(factor) / math.log(trained))
     return r.inv_freq / (long if (r.seq_len or 0) > trained else short), attention, 1.0
 
@@ -295,7 +295,7 @@ def _longrope(r: _Request) -> _Scaled:
 def _proportional(r: _Request) -> _Scaled:
     part = r.number("partial_rotary_factor", 1.0, above=False)
     if part > 1:
-        fail_value(ValueError, r.function, "partial_rotary_factor", part, "a number from 0 to 1")
+        fail_value(ValueError, "partial_rotary_factor", part, "a number from 0 to 1")
     rotated = np.arange(r.dim // 2) < int(part * r.dim // 2)
     return np.where(rotated, r.inv_freq, 0.0) / r.factor(1.0), 1.0, 1.0
 
@@ -323,20 +323,14 @@ ROPE_TYPES: dict[str, tuple[Callable[[_Request], _Scaled], tuple[str, ...]]] = {
 
 
 def scaled_frequencies(
-    function: str,
-    dim: int,
-    base: float,
-    rope_type: str,
-    seq_len: int | None,
-    keys: Keys,
-    argument: str = "keys",
+    dim: int, base: float, rope_type: str, seq_len: int | None, keys: Keys, argument: str = "keys"
 ) -> RopeFrequencies:
-    """Return `rope_frequencies` for another public function, whose errors name that function and its argument."""
-    if as_index(function, "dim", dim, 2, MOST_CHANNELS) % 2:
-        fail_value(ValueError, function, "dim", dim, "an even number of channels")
-    check_choice(function, "rope_type", rope_type, ROPE_TYPES)
+    """Return `rope_frequencies`; `argument` is the name of the keys in the public function."""
+    if as_index("dim", dim, 2, MOST_CHANNELS) % 2:
+        fail_value(ValueError, "dim", dim, "an even number of channels")
+    check_choice("rope_type", rope_type, ROPE_TYPES)
     if seq_len is not None:
-        seq_len = as_index(function, "seq_len", seq_len, 0)
+        seq_len = as_index("seq_len", seq_len, 0)
     scale, own_keys = ROPE_TYPES[rope_type]
     known = own_keys + LENGTHS
     for key in keys:
@@ -344,17 +338,18 @@ def scaled_frequencies(
             expected = f"only the keys of rope_type {rope_type!r}: " + ", ".join(known)
             if key in ("rope_theta", "theta") and argument == "keys":
                 expected = f"base, which is the name of {key} here"
-            fail(TypeError, function, argument, repr(key), expected)
+            fail(TypeError, argument, repr(key), expected)
     present = {key: value for key, value in keys.items() if value is not None}
-    present |= {key: as_index(function, key, present[key], 1) for key in LENGTHS if key in present}
-    inv_freq, _ = exact_frequencies(function, dim, base, "dim")
-    scaled = scale(_Request(function, rope_type, dim, float(base), inv_freq, seq_len, present))
+    present |= {key: as_index(key, present[key], 1) for key in LENGTHS if key in present}
+    inv_freq, _ = exact_frequencies(dim, base, "dim")
+    scaled = scale(_Request(rope_type, dim, float(base), inv_freq, seq_len, present))
     description = f"base {float(base):g}"
     if rope_type != "default":
         description += f", {rope_type}" + (f", factor {float(present['factor']):g}" if "factor" in present else "")
     return RopeFrequencies(*scaled, description=description)
 
 
+@door
 def rope_frequencies(
     dim: int, *, base: float = 10000.0, rope_type: RopeType = "default", seq_len: int | None = None, **keys: object
 ) -> RopeFrequencies:
@@ -431,4 +426,4 @@ def rope_frequencies(
     >>> yarn.inv_freq.round(7).tolist(), round(yarn.attention_factor, 4)
     ([1.0, 0.1, 0.00625, 0.00025], 1.1386)
     """
-    return scaled_frequencies("rope_frequencies", dim, base, rope_type, seq_len, keys)
+    return scaled_frequencies(dim, base, rope_type, seq_len, keys)

@@ -14,6 +14,7 @@ from .._core_api.arguments import (
     as_number,
     as_positive,
     cast_result,
+    door,
     fail,
 )
 from ..absolute.sinusoid import cos_sin_table
@@ -21,11 +22,11 @@ from .rotation import Angles, Frequencies, RopeGradient, Rotation, read_rotation
 from .scaling import Layout
 
 
-def _growth(function: str, pairs: int, scale_base: float, gamma: float, downscale: bool) -> Float64:
+def _growth(pairs: int, scale_base: float, gamma: float, downscale: bool) -> Float64:
     """Return the logarithm of the factor by which one position scales each pair."""
-    base, offset = as_positive(function, "scale_base", scale_base), as_positive(function, "gamma", gamma)
+    base, offset = as_positive("scale_base", scale_base), as_positive("gamma", gamma)
     zeta = (np.arange(pairs) / pairs + offset) / (1 + offset)  # (2k + gamma D) / ((1 + gamma) D), D = 2 pairs
-    return np.log(zeta) / (-base if as_bool(function, "downscale", downscale) else base)
+    return np.log(zeta) / (-base if as_bool("downscale", downscale) else base)
 
 
 def _logarithm_limit(dtype: np.dtype[np.floating]) -> float:
@@ -44,25 +45,26 @@ def _angles(
     downscale: bool,
 ) -> tuple[Array, Angles, Float64]:
     """Return the table, the angles and the growth (1, pairs)."""
-    function, dtype = rotation.function, rotation.x.dtype
+    dtype = rotation.x.dtype
     frequencies, factor = rotation.frequencies(frequencies)
     angles = Angles(rotation.positions(positions), frequencies, factor)
     positions = rotation.with_heads(angles.positions)
-    growth = _growth(function, len(frequencies), scale_base, gamma, downscale)
-    center = as_number(function, "center", center)
-    table = cos_sin_table(function, positions, frequencies, F64, factor)
+    growth = _growth(len(frequencies), scale_base, gamma, downscale)
+    center = as_number("center", center)
+    table = cos_sin_table(positions, frequencies, F64, factor)
     distance = positions.astype(F64) - center
     # growth[0] is the largest. The limit is equal on both sides of center, so a query and its key fail alike.
     limit = _logarithm_limit(dtype) / np.abs(growth).max(initial=1e-300)
     if np.abs(distance).max(initial=0) > limit:
         expected = f"at most {limit:.0f} from center, because {dtype.name} cannot hold the scale beyond: move center, "
         expected += "or use float64"
-        fail(ValueError, function, "positions", positions.flat[np.abs(distance).argmax()], expected)
+        fail(ValueError, "positions", positions.flat[np.abs(distance).argmax()], expected)
     cos_and_sin = table.reshape(*positions.shape, 2, len(frequencies))
     cos_and_sin *= np.exp(distance[..., None, None] * growth)
     return cast_result(table, rotation.dtype), angles, growth[None]
 
 
+@door
 def xpos(
     x: npt.ArrayLike,
     positions: npt.ArrayLike,
@@ -136,11 +138,12 @@ def xpos(
     >>> bool(np.isclose(q[512] @ k[500], q[52] @ k[40]))
     True
     """
-    rotation = read_rotation("xpos", x, frequencies, layout, seq_axis=seq_axis)
+    rotation = read_rotation(x, frequencies, layout, seq_axis=seq_axis)
     table, _, _ = _angles(rotation, positions, frequencies, scale_base, gamma, center, downscale)
     return rotation.rotate(table, out)
 
 
+@door
 def xpos_vjp(
     grad: npt.ArrayLike,
     x: npt.ArrayLike,
@@ -184,5 +187,5 @@ def xpos_vjp(
     >>> g.x, g.positions, g.frequencies
     (array([[0., 1.]]), array([1.]), array([0.]))
     """
-    rotation = read_rotation("xpos_vjp", x, frequencies, layout, seq_axis=seq_axis)
+    rotation = read_rotation(x, frequencies, layout, seq_axis=seq_axis)
     return rotation.vjp(grad, *_angles(rotation, positions, frequencies, scale_base, gamma, center, downscale))

@@ -146,10 +146,9 @@ def test_bfloat16_is_tested():
 @pytest.mark.parametrize("row", [row for row in _core.table() if hasattr(_core, row)])
 def test_core_rows_document_themselves_and_count_arguments(row):
     assert getattr(_core, row).__doc__ == _core.table()[row]
-    with pytest.raises(TypeError, match="takes a function name"):
-        getattr(_core, row)()
-    with pytest.raises(TypeError, match="takes a function name"):
-        getattr(_core, row)("f", 1)
+    for wrong in ((1,), ("f", 1)):
+        with pytest.raises(TypeError, match="takes at most a function name"):
+            getattr(_core, row)(*wrong)
     with pytest.raises(TypeError, match=r"^f: \w+ is missing; expected "):
         getattr(_core, row)("f")
     with pytest.raises(TypeError, match=r"^f: none_such is unknown; expected "):

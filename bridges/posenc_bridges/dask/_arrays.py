@@ -10,7 +10,7 @@ from typing import Any, ParamSpec, TypeAlias
 import dask.array as da
 import numpy as np
 
-from posenc._core_api.arguments import INTEGERS, Array, as_index, as_positions, fail, fail_value
+from posenc._core_api.arguments import INTEGERS, Array, as_index, as_positions, door, fail, fail_value
 from posenc._core_api.constants import LARGEST_POSITION
 
 P = ParamSpec("P")
@@ -27,7 +27,7 @@ def is_xarray(value: object) -> bool:
     return type(value).__module__.partition(".")[0] == "xarray"
 
 
-def read_array(function: str, argument: str, value: object, is_lazy: bool = True) -> da.Array:
+def read_array(argument: str, value: object, is_lazy: bool = True) -> da.Array:
     """Return an argument as a dask array with chunks of known lengths.
 
     An argument that need not be lazy may be in memory: the array becomes one chunk.
@@ -35,31 +35,31 @@ def read_array(function: str, argument: str, value: object, is_lazy: bool = True
     if isinstance(value, da.Array):
         if any(np.isnan(length) for axis in value.chunks for length in axis):  # their places are unknown too
             expected = "known ones: call its compute_chunk_sizes()"
-            fail(ValueError, function, argument, "chunks of unknown length", expected)
+            fail(ValueError, argument, "chunks of unknown length", expected)
         return value
     if is_xarray(value):
-        fail(TypeError, function, argument, f"type {type(value).__name__} of xarray", "a dask array, such as its .data")
+        fail(TypeError, argument, f"type {type(value).__name__} of xarray", "a dask array, such as its .data")
     if is_lazy:
-        expected = f"a dask array, or posenc.{function} for arrays in memory"
-        fail(TypeError, function, argument, f"type {type(value).__name__}", expected)
+        expected = "a dask array; posenc itself takes arrays in memory"
+        fail(TypeError, argument, f"type {type(value).__name__}", expected)
     array = np.asarray(value)
     return da.from_array(array, chunks=array.shape)
 
 
-def read_places(function: str, argument: str, value: object, start: object = 0) -> AnyArray:
+def read_places(argument: str, value: object, start: object = 0) -> AnyArray:
     """Return positions: a dask array, an array in memory, or for an int n the range from `start` of length n."""
     if isinstance(value, da.Array) or is_xarray(value):
         if start:
-            fail_value(TypeError, function, "start", start, "an int n for positions, meaning start .. start + n - 1")
-        lazy = read_array(function, argument, value)
+            fail_value(TypeError, "start", start, "an int n for positions, meaning start .. start + n - 1")
+        lazy = read_array(argument, value)
         if lazy.dtype.kind not in "iuf":
-            fail(TypeError, function, argument, f"dtype {lazy.dtype}", "integers or reals")
+            fail(TypeError, argument, f"dtype {lazy.dtype}", "integers or reals")
         return lazy
     if isinstance(value, INTEGERS) and not isinstance(value, bool):
-        n = as_index(function, argument, value, 0)
-        first = as_index(function, "start", start, -LARGEST_POSITION, LARGEST_POSITION - n)
+        n = as_index(argument, value, 0)
+        first = as_index("start", start, -LARGEST_POSITION, LARGEST_POSITION - n)
         return range(first, first + n)
-    return as_positions(function, argument, value, start)
+    return as_positions(argument, value, start)
 
 
 def shape_of(array: AnyArray) -> tuple[int, ...]:
@@ -109,6 +109,6 @@ def takes_arguments_of(twin: Callable[P, object]) -> Callable[[Callable[[Argumen
         call.__name__ = call.__qualname__ = name
         call.__module__, call.__doc__ = function.__module__, function.__doc__
         call.__signature__ = taken  # type: ignore[attr-defined]
-        return call
+        return door(call)
 
     return decorate

@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 import dask.array as da
 import numpy.typing as npt
 
-from posenc._core_api.arguments import as_bool
+from posenc._core_api.arguments import as_bool, door
 from posenc.attention import AttentionGradient
 from posenc.bias.operator import Bias
 
@@ -32,6 +32,7 @@ Precision: TypeAlias = Literal["high", "low"]
 Window: TypeAlias = tuple[float | None, float | None] | None
 
 
+@door
 def attention(
     q: da.Array, k: da.Array | Quantized, v: da.Array | Quantized, *, bias: Operators = (), keep: Lazy = None,
     causal: bool = False, align: Align = None, window: Window = None, q_positions: Lazy = None,
@@ -112,9 +113,10 @@ def attention(
     graph.result("out", outs, (*chunks, (inputs.lengths["V"],)), inputs.dtype)
     graph.result("lse", lses, chunks, inputs.work_dtype)
     arrays = graph.arrays()
-    return (arrays["out"], arrays["lse"]) if as_bool("attention", "return_lse", return_lse) else arrays["out"]
+    return (arrays["out"], arrays["lse"]) if as_bool("return_lse", return_lse) else arrays["out"]
 
 
+@door
 def attention_vjp(
     grad: da.Array, q: da.Array, k: da.Array, v: da.Array, *, out: da.Array, lse: da.Array, grad_lse: Lazy = None,
     bias: Operators = (), keep: Lazy = None, causal: bool = False, align: Align = None, window: Window = None,

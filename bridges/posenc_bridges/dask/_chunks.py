@@ -46,7 +46,7 @@ class ChunkedCall(Grid):
         for part in inputs.parts if len(self.chunks["m"]) > 1 else []:
             if part.bias.scheme.counts_keys:
                 expected = f"one, because {part.bias.name} sums over keys: k.rechunk({{-2: -1}})"
-                fail(ValueError, inputs.function, "k", f"{len(self.chunks['m'])} chunks of keys", expected)
+                fail(ValueError, "k", f"{len(self.chunks['m'])} chunks of keys", expected)
         self.sources: dict[str, Source] = {}
         for name, value in (*inputs.arrays.items(), *inputs.known.items()):
             if not isinstance(value, range):

@@ -16,6 +16,7 @@ from posenc._core_api.arguments import (
     as_data,
     broadcasts_to,
     check_choice,
+    door,
     fail,
     fail_value,
 )
@@ -54,23 +55,23 @@ def _rotate(twin: Callable[..., Array], arguments: Arguments) -> da.Array:
         number = x.get_axis_num(axis) if isinstance(axis, str) else axis
         return x.copy(data=_rotate(twin, {**arguments, "x": x.data, "seq_axis": number}))
     options = {name: value for name, value in arguments.items() if name not in ("x", "positions", "start")}
-    x = read_array(function, "x", x)
-    dtype = as_data(function, "x", np.zeros((), x.dtype)).dtype
+    x = read_array("x", x)
+    dtype = as_data("x", np.zeros((), x.dtype)).dtype
     of_rotation = ("layout", "rotary_dim", "rotary_offset", "inverse", "out_layout", "seq_axis")
     given = {name: options[name] for name in of_rotation if name in options}
-    rotation = read_rotation(function, zeros_of(x.shape, dtype), frequencies, **given)
+    rotation = read_rotation(zeros_of(x.shape, dtype), frequencies, **given)
     if frequencies is None:
         expected = "positions and frequencies: each task makes the table of its own chunk"
-        fail(TypeError, function, "positions", "a table (cos, sin)", expected)
+        fail(TypeError, "positions", "a table (cos, sin)", expected)
 
     letters = TABLE[function].arrays
     axes = [axis for axis in name_axes(letters["x"], x.ndim) if axis != "n"]
     axes.insert(rotation.seq_axis % x.ndim, "n")
     coordinates = letters["positions"].startswith("A")
-    positions = read_places(function, "positions", arguments["positions"], arguments.get("start", 0))
+    positions = read_places("positions", arguments["positions"], arguments.get("start", 0))
     shape = shape_of(positions)
     if coordinates and len(shape) < 2:
-        fail(ValueError, function, "positions", f"shape {shape}", "one row of positions for each coordinate")
+        fail(ValueError, "positions", f"shape {shape}", "one row of positions for each coordinate")
     rotation.check_fits_sequence("positions", shape[coordinates:])
     lacks_heads = len(shape) - coordinates == x.ndim - 2
     of_positions = name_axes(letters["positions"].replace("h", "") if lacks_heads else letters["positions"], len(shape))
@@ -219,7 +220,7 @@ def rope_nd(arguments: Arguments) -> da.Array:
     >>> posenc_bridges.dask.rope_nd(x, positions, posenc.axial_frequencies((8, 12, 12)), layout="half").chunks
     ((2, 2), (5, 5, 2), (32,))
     """
-    frequencies = as_data("rope_nd", "frequencies", arguments["frequencies"])
+    frequencies = as_data("frequencies", arguments["frequencies"])
     return _rotate(posenc.rope_nd, {**arguments, "frequencies": frequencies})
 
 
@@ -291,25 +292,26 @@ def sinusoidal(arguments: Arguments, *, chunks: ChunksArgument | None = None) ->
     chunks = arguments.pop("chunks", None)
     options = {name: value for name, value in arguments.items() if name not in ("positions", "start")}
     run: Callable[[object], Array] = partial(posenc.sinusoidal, **options)
-    places = read_places(function, "positions", positions, arguments.get("start", 0))
+    places = read_places("positions", positions, arguments.get("start", 0))
     sample = run(np.zeros(1, positions.dtype) if isinstance(places, da.Array) else 1)
     shape = shape_of(places)
     if not shape:
-        fail(ValueError, function, "positions", "no axes", "at least one")
+        fail(ValueError, "positions", "no axes", "at least one")
     axes = name_axes(TABLE[function].arrays["positions"], len(shape))
     given: dict[str, Chunks] = {}
     if chunks is not None:
         wanted = (*(chunks,) * len(shape), -1) if isinstance(chunks, int | str) else chunks
         *leading, last = da.core.normalize_chunks(wanted, (*shape, dim), dtype=np.dtype(np.float64))
         if len(last) != 1:
-            fail(ValueError, function, "chunks", f"{len(last)} chunks of the last axis", "one, written -1")
+            fail(ValueError, "chunks", f"{len(last)} chunks of the last axis", "one, written -1")
         given = dict(zip(axes, leading, strict=True))
     elif not isinstance(places, da.Array):
         expected = "the chunks of the result, such as (4096, -1), because positions is no dask array"
-        fail_value(TypeError, function, "chunks", None, expected)
+        fail_value(TypeError, "chunks", None, expected)
     return map_blocks(run, (*axes, "D"), [(places, axes)], sample.dtype, given, D=dim)
 
 
+@door
 def merge(x: da.Array, p: npt.ArrayLike | da.Array, *, mode: Mode = "add") -> da.Array:
     """Combine vectors with their position encodings, as `posenc.merge` does.
 
@@ -340,12 +342,12 @@ def merge(x: da.Array, p: npt.ArrayLike | da.Array, *, mode: Mode = "add") -> da
     >>> posenc_bridges.dask.merge(x, p).chunks
     ((1, 1), (300, 300, 300, 100), (64,))
     """
-    check_choice("merge", "mode", mode, MODES)
+    check_choice("mode", mode, MODES)
     wide = mode == "concat"
     if is_xarray(x) and not wide:
         return x.copy(data=merge(x.data, p, mode=mode))
-    x = read_array("merge", "x", x)
-    added = read_array("merge", "p", p) if isinstance(p, da.Array) or is_xarray(p) else as_data("merge", "p", p)
+    x = read_array("x", x)
+    added = read_array("p", p) if isinstance(p, da.Array) or is_xarray(p) else as_data("p", p)
     shape = (*x.shape[:-1], added.shape[-1]) if wide and added.ndim and x.ndim else x.shape
     if x.ndim < 1 or (wide and added.ndim < 1) or not broadcasts_to(added.shape, shape):
         posenc.merge(zeros_of(x.shape), zeros_of(added.shape), mode=mode)  # raises the error of posenc.merge
@@ -360,6 +362,7 @@ def merge(x: da.Array, p: npt.ArrayLike | da.Array, *, mode: Mode = "add") -> da
     return map_blocks(run, name_axes(row.result, x.ndim), arrays, dtype, **lengths)
 
 
+@door
 def learned(
     table: npt.ArrayLike | da.Array, positions: npt.ArrayLike | da.Array, *, chunks: ChunksArgument | None = None
 ) -> da.Array:
@@ -393,24 +396,23 @@ def learned(
     >>> posenc_bridges.dask.learned(table, np.arange(600), chunks=200).chunks
     ((200, 200, 200), (64,))
     """
-    function = "learned"
     if not isinstance(table, da.Array) and not is_xarray(table):
-        table = read_table(function, table)
-    rows = read_array(function, "table", table, is_lazy=isinstance(table, da.Array))
+        table = read_table(table)
+    rows = read_array("table", table, is_lazy=isinstance(table, da.Array))
     if rows.ndim != 2:
-        fail(ValueError, function, "table", f"{rows.ndim} axes", "2: a row for each position")
-    as_data(function, "table", np.zeros((), rows.dtype))
+        fail(ValueError, "table", f"{rows.ndim} axes", "2: a row for each position")
+    as_data("table", np.zeros((), rows.dtype))
     if rows.dtype.kind in "iu":
         rows = rows.astype(np.float64)
     if isinstance(positions, da.Array) or is_xarray(positions):
-        known, places = None, read_array(function, "positions", positions)
+        known, places = None, read_array("positions", positions)
         if places.dtype.kind not in "iu":
-            fail(TypeError, function, "positions", f"dtype {places.dtype}", "integers")
+            fail(TypeError, "positions", f"dtype {places.dtype}", "integers")
         return _look_up(rows, places if chunks is None else places.rechunk(chunks), None)
-    known = read_ids(function, positions, rows.shape[0])
+    known = read_ids(positions, rows.shape[0])
     if chunks is None:
         expected = "the chunks of positions, because positions is no dask array"
-        fail_value(TypeError, function, "chunks", None, expected)
+        fail_value(TypeError, "chunks", None, expected)
     return _look_up(rows, da.from_array(known, chunks=chunks), known)
 
 
@@ -435,9 +437,10 @@ def _look_up(table: da.Array, positions: da.Array, known: Array | None) -> da.Ar
     return from_tasks(f"learned-{token}", blocks, (*positions.chunks, table.chunks[1]), table.dtype, shared)
 
 
+@partial(door, name="learned")
 def _pick_rows(chunk: Array, positions: Array, first: int, count: int) -> tuple[Array, Array]:
     """Return a mask of the positions with a row in a chunk that begins at row `first` of `count`, and their rows."""
-    ids = read_ids("learned", positions, count)
+    ids = read_ids(positions, count)
     hits = (ids >= first) & (ids < first + len(chunk))
     return hits, posenc.learned(chunk, ids[hits] - first)
 

@@ -141,7 +141,7 @@ class Graph:
     def _argument(self, name: str) -> tuple[da.Array, Dtype]:
         """Return an array of the call, and the dtype of its gradient."""
         array = self.call.sources[name].array
-        return array, as_data(self.inputs.function, name, np.zeros((), array.dtype)).dtype
+        return array, as_data(name, np.zeros((), array.dtype)).dtype
 
     def parameters(self, rows: list[Key]) -> None:
         """Add the gradients of the arrays of all operators and of the sink, from those of chunks of queries."""

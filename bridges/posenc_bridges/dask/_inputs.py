@@ -43,16 +43,16 @@ class Inputs:
         self.known: dict[str, range | Array] = {}
         self._read_qkv()
         if np.size(given["scale"]) > 1:
-            fail(TypeError, function, "scale", f"shape {np.shape(given['scale'])}", "a number in posenc_bridges.dask")
+            fail(TypeError, "scale", f"shape {np.shape(given['scale'])}", "a number in posenc_bridges.dask")
         q, k, v = (self.arrays[name] for name in "qkv")
         causal, window, scale, softcap = (given[name] for name in ("causal", "window", "scale", "softcap"))
-        self.dtype = as_data(function, "q", np.zeros((), q.dtype)).dtype
+        self.dtype = as_data("q", np.zeros((), q.dtype)).dtype
         # Arrays of zeros take no memory, and posenc raises its errors for them.
         alike = ("align", "scale", "softcap", "dropout", "seed", "invariant", "precision")
         options = {name: given[name] for name in alike}
         options |= {name: self._stand_in(name) for name in ("keep", "q_segments", "k_segments", "sink")}
         plain = attention.read_inputs(
-            function,
+            self.function,
             zeros_of(q.shape, self.dtype),
             zeros_of(k.shape, self.dtype),
             zeros_of(v.shape, self.dtype),
@@ -60,7 +60,7 @@ class Inputs:
         )
         if plain.options["dropout"]:
             expected = "0, because posenc_bridges.dask has no dropout"
-            fail_value(NotImplementedError, function, "dropout", given["dropout"], expected)
+            fail_value(NotImplementedError, "dropout", given["dropout"], expected)
         self.shape, self.work_dtype = plain.shape, plain.dtype
         for name, array in plain.arguments.items():
             if name.endswith("segments") and array is not None and name not in self.arrays:
@@ -69,18 +69,18 @@ class Inputs:
         self.lengths = dict(zip(name_axes("*hnm", len(self.shape)), self.shape, strict=True))
         self.lengths.update(g=k.shape[-3], D=k.shape[-1], V=v.shape[-1])
 
-        self.operators = attention.read_operators(function, given["bias"])
+        self.operators = attention.read_operators(given["bias"])
         biases = tuple(part for operator in self.operators for part in operator.parts)
         self.parts = [Operator(bias, n, m) for bias in biases]
         for bias in biases if function == "attention_vjp" else ():
             if any(isinstance(array, tuple) and array for array in bias.arrays):
                 expected = "an operator without arrays, because its gradient cannot be split into chunks"
-                fail(TypeError, function, "bias", f"operator {bias.name} with arrays", expected)
+                fail(TypeError, "bias", f"operator {bias.name} with arrays", expected)
         for part in self.parts:
-            part.check(Call(function, self.work_dtype, self.shape, q.shape[-1], v.shape[-1]))
+            part.check(Call(self.work_dtype, self.shape, q.shape[-1], v.shape[-1]))
         if scale is None:
-            scale = attention.default_scale(function, q.shape[-1], biases)
-        self.low, self.high = attention.read_visible_range(function, as_bool(function, "causal", causal), window)
+            scale = attention.default_scale(q.shape[-1], biases)
+        self.low, self.high = attention.read_visible_range(as_bool("causal", causal), window)
         count = sum(len(bias.arrays) for bias in biases)
         self.pair = (Forward if function == "attention" else Backward)(
             bool(causal), window and tuple(window), float(scale), softcap, plain.options["invariant"], v.shape[-1],
@@ -90,27 +90,27 @@ class Inputs:
         self._read_positions(is_limited or any(bias.reads_positions for bias in biases))
         for name in ("grad", "out", "lse", "grad_lse"):
             if given.get(name) is not None:
-                array = self.arrays[name] = read_array(function, name, given[name], is_lazy=False)
-                as_data(function, name, np.zeros((), array.dtype))
+                array = self.arrays[name] = read_array(name, given[name], is_lazy=False)
+                as_data(name, np.zeros((), array.dtype))
                 wanted = (*self.shape[:-1], self.lengths["V"])[: len(self.shape) - ("lse" in name)]
                 if array.shape != wanted:
-                    fail(ValueError, function, name, f"shape {array.shape}", str(wanted))
+                    fail(ValueError, name, f"shape {array.shape}", str(wanted))
 
     def _read_qkv(self) -> None:
         for name in "qkv":
             value = self.given[name]
             if isinstance(value, posenc.Quantized):
                 expected = "posenc_bridges.dask.Quantized, or posenc.attention for arrays in memory"
-                fail(TypeError, self.function, name, "type Quantized of arrays in memory", expected)
+                fail(TypeError, name, "type Quantized of arrays in memory", expected)
             if isinstance(value, Quantized) and name != "q":
                 codes, of_rows = (np.zeros((1,) * part.ndim, part.dtype) for part in (value.codes, value.scale))
                 tiny = posenc.Quantized(codes, of_rows, value.axis)
                 attention.read_keys(self.function, name, tiny, self.arrays["q"].dtype)
                 self.arrays[f"{name}_scale"], value = value.scale, value.codes
-            array = self.arrays[name] = read_array(self.function, name, value)
-            as_data(self.function, name, np.zeros((), array.dtype))
+            array = self.arrays[name] = read_array(name, value)
+            as_data(name, np.zeros((), array.dtype))
             if array.ndim < 3:
-                fail(ValueError, self.function, name, f"{array.ndim} axes", "at least 3: heads, sequence, channels")
+                fail(ValueError, name, f"{array.ndim} axes", "at least 3: heads, sequence, channels")
 
     def _stand_in(self, name: str) -> object:
         """Return an argument in memory, or zeros of the shape and dtype of a dask array; keep what tasks read."""
@@ -119,7 +119,7 @@ class Inputs:
             return None
         if is_segments and not isinstance(value, da.Array) and not is_xarray(value):
             return value
-        array = self.arrays[name] = read_array(self.function, name, value, is_lazy=is_segments)
+        array = self.arrays[name] = read_array(name, value, is_lazy=is_segments)
         return zeros_of(array.shape, I64 if is_segments and array.dtype.kind in "iu" else array.dtype)
 
     def _read_positions(self, are_read: bool) -> None:
@@ -128,22 +128,20 @@ class Inputs:
         given = {name: self.given[name] for name in ("q_positions", "k_positions")}
         if all(one is None for one in given.values()):
             biases = tuple(part.bias for part in self.parts)
-            places = attention.read_call_positions(
-                self.function, self.shape, biases, self.low, self.high, align, None, None
-            )
+            places = attention.read_call_positions(self.shape, biases, self.low, self.high, align, None, None)
             ranges = (range(int(places.shift), int(places.shift) + sizes[0]), range(sizes[1]))
             self.known.update(zip(given, ranges, strict=True) if are_read else ())
             return
         if align is not None:
-            fail_value(ValueError, self.function, "align", align, "None where positions are given")
+            fail_value(ValueError, "align", align, "None where positions are given")
         for (name, value), length in zip(given.items(), sizes, strict=True):
-            array = read_places(self.function, name, length if value is None else value)
+            array = read_places(name, length if value is None else value)
             if isinstance(array, np.ndarray) and array.size and is_consecutive(array):
                 array = range(int(array[0]), int(array[-1]) + 1)
             if not isinstance(array, da.Array) and shape_of(array)[-1] != length:
-                fail(ValueError, self.function, name, f"length {shape_of(array)[-1]}", str(length))
+                fail(ValueError, name, f"length {shape_of(array)[-1]}", str(length))
             if not isinstance(array, range):
-                attention.check_batch(self.function, name, array, self.shape[:-3], length)
+                attention.check_batch(name, array, self.shape[:-3], length)
             if are_read and isinstance(array, da.Array):
                 self.arrays[name] = array
             elif are_read:

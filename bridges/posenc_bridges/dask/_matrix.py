@@ -11,7 +11,7 @@ import numpy.typing as npt
 from dask.base import tokenize
 from dask.highlevelgraph import HighLevelGraph
 
-from posenc._core_api.arguments import F64, Array, Dtype, as_index, cast_result, fail, result_dtype
+from posenc._core_api.arguments import F64, Array, Dtype, as_index, cast_result, door, fail, result_dtype
 from posenc.bias.operator import Bias, Call, PositionBias, read_method_positions
 
 from ._arrays import read_places, shape_of
@@ -21,6 +21,7 @@ from ._operators import Operator, Part
 __all__ = ["matrix"]
 
 
+@door
 def matrix(
     bias: PositionBias,
     n: int,
@@ -77,21 +78,21 @@ def matrix(
     """
     function = "matrix"
     if not isinstance(bias, Bias):
-        fail(TypeError, function, "bias", f"type {type(bias).__name__}", "a PositionBias, as alibi(slopes) returns")
+        fail(TypeError, "bias", f"type {type(bias).__name__}", "a PositionBias, as alibi(slopes) returns")
     if not isinstance(bias, PositionBias):
-        fail(TypeError, function, "bias", f"operator {bias.name}, which reads q and k", "a PositionBias")
-    n = as_index(function, "n", n, 0)
-    m = n if m is None else as_index(function, "m", m, 0)
+        fail(TypeError, "bias", f"operator {bias.name}, which reads q and k", "a PositionBias")
+    n = as_index("n", n, 0)
+    m = n if m is None else as_index("m", m, 0)
     empty = [None if positions is None else 0 for positions in (q_positions, k_positions)]
-    read_method_positions(function, bias, 0, 0, *empty)  # refuses positions that no part reads
-    matrix_dtype = result_dtype(function, dtype, None)
+    read_method_positions(bias, 0, 0, *empty)  # refuses positions that no part reads
+    matrix_dtype = result_dtype(dtype, None)
     operators = [Operator(part, n, m) for part in bias.parts]
     nothing = {"n": (0, 0), "m": (0, 0)}  # an empty chunk, whose matrix has the axes before n and m
     leading = np.broadcast_shapes(
         *(cast("PositionBias", operator.part(nothing)).matrix(0, 0).shape[:-2] for operator in operators)
     )
     for operator in operators:  # raises the errors of arrays that do not fit n and m
-        operator.check(Call(function, F64, (*leading, n, m) if leading else (1, n, m), 1))
+        operator.check(Call(F64, (*leading, n, m) if leading else (1, n, m), 1))
     axes = name_axes(TABLE[function].result, len(leading) + 2)
     wanted = da.core.normalize_chunks(chunks, (*leading, n, m), dtype=matrix_dtype)
     whole_heads = len(leading) != 1 or any("heads" in one.bias.options for one in operators)
@@ -103,9 +104,9 @@ def matrix(
     for argument, value in (("q_positions", q_positions), ("k_positions", k_positions)):
         if value is not None:
             axis = TABLE[function].arrays[argument]
-            array, expected = read_places(function, argument, value), (sum(grid.chunks[axis]),)
+            array, expected = read_places(argument, value), (sum(grid.chunks[axis]),)
             if shape_of(array) != expected:
-                fail(ValueError, function, argument, f"shape {shape_of(array)}", str(expected))
+                fail(ValueError, argument, f"shape {shape_of(array)}", str(expected))
             sources[axis] = cut(array, (axis,), grid.chunks)
     shift = 0 if sources else m - n
 

@@ -66,7 +66,7 @@ class Operator:
     def check(self, call: Call) -> None:
         """Raise the errors of the operator's arrays and of its own positions in a call."""
         *leading, n, m = call.shape
-        resolve_positions(call.function, self.bias, Positions(self.n, self.m), tuple(leading[:-1]))
+        resolve_positions(self.bias, Positions(self.n, self.m), tuple(leading[:-1]))
         if not self._reads_pairs:  # one query and key suffice
             n, m = min(n, 1), min(m, 1)
         self.bias.scheme.kind.term(self.bias, call._replace(shape=(*leading, n, m)), Positions(n, m))

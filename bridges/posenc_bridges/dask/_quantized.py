@@ -9,7 +9,7 @@ import numpy as np
 from dask.base import tokenize
 
 import posenc
-from posenc._core_api.arguments import Array, as_data, fail
+from posenc._core_api.arguments import Array, as_data, door, fail
 from posenc.attention.quantized import read_axis
 
 from ._arrays import read_array
@@ -56,16 +56,17 @@ class Quantized:
     scale: da.Array
     axis: int = -1
 
+    @door
     def __post_init__(self) -> None:
         for name, array, dtype in (("codes", self.codes, np.int8), ("scale", self.scale, np.float32)):
-            read_array("Quantized", name, array)
+            read_array(name, array)
             if array.dtype != dtype:
-                fail(TypeError, "Quantized", name, f"dtype {array.dtype}", np.dtype(dtype).name)
-        axis = read_axis("Quantized", self.axis, self.codes.ndim)
+                fail(TypeError, name, f"dtype {array.dtype}", np.dtype(dtype).name)
+        axis = read_axis(self.axis, self.codes.ndim)
         expected = self.codes.shape[:axis] + self.codes.shape[axis + 1 :]
         if self.scale.shape != expected:
             has = f"shape {self.scale.shape}"
-            fail(ValueError, "Quantized", "scale", has, f"{expected}, codes without axis {axis}")
+            fail(ValueError, "scale", has, f"{expected}, codes without axis {axis}")
         object.__setattr__(self, "axis", axis - self.codes.ndim)
 
     def dequantize(self) -> da.Array:
@@ -73,6 +74,7 @@ class Quantized:
         return da.multiply(self.codes.astype(np.float32), da.expand_dims(self.scale, self.axis))
 
 
+@door
 def quantize(x: da.Array, *, axis: int = -1) -> Quantized:
     """Round numbers to int8 codes with one scale for each row along an axis, as `posenc.quantize` does.
 
@@ -101,12 +103,11 @@ def quantize(x: da.Array, *, axis: int = -1) -> Quantized:
     >>> k.codes.dtype, k.scale.chunks
     (dtype('int8'), ((2,), (300, 300, 300, 100)))
     """
-    function = "quantize"
-    x = read_array(function, "x", x)
-    as_data(function, "x", np.zeros((), x.dtype))
+    x = read_array("x", x)
+    as_data("x", np.zeros((), x.dtype))
     if x.ndim == 0:
-        fail(ValueError, function, "x", "0 axes", "at least 1")
-    number = read_axis(function, axis, x.ndim)
+        fail(ValueError, "x", "0 axes", "at least 1")
+    number = read_axis(axis, x.ndim)
     whole = x.rechunk({number: -1})
     token, name = tokenize(whole.name, number), f"quantize-{tokenize(whole.name, number)}"
     indices = list(np.ndindex(*whole.numblocks))
