@@ -181,7 +181,8 @@ LONG = {
     "gradient of a shared matrix": (
         "q = np.ones((1 << 13, 1 << 12, 1), np.float32); bias = posenc.dense(np.zeros((1 << 12, 1 << 12)))",
         "posenc.attention_vjp(q, q, q, q, out=q, lse=q[..., 0], bias=bias)"),
-    "no channels": ("q = np.ones((1, 1, 0)); k = np.ones((1, 1 << 40, 0))", "posenc.attention(q, k, k)"),
+    "no channels": (
+        "q = np.ones((1, 1, 0)); k = np.ones((1, 1 << 40, 0))", "posenc.attention(q, k, k, return_lse=True)"),
     "masked keys": ("q = np.ones((1, 40, 8)); k = np.broadcast_to(q[:, :1], (1, 1 << 50, 8))",
                     "posenc.attention(q, k, k, causal=True, align='start')"),
     "masked keys of gates": (
