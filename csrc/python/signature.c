@@ -195,5 +195,14 @@ int pe_table_read(pe_table *table)
             return -1;
         }
     }
+    for (int op = 0; op < PE_COUNT; op++) { /* kernels add to the gradients of operators on positions */
+        const pe_signature *vjp = table->row[op].vjp;
+        for (int k = 0; vjp && k < vjp->noperands; k++) {
+            if (vjp->operand[k].output && !vjp->operand[k].summed) {
+                PyErr_Format(PyExc_SystemError, "posenc: %s of %s has no +", vjp->operand[k].name, vjp->name);
+                return -1;
+            }
+        }
+    }
     return 0;
 }
