@@ -397,10 +397,10 @@ class Library {
   /** posenc.attention of float32 arrays (H, n, d), with the first query at position `shift`. */
   attention(q, k, v, { causal = false, shift = 0, terms = [], scale = q.shape[2] ** -0.5 } = {}) {
     const [heads, n] = q.shape, out = zeros(Float32Array, heads, n, v.shape[2]), lse = zeros(Float32Array, heads, n);
-    const parts = 1, invariant = 0;
+    const softcap = 0, precision = 0, dropout = [0, 0, 0], invariant = 0, parts = 1;
     this.kernels.call(
       "attention", { q, k, v, out, lse },
-      [scale, 0, -INFINITY, causal ? 0 : INFINITY, shift, parts, invariant], terms);
+      [scale, softcap, -INFINITY, causal ? 0 : INFINITY, shift, precision, ...dropout, invariant, parts], terms);
     return { out, lse };
   }
 
