@@ -719,7 +719,7 @@ def test_functions_of_posenc_take_tensors() -> None:
     out = posenc.attention(q, k, v, bias=posenc.alibi(torch.ones(4)))
     assert out.dtype == BF16
     assert np.array_equal(out, posenc.attention(*map(array, (q, k, v)), bias=posenc.alibi(np.ones(4))))
-    kept = posenc._core_api.arguments.as_array("attention", "q", q.transpose(1, 2))
+    kept = posenc._core_api.arguments.as_array("q", q.transpose(1, 2))
     assert np.shares_memory(kept.view(np.int16), q.view(torch.int16).numpy())
 
 
