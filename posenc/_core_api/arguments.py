@@ -50,7 +50,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 def door(function: Function, name: str = "") -> Function:
     """Decorate a public function, so that messages from below, which begin with ": ", begin with its name.
 
-    In the name of a method, {} is the name of its operator: "alibi.matrix". A call takes 0.2 us more.
+    In the name of a method, {} is the name of its operator: "alibi.matrix". A call takes some 0.4 us more.
     """
     owner, _, own = function.__qualname__.rpartition(".")
     name = name or (own if not owner else owner if own.startswith("__") else f"{{}}.{own}")
