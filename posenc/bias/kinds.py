@@ -32,8 +32,10 @@ def check_parameters(bias: Bias, call: Call) -> None:
         bias.casts[call.dtype] = {}
 
 
-def sums_themselves(bias: Bias, sums: Gradients, positions: Positions) -> Gradients:
-    return sums
+def _row_gradients(bias: Bias, **arguments: Array) -> Gradients:
+    """Return the gradients of the operator's arrays, as the row ``<name>_vjp`` computes them."""
+    gradients = getattr(_core, f"{bias.name}_vjp")(**arguments)
+    return gradients if type(gradients) is tuple else (gradients,)
 
 
 # ---- matrices whose diagonals are constant, kept as one number per diagonal ----
@@ -77,8 +79,7 @@ def distance_values(bias: Bias, rel: Float64, dtype: Dtype) -> Array:
 
 def distance_values_vjp(bias: Bias, grad: Float64, rel: Float64) -> Gradients:
     """Return the gradient of each array for a cotangent (..., H, l) of the values, summed over its batch axes."""
-    gradients = getattr(_core, f"{bias.name}_vjp")(grad=grad, **bias.operands, rel=rel)
-    return gradients if type(gradients) is tuple else (gradients,)
+    return _row_gradients(bias, grad=grad, **bias.operands, rel=rel)
 
 
 def _distance_term(bias: Bias, call: Call, positions: Positions) -> Term:
@@ -164,6 +165,10 @@ def _pair_term(bias: Bias, call: Call, positions: Positions) -> Term:
     return Term(bias.name, bias.operands)
 
 
+def _pair_gradient(bias: Bias, sums: Gradients, positions: Positions) -> Gradients:
+    return sums
+
+
 def _read_pairs(bias: Bias, positions: Positions) -> tuple[Array, Array, tuple[int, ...]]:
     """Return checked positions of queries and keys, and their batch axes broadcast with those of the arrays."""
     q, k = check_positions(bias, positions)
@@ -191,10 +196,8 @@ def pair_vjp(bias: Bias, grad: Array, positions: Positions) -> Gradients:
     gradients = [np.zeros(arrays[name].shape) for name in axes]
     for row in np.ndindex(batch):
         operands = {**bias.operands, **{name: array[(*row, ...)] for name, array in arrays.items()}}
-        sums = getattr(_core, f"{bias.name}_vjp")(
-            grad=cotangent[row], **operands, q_positions=q[row], k_positions=k[row]
-        )
-        for gradient, one in zip(gradients, sums if type(sums) is tuple else (sums,), strict=True):
+        sums = _row_gradients(bias, grad=cotangent[row], **operands, q_positions=q[row], k_positions=k[row])
+        for gradient, one in zip(gradients, sums, strict=True):
             gradient[(*row, ...)] = one
     return tuple(unbroadcast(d, bias.operands[name].shape, F64) for d, name in zip(gradients, axes, strict=True))
 
@@ -205,5 +208,5 @@ def _over_batch(array: Array, rank: int, batch: tuple[int, ...]) -> Array:
     return array if array.shape == shape else np.broadcast_to(array, shape)
 
 
-PAIR = Kind(_pair_term, sums_themselves, _pair_matrix, pair_vjp, is_relative=False)
+PAIR = Kind(_pair_term, _pair_gradient, _pair_matrix, pair_vjp, is_relative=False)
 """A function of both positions, whose numbers are those of its PAIR row."""

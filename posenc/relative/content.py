@@ -224,11 +224,9 @@ def read_logits(
             expected = "(..., heads, positions, width), or 2 axes of q and k, for one head"
             fail(ValueError, argument, f"shape {array.shape}", expected)
     heads, n, width = query.shape[-3:]
-    kv_heads, m = key.shape[-3:-1]
+    m = key.shape[-2]
     if key.shape[-1] != width:
         fail(ValueError, "k", f"width {key.shape[-1]}", f"{width}, the width of q")
-    if heads % kv_heads if kv_heads else heads:  # without kv heads, q must have no heads
-        fail(ValueError, "k", f"{kv_heads} heads", f"a divisor of the {heads} heads of q")
     try:
         batch = np.broadcast_shapes(query.shape[:-3], key.shape[:-3])
     except ValueError:
