@@ -11,7 +11,7 @@ import tokenize
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-CORE = ("__init__.py", "_neighbours.py", "runtime.py", "interop.py", "_core_api", "absolute", "rotary", "bias",
+CORE = ("__init__.py", "runtime.py", "interop.py", "_core_api", "absolute", "rotary", "bias",
         "relative", "attention")  # fmt: skip
 LIMITS = {
     "csrc": (["csrc"], 11_544),

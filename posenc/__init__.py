@@ -35,9 +35,7 @@ Modules
 from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
-from ._core_api.names import show_plain_annotations as _show_plain_annotations
 from ._core_api.notebook import draw_with as _draw_with
-from ._neighbours import missing as _missing
 from .absolute.complex_order import ComplexOrderGradient, complex_order, complex_order_vjp
 from .absolute.convolution import (
     ConvPosition2dGradient,
@@ -129,21 +127,22 @@ __all__ = [
 ]  # fmt: skip
 
 _MODULES = ("analysis", "check", "plot", "reference")
+_BRIDGES = ("autograd", "dask", "jax", "torch", "transformers")
 
 if not _TYPE_CHECKING:  # a type checker would accept any name
 
     def __getattr__(name: str) -> object:
-        """Import a module at its first use, or name the way to a name."""
+        """Import a module at its first use, or name the distribution that has it."""
         try:
             if name in _MODULES:
                 return _import_module(f"posenc.{name}")
         except ImportError as error:  # hasattr and inspect.getmembers expect an AttributeError
             raise AttributeError(str(error), name=name) from error
-        raise AttributeError(_missing(name), name=name)
+        hint = f"; expected posenc_bridges.{name}, of the distribution posenc-bridges" if name in _BRIDGES else ""
+        raise AttributeError(f"module 'posenc' has no attribute '{name}'{hint}", name=name)
 
     def __dir__() -> list[str]:
         return sorted([*__all__, *_MODULES, "__version__"])
 
 
-_show_plain_annotations(globals(), __all__)
 _draw_with(lambda value: _import_module("posenc.plot.notebook").png_of(value))

@@ -3,7 +3,6 @@
 The module is imported at the first use of ``posenc.analysis``. Only the integral of `decay` needs scipy.
 """
 
-from .._core_api.names import show_plain_annotations as _show_plain_annotations
 from .bands import RopeBands, RopeCoverage, rope_bands, rope_coverage
 from .curves import InnerProduct, decay, inner_product
 from .matrices import TrianglePoints, correlation_matrix, distance_matrix, gram_matrix, triangle_points
@@ -17,5 +16,3 @@ __all__ = [
     "interaction_matrix", "order_sensitivity", "reference_logits", "reference_matrix", "rope_bands", "rope_coverage",
     "taylor_terms", "triangle_points",
 ]  # fmt: skip
-
-_show_plain_annotations(globals(), __all__)

@@ -14,7 +14,6 @@ from typing import Literal, NamedTuple, NoReturn, TypeAlias, TypedDict, TypeVar,
 import numpy.typing as npt
 
 from .._core_api.arguments import as_bool, as_index, as_number, check_choice, fail_value
-from .._core_api.names import Annotation
 from ..bias.operator import Bias
 
 Function = TypeVar("Function", bound=Callable[..., object])
@@ -139,10 +138,9 @@ def show_options(before: str | None = None) -> Callable[[Function], Function]:
             Parameter(name, Parameter.KEYWORD_ONLY, default=DEFAULTS[name], annotation=hint.__forward_arg__)
             for name, hint in Options.__annotations__.items()
         ]
-        parameters = [p.replace(annotation=Annotation(p.annotation)) for p in (*own[:place], *options, *own[place:])]
-        shown = plain.replace(parameters=parameters, return_annotation=Annotation(plain.return_annotation))
-        function.__signature__ = shown  # type: ignore[attr-defined]
-        function.__annotations__ = {**{p.name: p.annotation for p in parameters}, "return": shown.return_annotation}
+        parameters = [*own[:place], *options, *own[place:]]
+        function.__signature__ = plain.replace(parameters=parameters)  # type: ignore[attr-defined]
+        function.__annotations__ = {**{p.name: p.annotation for p in parameters}, "return": plain.return_annotation}
         KEYWORDS[function.__name__] = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
         return function
 

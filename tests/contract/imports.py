@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 ORDER = (
     "_core", "_core_api", "runtime", "absolute", "rotary", "bias", "relative", "attention", "reference", "analysis",
-    "_neighbours", "posenc", "plot", "check", "interop", "__main__",
+    "posenc", "plot", "check", "interop", "__main__",
 )  # fmt: skip
 """A module may import from its own room and the rooms before it. "posenc" is the package with its public names."""
 

@@ -1,11 +1,9 @@
 """The command `posenc`: its version, and the description of the installation for bug reports."""
 
 import inspect
-import pydoc
 import re
 import subprocess
 import sys
-import typing
 
 import numpy as np
 import pytest
@@ -82,20 +80,3 @@ def test_module_and_command_are_one_program():
     done = subprocess.run([sys.executable, "-m", "posenc", "--help"], capture_output=True, text=True, check=True)
     assert re.match(r"usage: python -m posenc ", done.stdout)
     assert "--version" in done.stdout
-
-
-@pytest.mark.parametrize(
-    "of", [posenc.rope, posenc.Bias.at, posenc.PositionBias, posenc.threads, posenc.analysis.decay],
-    ids=lambda of: of.__qualname__,
-)  # fmt: skip
-def test_help_shows_plain_annotations(of):
-    """Before Python 3.14, `help` prints the representation of an annotation: a string would have quotes."""
-    shown = pydoc.plain(pydoc.render_doc(of))
-    assert "->" in shown
-    assert not re.search(r"(?:: |-> )'[\w.]+[ |\[']", "".join(line for line in shown.splitlines() if "->" in line))
-
-
-def test_annotations_are_still_those_of_the_source():
-    hints = typing.get_type_hints(posenc.alibi_slopes)
-    assert hints["heads"] is int
-    assert inspect.signature(posenc.alibi_slopes, eval_str=True).parameters["heads"].annotation is int
