@@ -213,24 +213,15 @@ def hierarchical(
     dtype: Any = None,
     **settings: Any,
 ) -> npt.NDArray[Any]: ...
-def embedding_backward(
+def weighted_rows(
     function: str = "",
     /,
     *,
-    grad: Numbers,
+    x: Numbers,
     order: Numbers,
     first: Numbers,
     last: Numbers,
     weight: Any = None,
-    dtable: Any = None,
-    dtype: Any = None,
-    **settings: Any,
-) -> npt.NDArray[Any]: ...
-def interpolate_table(
-    function: str = "",
-    /,
-    *,
-    table: Numbers,
     out: Any = None,
     dtype: Any = None,
     **settings: Any,

@@ -9,14 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import _core
-from .._core_api.arguments import (
-    I64,
-    Array,
-    Float64,
-    as_number,
-    door,
-    fail_value,
-)
+from .._core_api.arguments import I64, Array, Dtype, Float64, as_number, door, fail_value
 
 Indices = npt.NDArray[np.int64]
 
@@ -55,31 +48,27 @@ def read_ids(positions: npt.ArrayLike, limit: int) -> Indices:
 
 
 class Entries(NamedTuple):
-    """Terms of a gradient: ``weight[e] * grad[position[e]]`` is added to row ``row[e]`` of dtable, for each e."""
+    """Terms of sums of rows: ``weight[e] * x[position[e]]`` is added to row ``row[e]`` of the result, for each e."""
 
     row: Indices
     position: Indices
-    weight: Float64
+    weight: Float64 | None
+    """None: all weights are 1."""
 
 
-def scatter_add(grad: Array, table: Array, ids: Indices, entries: Entries | None) -> Array:
-    """Return dtable, whose row r is the sum of all entries with ``row == r``.
+def weighted_rows(x: Array, rows: int, entries: Entries, dtype: Dtype, out: Array | None = None) -> Array:
+    """Return an array (..., rows, d), whose row r is the sum of all entries with ``row == r``, of x (..., 1, n, d).
 
-    If `entries` is None, ``grad[m]`` is added to row ``ids[m]``. A stable sort makes the entries of a row adjacent and
-    keeps their order. The kernel adds them in this order in float64, with any number of threads, and rounds each sum
-    once.
+    A stable sort makes the entries of a row adjacent and keeps their order. The kernel adds them in this order in
+    float64, with any number of threads, and rounds each sum once.
     """
-    rows, width = table.shape
-    row = ids.reshape(-1) if entries is None else entries.row
-    order = np.argsort(row, kind="stable")
+    order = np.argsort(entries.row, kind="stable")
     bounds = np.zeros(rows + 1, I64)
-    np.cumsum(np.bincount(row, minlength=rows), out=bounds[1:])
-    weight = None if entries is None else entries.weight[order]
-    position = order if entries is None else entries.position[order]
-    return _core.embedding_backward(
-        grad=grad.reshape(ids.size, width), order=position, weight=weight, first=bounds[:-1],
-        last=bounds[1:], dtype=table.dtype,
-    )  # fmt: skip
+    np.cumsum(np.bincount(entries.row, minlength=rows), out=bounds[1:])
+    weight = None if entries.weight is None else entries.weight[order]
+    return _core.weighted_rows(
+        x=x, order=entries.position[order], weight=weight, first=bounds[:-1], last=bounds[1:], out=out, dtype=dtype
+    )
 
 
 def learned(table: npt.ArrayLike, positions: npt.ArrayLike, *, out: Array | None = None) -> Array:
@@ -162,7 +151,8 @@ def learned_vjp(grad: npt.ArrayLike, table: npt.ArrayLike, positions: npt.ArrayL
            [0.]])
     """
     table, ids, grad = _core.read("learned", table=table, positions=positions, grad=grad)
-    return LearnedGradient(scatter_add(grad, table, ids, None))
+    entries = Entries(ids.reshape(-1), np.arange(ids.size), None)
+    return LearnedGradient(weighted_rows(grad.reshape(ids.size, table.shape[1]), len(table), entries, table.dtype))
 
 
 def _read_alpha(alpha: float) -> float:
@@ -280,4 +270,4 @@ def hierarchical_vjp(
         position=np.concatenate([np.arange(ids.size), beyond, beyond]),
         weight=np.repeat([1.0, factor, -factor], [ids.size, beyond.size, beyond.size]),
     )
-    return HierarchicalGradient(scatter_add(grad, table, ids, entries))
+    return HierarchicalGradient(weighted_rows(grad.reshape(ids.size, table.shape[1]), len(table), entries, table.dtype))

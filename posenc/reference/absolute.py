@@ -117,15 +117,50 @@ def hierarchical(table, positions, *, alpha=0.4):
     return alpha * u[i] + (1 - alpha) * u[j]
 
 
-def interpolate_table(table, n):
-    """Resample a table linearly to n rows, end points kept.
+def interpolate_table(table, n, *, grid=None, method="linear", corners=None, antialias=False, prefix=0):
+    """Resample a table along one axis, or over a grid (H, W, d) or (prefix + H W, d), as PyTorch's `interpolate`.
 
-    Row i is at ``i (r - 1) / (n - 1)`` of the r rows of the table, as ``align_corners=True`` of PyTorch.
+    Each axis is a product with a matrix of weights: the filter at the distances between the rows of the table and the
+    places of the result, ``i (r - 1) / (n - 1)`` or ``(i + 1/2) r / n - 1/2``. Keys 1981 has the cubic filter.
     """
-    table = wide(table)
-    row, rest = np.divmod(np.arange(n) * (len(table) - 1), max(n - 1, 1))
-    share = (rest * precise(1, table) / max(n - 1, 1))[:, None]
-    return (1 - share) * table[row] + share * table[np.minimum(row + 1, len(table) - 1)]
+    table, is_line = wide(table), np.ndim(n) == 0
+    corners = is_line and method == "linear" and not antialias if corners is None else corners
+    size = (n,) if is_line else tuple(n)
+    kept, rows = table[:prefix], table[prefix:]
+    shape = (len(rows),) if is_line else table.shape[:2] if grid is None else tuple(grid)
+    result = rows.reshape(*shape, table.shape[-1])
+    for axis, (r, length) in enumerate(zip(shape, size, strict=True)):
+        weights = resampling_weights(r, length, method, corners, antialias, precise(1, table))
+        result = np.moveaxis(np.tensordot(weights, result, (1, axis)), 0, axis)
+    return result if table.ndim == 3 else np.concatenate([kept, result.reshape(-1, table.shape[-1])])
+
+
+def resampling_weights(r, n, method, corners, antialias, one):
+    """Return the weights (n, r) of the rows of a table for each of n places."""
+    a = -one / 2 if antialias else -3 * one / 4
+
+    def filter_at(x):
+        x = abs(x)
+        if method == "linear":
+            return np.maximum(1 - x, 0)
+        return np.where(
+            x < 1, (a + 2) * x**3 - (a + 3) * x**2 + 1,
+            np.where(x < 2, a * x**3 - 5 * a * x**2 + 8 * a * x - 4 * a, 0 * x),
+        )  # fmt: skip
+
+    i, t = np.arange(n)[:, None], np.arange(-2, r + 2)
+    step, per = (r, max(n, 1)) if not corners else (r - 1, n - 1) if n > 1 else (0, 1)
+    place, steps = (i * step, per) if corners and not antialias else ((2 * i + 1) * step - per, 2 * per)
+    if antialias:
+        weights = filter_at((t[2:-2] * steps - place) * one / (steps * max(step * one / per, one)))
+        return weights / weights.sum(axis=1, keepdims=True)
+    place = np.maximum(place, 0) if method == "linear" else place
+    all_weights = filter_at((t * steps - place) * one / steps)
+    weights = all_weights[:, 2:-2]  # the first and the last row are repeated beyond the borders
+    if r:
+        weights[:, 0] += all_weights[:, :2].sum(axis=1)
+        weights[:, -1] += all_weights[:, -2:].sum(axis=1)
+    return weights
 
 
 def merge(x, p, *, mode="add"):

@@ -62,9 +62,9 @@ WHOLE = {**SCALE_TO_SHIFT, "invariant": False, **NO_DROPOUT}
 def test_a_wrong_type_is_named():
     from posenc import _core
 
-    nothing = dict.fromkeys(("order", "first", "last", "dtable"))
+    nothing = dict.fromkeys(("order", "first", "last", "out"))
     with pytest.raises(TypeError, match=r"^f: order has type NoneType; expected an array$"):
-        _core.embedding_backward("f", grad=[[1.0]], **nothing)
+        _core.weighted_rows("f", x=[[1.0]], **nothing)
     q, slopes = np.ones((1, 1, 1)), {"slopes": np.ones(1)}
     for bias, message in [
         ([], "f: bias has type list; expected a tuple"),
@@ -103,15 +103,15 @@ def test_operands_are_found_by_name():
         _core.read("merge", x="text")
 
 
-def test_embedding_backward_stays_inside():
+def test_weighted_rows_stay_inside():
     from posenc import _core
 
     out = np.empty((1, 2))
     order, ends = np.array([10**9, -5], np.int64), {"first": np.array([-7]), "last": np.array([10**9])}
-    _core.embedding_backward("f", grad=np.ones((3, 2)), order=order, **ends, dtable=out)
+    _core.weighted_rows("f", x=np.ones((3, 2)), order=order, **ends, out=out)
     assert (out == 2).all()
     ends = {"first": np.array([0]), "last": np.array([2])}
-    _core.embedding_backward("f", grad=np.ones((0, 2)), order=order, **ends, dtable=out)
+    _core.weighted_rows("f", x=np.ones((0, 2)), order=order, **ends, out=out)
     assert (out == 0).all()
 
 

@@ -27,10 +27,11 @@ BY_FUNCTION = {case.function: case for case in CASES if case.label in ("", "deco
 
 
 def options_of(function):
-    """[(name, kind)] of the options with an annotation of WRONG."""
+    """[(name, kind)] of the options with an annotation of WRONG, and another default than None."""
     if function is posenc.axial_frequencies:  # base may be an array; it has a test of its own
         return []
-    found = [(name, re.match(r"\w+", str(p.annotation))) for name, p in inspect.signature(function).parameters.items()]
+    found = [(name, re.match(r"\w+", str(p.annotation))) for name, p in inspect.signature(function).parameters.items()
+             if p.default is not None]  # fmt: skip
     return [(name, match[0]) for name, match in found if match and match[0] in WRONG]
 
 

@@ -1,4 +1,4 @@
-/* embedding.c -- rows of a table (r,d): learned positions, and hierarchical positions, of which r rows encode r * r.
+/* embedding.c -- rows of a table (r,d): learned positions, hierarchical positions, of which r rows encode r * r, and sums.
  *
  *     learned        out = p_m
  *     hierarchical   out = a u_i + (1 - a) u_j,   u_k = (p_k - a p_0) / (1 - a),   m = i r + j
@@ -76,14 +76,16 @@ KERNEL(hierarchical)
     }
 }
 
-/* Gradient of the table. From   out_r = sum_t weight_rt p_t:   dp_t = sum_r weight_rt grad_r. Entries first <= e < last
- * list the rows r = order_e of grad that use row t of the table. The sum is double, in the order of e. Without WEIGHT,
- * all weights are 1. */
-KERNEL(embedding_backward)
+/* Sums of rows:   out_r = sum_e weight_e x_e   over the entries first <= e < last of row r, of which entry e reads row
+ * order_e of x. The sum is double, in the order of e; a row without entries is 0. Without WEIGHT, all weights are 1. A
+ * table of positions that is resampled is such a sum, and so are the gradients of tables, whose entries are sorted by the
+ * row of the table. */
+KERNEL(weighted_rows)
 {
-    enum { GRAD, ORDER, WEIGHT, FIRST, LAST, DTABLE };
+    enum { X, ORDER, WEIGHT, FIRST, LAST, OUT };
     const idx d = call->D(d), tiles = BLOCKS(d, ROW_TILE), rows = call->D(n), entries = call->D(e);
-    const pe_array *grad = &call->array[GRAD], *dtable = &call->array[DTABLE];
+    const pe_array *x = &call->array[X];
+    const pe_storage storage = call->array[OUT].storage;
     real wide[ROW_TILE], result[ROW_TILE];
     double sum[ROW_TILE];
     pe_row row = row_at(call, begin / max_(tiles, 1));
@@ -94,24 +96,25 @@ KERNEL(embedding_backward)
         int64_t first, last;
         memcpy(&first, row.data[FIRST], sizeof first);
         memcpy(&last, row.data[LAST], sizeof last);
-        memset(sum, 0, sizeof sum);
         first = first < 0 ? 0 : first;
         last = rows == 0 ? first : last > entries ? entries : last;
+        for (int k = 0; k < n; k++)
+            sum[k] = first < last ? -0.0 : 0.0; /* -0.0 + x is x, also where x is -0.0 */
         for (int64_t e = first; e < last; e++) {
             const idx r = row_number_read(row.data[ORDER] + e * (idx)sizeof e, rows);
-            const real *g = tile_read(row.data[GRAD] + r * grad->core[0], grad->storage, k0, n, wide);
+            const real *from = tile_read(row.data[X] + r * x->core[0], x->storage, k0, n, wide);
             if (weight)
-                add_scaled(sum, g, weight[e], n);
+                add_scaled(sum, from, weight[e], n);
             else
-                add_row(sum, g, n);
+                add_row(sum, from, n);
             if ((e - first) % POLL_ROWS == POLL_ROWS - 1 && stop_requested(call)) /* one row may own all entries */
                 return;
         }
-        char *out = row.data[DTABLE] + k0 * storage_size(dtable->storage);
-        real *target = row_target(out, dtable->storage, result);
+        char *out = row.data[OUT] + k0 * storage_size(storage);
+        real *target = row_target(out, storage, result);
         for (int k = 0; k < n; k++)
             target[k] = (real)sum[k];
-        row_write(target, out, dtable->storage, n);
+        row_write(target, out, storage, n);
         if ((unit + 1) % tiles == 0)
             row_next(call, &row);
     }
