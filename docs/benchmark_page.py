@@ -33,7 +33,6 @@ PAGES: dict[str, dict[str, tuple[str, ...]]] = {
         "Biases as matrices": ("speed/alibi", "speed/bias"),
         "Rotary embeddings": ("speed/rope",),
         "Encodings": ("speed/sinusoid", "speed/convolution", "speed/lookup", "speed/recurrence", "speed/floater"),
-        "Matrices of all pairs": ("speed/gram",),
         "Small calls": ("speed/call",),
     },
     "benchmarks-accuracy": {

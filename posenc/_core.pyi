@@ -312,25 +312,6 @@ def positions_from_mask(
     dtype: Any = None,
     **settings: Any,
 ) -> npt.NDArray[Any]: ...
-def gram(
-    function: str = "",
-    /,
-    *,
-    x: Numbers,
-    mode: float,
-    out: Any = None,
-    dtype: Any = None,
-    **settings: Any,
-) -> npt.NDArray[Any]: ...
-def standardize(
-    function: str = "",
-    /,
-    *,
-    x: Numbers,
-    out: Any = None,
-    dtype: Any = None,
-    **settings: Any,
-) -> npt.NDArray[Any]: ...
 def alibi(function: str = "", /, **operands: Any) -> Any: ...
 def alibi_vjp(function: str = "", /, **operands: Any) -> Any: ...
 def kerple_log(function: str = "", /, **operands: Any) -> Any: ...

@@ -14,7 +14,6 @@
 #define ROWS(R, bits)             \
     R(sinusoid, sinusoid, bits)   \
     R(rope, none, bits)           \
-    R(gram, gram, bits)           \
     R(alibi, none, bits)          \
     R(kerple_log, none, bits)     \
     R(kerple_power, none, bits)   \

@@ -374,9 +374,16 @@ class Library {
     return out;
   }
 
-  gram(x) {
-    const n = x.shape[0], out = zeros(x.data.constructor, n, n);
-    this.kernels.call("gram", { x, out }, [0]);
+  /** Inner products of all rows of q with all rows of k (..., d), summed in double. */
+  products(q, k = q) {
+    const [n, d] = q.shape.slice(-2), m = k.shape.at(-2), out = zeros(q.data.constructor, n, m);
+    for (let i = 0; i < n; i++) {
+      for (let j = 0; j < m; j++) {
+        let sum = 0;
+        for (let c = 0; c < d; c++) sum += q.data[i * d + c] * k.data[j * d + c];
+        out.data[i * m + j] = sum;
+      }
+    }
     return out;
   }
 

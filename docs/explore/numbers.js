@@ -153,16 +153,8 @@ class Numbers {
     }
     const { out, lse } = this.library.attention(q, k, eye, { causal, shift: query, terms });
     // Without an operator the logits are the product of q and k: the attention weight times exp(lse).
-    logits ??= Float32Array.from(this.products(q, k), (x) => x * dim ** -0.5);
+    logits ??= Float32Array.from(this.library.products(q, k).data, (x) => x * dim ** -0.5);
     return { logits, weights: out.data, lse: lse.data[0] };
-  }
-
-  /** q . k for one query, by the kernel of inner products. */
-  products(q, k) {
-    const [, n, dim] = k.shape, rows = zeros(Float32Array, n + 1, dim);
-    rows.data.set(k.data);
-    rows.data.set(q.data, n * dim);
-    return this.library.gram(rows).data.slice(n * (n + 1), n * (n + 1) + n);
   }
 
   /** The same of all queries: a matrix (N, N) of what the scheme adds to the logits. */
@@ -174,11 +166,11 @@ class Numbers {
     const { dim, length } = state, { kind, scaling } = SCHEMES[name], all = range(length), factor = dim ** -0.5;
     if (kind === "none") return new Float32Array(length * length);
     if (kind === "absolute") {
-      return this.library.gram(this.library.sinusoidal(all, dim, state.base)).data.map((x) => x * factor);
+      return this.library.products(this.library.sinusoidal(all, dim, state.base)).data.map((x) => x * factor);
     }
     if (kind === "rotary") {
       const x = array(new Float32Array(length * dim).fill(1), length, dim);
-      return this.library.gram(this.library.rope(x, all, scaledOf(state, scaling))).data.map((x) => x * factor);
+      return this.library.products(this.library.rope(x, all, scaledOf(state, scaling))).data.map((x) => x * factor);
     }
     if (kind === "content") {
       const x = array(new Float32Array(length * dim).fill(1), 1, length, dim);
@@ -244,7 +236,7 @@ class Numbers {
   }
 
   similarity(state) {
-    return { products: this.library.gram(this.library.sinusoidal(range(state.length), state.dim, state.base)).data };
+    return { products: this.library.products(this.library.sinusoidal(range(state.length), state.dim, state.base)).data };
   }
 
   /** Step 4: cosines and sines of the chosen scaling at the positions of the query and of the key. */
@@ -252,7 +244,7 @@ class Numbers {
     const scaled = scaledOf(state, state.scaling), table = this.library.table([state.query, state.key], scaled).data;
     const rotated = (position) =>
       array(this.library.rope(array(new Float32Array(state.dim).fill(1), 1, state.dim), [position], scaled).data, 1, 1, state.dim);
-    const score = this.products(rotated(state.query), rotated(state.key))[0] / Math.sqrt(state.dim);
+    const score = this.library.products(rotated(state.query), rotated(state.key)).data[0] / Math.sqrt(state.dim);
     return { w: scaled.w, attention: scaled.attention, table, score };
   }
 

@@ -6,19 +6,11 @@ from .. import _core
 
 _shared = _core.constants()
 
-
-def _options(name: str) -> tuple[str, ...]:
-    """Names of options in the order of their codes, without their prefix."""
-    return tuple(option.partition("_")[2].lower() for option in _shared[name].split(", "))
-
-
 LARGEST_POSITION: int = 2 ** _shared["POSITION_BITS"]
 LARGEST_ANGLE: int = 2 ** _shared["ANGLE_BITS"]
 MOST_THREADS: int = _shared["MOST_THREADS"]
 MOST_WIDTH: int = _shared["MOST_WIDTH"]
 """Most channels of a head of attention."""
-
-GRAM_MODES = _options("GRAM_MODES")
 
 TABLEAUS: dict[str, tuple[tuple[tuple[float, ...], ...], tuple[float, ...]]] = {
     name: (tuple(slopes[i * (i - 1) // 2 : i * (i + 1) // 2] for i in range(stages)), weights[:stages])

@@ -7,11 +7,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from .. import _core
-from .._core_api.arguments import F32, F64, Array, Float64, as_data, door, fail
-from .._core_api.constants import GRAM_MODES
+from .. import reference
+from .._core_api.arguments import Array, Float64, as_data, compute_dtype, door, fail, store_result
 
-PRODUCT, DISTANCE, CORRELATION = map(GRAM_MODES.index, ("product", "distance", "correlation"))
+BLOCK_NUMBERS = 1 << 16
+"""Differences that are held in memory at a time; they stay in the cache."""
 
 
 class TrianglePoints(NamedTuple):
@@ -29,7 +29,7 @@ class TrianglePoints(NamedTuple):
     lower: Float64
 
 
-def as_encoding(encoding: npt.ArrayLike) -> Array:
+def _read_rows(encoding: npt.ArrayLike) -> Array:
     """Convert to an array of a storage dtype with at least two axes."""
     array = as_data("encoding", encoding)
     if array.ndim < 2:
@@ -37,12 +37,27 @@ def as_encoding(encoding: npt.ArrayLike) -> Array:
     return array
 
 
-def pair_matrix(array: Array, rows: Array, mode: int, out: Array | None) -> Array:
-    """Compute the (..., N, N) matrix of `rows`, in the dtype of `array`."""
-    return _core.gram(x=rows, out=out, mode=mode, dtype=array.dtype)
+def _products(rows: Array) -> Array:
+    """Return the inner products of all pairs of rows. BLAS computes each pair once."""
+    products: Array = rows @ rows.swapaxes(-1, -2)
+    return products
+
+
+def _distances(rows: Float64) -> Float64:
+    """Return the distances of all pairs of rows (N, d)."""
+    n, d = rows.shape
+    squares = np.empty((n, n))
+    step = max(BLOCK_NUMBERS // max(d, 1), 1)
+    for i in range(n):
+        for j in range(i, n, step):
+            others = slice(j, j + step)
+            differences = rows[others] - rows[i]
+            squares[i, others] = squares[others, i] = np.einsum("nd,nd->n", differences, differences)
+    return np.sqrt(squares)
 
 
 @door
+@np.errstate(over="ignore", invalid="ignore")
 def gram_matrix(encoding: npt.ArrayLike, *, out: Array | None = None) -> Array:
     """Inner products of all pairs of positions.
 
@@ -67,8 +82,8 @@ def gram_matrix(encoding: npt.ArrayLike, *, out: Array | None = None) -> Array:
 
     Notes
     -----
-    Each pair is computed once, in float64 for float64 data and in float32 otherwise. The matrix of sinusoids is a
-    function of m - n only (see `inner_product`).
+    NumPy multiplies, in float64 for float64 data and in float32 otherwise; the last bits of a product may depend on the
+    number of threads of its BLAS. The matrix of sinusoids is a function of m - n only (see `inner_product`).
 
     Examples
     --------
@@ -78,11 +93,13 @@ def gram_matrix(encoding: npt.ArrayLike, *, out: Array | None = None) -> Array:
            [1.54 , 2.   , 1.54 ],
            [0.584, 1.54 , 2.   ]])
     """
-    array = as_encoding(encoding)
-    return pair_matrix(array, array, PRODUCT, out)
+    array = _read_rows(encoding)
+    rows = np.require(array, compute_dtype(array), ("C", "A"))  # BLAS takes no other layout
+    return store_result(out, _products(rows), array.dtype)
 
 
 @door
+@np.errstate(over="ignore", invalid="ignore")
 def distance_matrix(encoding: npt.ArrayLike, *, out: Array | None = None) -> Array:
     """Euclidean distances of all pairs of positions.
 
@@ -107,7 +124,7 @@ def distance_matrix(encoding: npt.ArrayLike, *, out: Array | None = None) -> Arr
 
     Notes
     -----
-    The distance is the root of the sum of squared differences, as in ``np.linalg.norm``. The faster formula
+    The distance is the root of the sum of squared differences in float64, as in ``np.linalg.norm``. The faster formula
     ``|p|**2 + |q|**2 - 2 p.q`` subtracts large numbers: in float32 it puts positions 0 and 1 of a slow pair at distance
     0.
 
@@ -118,11 +135,16 @@ def distance_matrix(encoding: npt.ArrayLike, *, out: Array | None = None) -> Arr
     array([[0., 5.],
            [5., 0.]])
     """
-    array = as_encoding(encoding)
-    return pair_matrix(array, array, DISTANCE, out)
+    array = _read_rows(encoding)
+    rows = np.ascontiguousarray(array, np.float64)
+    distances = np.empty((*rows.shape[:-1], rows.shape[-2]))
+    for index in np.ndindex(rows.shape[:-2]):
+        distances[index] = _distances(rows[index])
+    return store_result(out, distances, array.dtype)
 
 
 @door
+@np.errstate(over="ignore", invalid="ignore")
 def correlation_matrix(encoding: npt.ArrayLike, *, out: Array | None = None) -> Array:
     """Pearson correlations of all pairs of positions over their channels.
 
@@ -159,12 +181,18 @@ def correlation_matrix(encoding: npt.ArrayLike, *, out: Array | None = None) -> 
            [ 1.,  1., -1.],
            [-1., -1.,  1.]])
     """
-    array = as_encoding(encoding)
+    array = _read_rows(encoding)
     if array.shape[-1] == 0:
         fail(ValueError, "encoding", "last axis 0", "at least 1 channel")
-    rows = np.empty(array.shape, F64 if array.dtype.char == "d" else F32)
-    _core.standardize(x=array, out=rows)
-    return pair_matrix(array, rows, CORRELATION, out)
+    rows = array.astype(np.float64, order="C")
+    rows -= rows[..., :1].copy()  # a row of equal numbers becomes exactly 0, and 0 / 0 is NaN
+    rows /= abs(rows).max(-1, keepdims=True)  # squares neither overflow nor underflow
+    rows -= rows.mean(-1, keepdims=True)
+    rows /= np.sqrt(np.einsum("...nd,...nd->...n", rows, rows))[..., None]
+    correlations = np.clip(_products(rows.astype(compute_dtype(array))), -1, 1)
+    diagonal = np.einsum("...nn->...n", correlations)
+    diagonal[diagonal > 0] = 1
+    return store_result(out, correlations, array.dtype)
 
 
 @door
@@ -204,9 +232,7 @@ def triangle_points(distance: npt.ArrayLike, correlation: npt.ArrayLike) -> Tria
         array = as_data(name, value)
         if array.ndim != 2 or array.shape[0] != array.shape[1]:
             fail(ValueError, name, f"shape {array.shape}", "(N, N)")
-        matrices.append(array.astype(F64, copy=False))
+        matrices.append(array)
     if matrices[0].shape != matrices[1].shape:
         fail(ValueError, "correlation", f"shape {matrices[0].shape}", str(matrices[1].shape))
-    i, j = np.triu_indices(len(matrices[0]), 1)
-    upper, lower = (np.stack([matrix[rows, columns] for matrix in matrices], -1) for rows, columns in ((i, j), (j, i)))
-    return TrianglePoints(upper, lower)
+    return TrianglePoints(*reference.triangle_points(matrices[1], matrices[0]))

@@ -3,7 +3,6 @@
 import inspect
 import re
 import runpy
-from importlib import import_module
 from pathlib import Path
 from typing import get_args, get_type_hints
 
@@ -174,13 +173,9 @@ def options(constant):
         ("merge", "mode", "MERGE_MODES", ("replace", "concat")),
         ("merge_vjp", "mode", "MERGE_MODES", ("replace", "concat")),
         ("floater", "method", "TABLEAUS", ()), ("integrate", "method", "TABLEAUS", ()),
-        ("plot.similarity", "kind", "GRAM_MODES", ()),
     ],
 )  # fmt: skip
 def test_types_of_options_are_the_lists_of_c(function, argument, constant, more):
     """A type checker knows the options from a Literal, the kernels from constants.def."""
-    module, _, name = f"posenc.{function}".rpartition(".")
-    if module == "posenc.plot":
-        pytest.importorskip("matplotlib", reason="matplotlib is not installed")
-    annotation = get_type_hints(getattr(import_module(module), name))[argument]
+    annotation = get_type_hints(getattr(posenc, function))[argument]
     assert set(get_args(annotation)) == {*options(constant), *more}

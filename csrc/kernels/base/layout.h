@@ -4,16 +4,16 @@
  *
  *     typedef struct {
  *         real *pack, *copy;
- *     } gram_state;
+ *     } logits_state;
  *
- *     LAYOUT(gram)
+ *     LAYOUT(logits)
  *     {
  *         s->pack = carve_reals(c, BLOCK_M * D(d));
  *         s->copy = carve_reals(c, BLOCK_M * D(d));
  *     }
  *
- * The kernel calls gram_begin(call, work) for the struct. FN(gram_scratch) returns the size: it runs the same list
- * without memory. The row of the kernel in ops.def names `gram` as its layout.
+ * The kernel calls logits_begin(call, work) for the struct. FN(logits_scratch) returns the size: it runs the same list
+ * without memory. The row of the kernel in ops.def names `logits` as its layout.
  */
 #ifndef PE_LAYOUT_H
 #define PE_LAYOUT_H

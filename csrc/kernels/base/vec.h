@@ -3,7 +3,7 @@
  *     for (int l = 0; l < LANES; l++)
  *         y[l] = fma(a[l], b[l], c[l]);          is y = vec_fma(a, b, c)
  *
- * Kernels that keep sums in registers use vec, such as attention, convolutions, gram and matvec.h. Most other kernels
+ * Kernels that keep sums in registers use vec, such as attention, convolutions and matvec.h. Most other kernels
  * are plain loops. A vec has the width of the variant's registers, because compilers translate wider vectors badly.
  */
 #ifndef PE_VEC_H
