@@ -12,10 +12,10 @@ try:
 except ImportError as error:
     raise ImportError("posenc.plot needs matplotlib: pip install matplotlib") from error
 
-from .comparison import comparison as comparison  # for the reports of posenc.check
 from .curves import bias, biases, decay, distance_curves, precision, profile
 from .description import description
 from .images import attention_maps, encoding, logits, similarity, triangles
+from .images import comparison as comparison  # for the reports of posenc.check
 from .notebook import show_figures as _show_figures
 from .rotations import extrapolation, rope_bands
 from .styles import line_style

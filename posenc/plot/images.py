@@ -11,12 +11,13 @@ from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import ListedColormap, Normalize
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator, NullLocator
 
 from .. import ContentBias
 from .._core_api.arguments import door
 from ..analysis import correlation_matrix, distance_matrix, gram_matrix, triangle_points
-from ._arguments import Array, as_index, as_matrix, check_choice, fail
-from ._canvas import axes_of, draw_image, draw_logits, figure_of, finish_curves
+from ._arguments import Array, Float64, as_index, as_matrix, check_choice, fail
+from ._canvas import axes_of, draw_image, draw_logits, finish_curves
 from .styles import DIVERGING, color_scale, shades
 
 Layout = Literal["interleaved", "halves"]
@@ -201,18 +202,17 @@ def logits(
 
 
 @door
-def triangles(values: npt.ArrayLike, *, ax: Axes | Sequence[Axes] | None = None) -> Figure:
+def triangles(values: npt.ArrayLike, *, ax: Axes | None = None) -> Figure:
     """Draw the distance against the correlation of all pairs of positions.
 
     The colour is the distance of the two positions, ``|i - j|``. The matrices of the distances and of the correlations
-    of encodings are symmetric, so one panel shows all pairs. With two axes, the first shows the entries above the
-    diagonals and the second the entries below, which are the same points.
+    of encodings are symmetric, so the entries above the diagonals show all pairs.
 
     Parameters
     ----------
     values : array (N, d)
         An encoding of at least 2 positions.
-    ax : Axes or two Axes, optional
+    ax : Axes, optional
         Axes to draw on; by default the axes of a new Figure.
 
     Returns
@@ -222,7 +222,7 @@ def triangles(values: npt.ArrayLike, *, ax: Axes | Sequence[Axes] | None = None)
     Raises
     ------
     TypeError, ValueError
-        `values` does not consist of two axes of numbers, or `ax` of one or two axes.
+        `values` does not consist of two axes of numbers, or has one row.
 
     Examples
     --------
@@ -235,35 +235,21 @@ def triangles(values: npt.ArrayLike, *, ax: Axes | Sequence[Axes] | None = None)
     n = len(encoding)
     if n < 2:
         fail(ValueError, "values", "1 position", "at least 2")
-    points = triangle_points(distance_matrix(encoding), correlation_matrix(encoding))
-    figure, panels = panels_of(ax)
+    cloud = triangle_points(distance_matrix(encoding), correlation_matrix(encoding)).upper
+    figure, axes = axes_of(ax)
     i, j = np.triu_indices(n, 1)
     count = min(SHADES, n - 1)
     shade = (j - i - 1) * count // (n - 1)
     colors = shades(count)
-    names = ("i < j", "i > j") if len(panels) == 2 else ("of positions",)
-    for axes, cloud, name in zip(panels, points, names, strict=False):
-        # One call for each colour is five times faster than a scatter plot. Neighbours are drawn last, on top.
-        for number in reversed(range(count)):
-            x, y = cloud[shade == number].T
-            axes.plot(x, y, "o", color=colors[number], markersize=1.4, markeredgewidth=0, linestyle="")
-        axes.set_xlabel("correlation of i and j")
-        finish_curves(axes, f"Pairs {name}")
-    panels[0].set_ylabel("distance of i and j")
+    # One call for each colour is five times faster than a scatter plot. Neighbours are drawn last, on top.
+    for number in reversed(range(count)):
+        x, y = cloud[shade == number].T
+        axes.plot(x, y, "o", color=colors[number], markersize=1.4, markeredgewidth=0, linestyle="")
+    axes.set(xlabel="correlation of i and j", ylabel="distance of i and j")
+    finish_curves(axes, "Pairs of positions")
     scale = ScalarMappable(Normalize(1, n), ListedColormap(colors))
-    figure.colorbar(scale, ax=panels, label="|i - j|, positions")
+    figure.colorbar(scale, ax=axes, label="|i - j|, positions")
     return figure
-
-
-def panels_of(ax: Axes | Sequence[Axes] | None) -> tuple[Figure, list[Axes]]:
-    """Return the Figure and the one or two axes to draw on; one new axes if `ax` is None."""
-    if ax is None or isinstance(ax, Axes):
-        figure, axes = axes_of(ax)
-        return figure, [axes]
-    both: list[Axes] = list(np.ravel(np.asarray(ax, object)))
-    if len(both) not in (1, 2) or not all(isinstance(axes, Axes) for axes in both):
-        fail(TypeError, "ax", f"{len(both)} entries", "one or two matplotlib axes")
-    return figure_of(both[0]), both
 
 
 @door
@@ -342,4 +328,26 @@ def attention_maps(
             bar = figure.colorbar(line[0].images[0], ax=list(line), shrink=0.8)
             bar.set_label(f"change of {label}" if signed else label, fontsize=points)
             bar.ax.tick_params(labelsize=points)
+    return figure
+
+
+def comparison(got: Float64, wanted: Float64, title: str, labels: tuple[str, str]) -> Figure:
+    """Draw a matrix, the right matrix in the same colours, and the size of their difference.
+
+    The first label names the rows, the second the columns. Rows without a label have no ticks.
+    """
+    got, wanted = (np.where(np.isfinite(x), x, np.nan) for x in (got, wanted))
+    figure = Figure(figsize=(9.0, 3.0), layout="constrained")
+    scale = color_scale(np.nan_to_num(wanted))
+    for axes, values, name, colours in zip(
+        figure.subplots(1, 3), (got, wanted, abs(got - wanted)), ("yours", "right", "|difference|"),
+        (scale, scale, {"cmap": "Reds", "vmin": 0.0}), strict=True,
+    ):  # fmt: skip
+        image = axes.imshow(values, aspect="auto", interpolation="nearest", **colours)
+        axes.set(xlabel=labels[1], ylabel=labels[0])
+        axes.set_title(name, fontsize="medium")
+        for axis, label in zip((axes.yaxis, axes.xaxis), labels, strict=True):
+            axis.set_major_locator(MaxNLocator(integer=True) if label else NullLocator())
+        figure.colorbar(image, ax=axes)
+    figure.suptitle(title)
     return figure
