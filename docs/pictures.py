@@ -14,7 +14,7 @@ A page shows the code of a picture, then the picture:
     ![](pictures/encoding.png)
 
 The code may use names of the examples above it. The program writes the file, which keeps a hash of the code, and the
-alternative text, which `posenc.plot.description` computes from the figure. Drawing needs matplotlib, scipy and pillow;
+alternative text, which `posenc.plot.description` computes from the figure. Drawing needs matplotlib and pillow;
 checking needs nothing but Python. The figure of study.md is drawn from the tables of the page by examples/study, which
 needs the bridge to autograd.
 """

@@ -136,7 +136,8 @@ def _filter(distance: Float64, method: Method, a: float) -> Float64:
     """Return the weight of a row at a distance: a triangle, or the cubic convolution of Keys 1981, equation 4."""
     x = np.abs(distance)
     if method == "linear":
-        return np.maximum(1 - x, 0)
+        triangle: Float64 = np.maximum(1 - x, 0)
+        return triangle
     near, far = ((a + 2) * x - (a + 3)) * x * x + 1, a * (((x - 5) * x + 8) * x - 4)
     return np.where(x < 1, near, np.where(x < 2, far, 0.0))
 

@@ -1,6 +1,6 @@
 """Curves and matrices of positions as arrays; `posenc.plot` draws them.
 
-The module is imported at the first use of ``posenc.analysis``. Only the integral of `decay` needs scipy.
+The module is imported at the first use of ``posenc.analysis``.
 """
 
 from .bands import RopeBands, RopeCoverage, rope_bands, rope_coverage

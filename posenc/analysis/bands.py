@@ -7,12 +7,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from .. import reference
 from .._core_api.arguments import Float64, as_index, door, fail
-from .curves import PairFrequencies, as_pair_numbers
-
-TURN = 2 * np.pi
-RATIO_TOLERANCE = 1e-9
-"""Ratios of frequencies that differ by less, relatively, count as equal."""
+from .curves import PairFrequencies, read_pairs
 
 
 class RopeBands(NamedTuple):
@@ -96,16 +93,12 @@ def rope_bands(scaled: PairFrequencies, original: PairFrequencies, *, train_leng
     >>> posenc.analysis.rope_bands(parts, plain, train_length=1024).kind.tolist()
     ['kept', 'blended', 'blended', 'interpolated']
     """
-    before = as_pair_numbers("original", original)
-    after = as_pair_numbers("scaled", scaled, len(before))
+    before = read_pairs("original", original)
+    after = read_pairs("scaled", scaled, len(before))
     length = as_index("train_length", train_length, 1)
     if not (before > 0).all():
         fail(ValueError, "original", "a frequency that is not positive", "positive numbers")
-    ratio = after / before
-    kept = abs(ratio - 1) <= RATIO_TOLERANCE
-    interpolated = ~kept & (ratio <= ratio.min() * (1 + RATIO_TOLERANCE))
-    kind = np.where(kept, "kept", np.where(interpolated, "interpolated", "blended"))
-    return RopeBands(TURN / before, length * before / TURN, ratio, kind)
+    return RopeBands(*reference.rope_bands(after, before, train_length=length))
 
 
 @door
@@ -162,21 +155,13 @@ def rope_coverage(
     >>> halved.unseen
     array([0., 0.])
     """
-    trained = tested = as_pair_numbers("frequencies", frequencies)
+    trained = tested = read_pairs("frequencies", frequencies)
     if test_frequencies is not None:
-        tested = as_pair_numbers("test_frequencies", test_frequencies, len(trained))
+        tested = read_pairs("test_frequencies", test_frequencies, len(trained))
     for name, numbers in (("frequencies", trained), ("test_frequencies", tested)):
         if (numbers < 0).any():
             fail(ValueError, name, "a negative frequency", "frequencies of at least 0")
     length = as_index("train_length", train_length, 1)
     end = length if test_length is None else as_index("test_length", test_length, length)
-    angles = np.sort(np.arange(length)[:, None] * trained % TURN, axis=0)
-    gaps = np.diff(np.concatenate([angles, angles[:1] + TURN]), axis=0)
-    arc = (length - 1) * trained
-    full_turn = arc >= TURN
-    arc_end = arc * (1 + 4 * np.finfo(np.float64).eps)  # the angle of the last trained distance may round up
-    with np.errstate(divide="ignore", invalid="ignore"):
-        first_unseen = np.where(full_turn | (tested == 0), np.inf, np.floor(arc_end / tested) + 1)
-    is_new = np.arange(length, end)[:, None] * tested % TURN > arc_end
-    unseen = np.where(full_turn | (end == length), 0.0, is_new.mean(axis=0) if end > length else 0.0)
-    return RopeCoverage(length * trained / TURN, np.minimum(arc / TURN, 1.0), gaps.max(axis=0), first_unseen, unseen)
+    numbers = reference.rope_coverage(trained, length, test_length=end, test_frequencies=tested)
+    return RopeCoverage(*numbers)

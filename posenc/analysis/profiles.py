@@ -8,12 +8,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from .._core_api.arguments import F64, Array, Float64, as_data, as_index, as_number, door, fail, fail_value
-from ..bias.operator import Bias, PositionBias
-from ..relative.content import ContentBias
-from ..rotary.rope import rope
-from ..rotary.scaling import RopeFrequencies
-from .curves import PairFrequencies, as_pair_numbers, as_places
+from .. import Bias, ContentBias, PositionBias, RopeFrequencies, rope
+from .._core_api.arguments import Array, Float64, as_data, as_index, as_number, door, fail, fail_value
+from .curves import PairFrequencies, read_pairs, read_places
 
 
 class AttentionProfile(NamedTuple):
@@ -89,53 +86,30 @@ def attention_profile(
     >>> posenc.analysis.attention_profile(posenc.rope_frequencies(4), [0, 100]).logits.round(3)
     array([[2.   , 1.403]])
     """
-    return profile_of("scheme", scheme, distances, q=q, k=k, position=position, scale=scale)
-
-
-def profile_of(
-    argument: str,
-    scheme: Bias | PairFrequencies,
-    distances: npt.ArrayLike,
-    *,
-    q: npt.ArrayLike | None = None,
-    k: npt.ArrayLike | None = None,
-    position: float = 0,
-    scale: float | None = None,
-) -> AttentionProfile:
-    """Return the `attention_profile` of a scheme that the public function calls `argument`."""
-    rel = as_places("distances", distances)
-    if rel.ndim != 1:
-        fail(ValueError, "distances", f"{rel.ndim} axes", "1")
-    q_position = as_places("position", position)
-    if q_position.ndim:
-        fail(ValueError, "position", f"{q_position.ndim} axes", "a number")
-    q_positions, k_positions = q_position[None], q_position + rel
-    if not isinstance(scheme, Bias):
-        logits = rotary_logits(argument, scheme, q, k, q_positions, k_positions, scale)
-    elif q is None and k is None:
-        logits = position_logits(argument, scheme, q_positions, k_positions)
+    rel, place = read_places("distances", distances), read_places("position", position)
+    for argument, array, axes, expected in (("distances", rel, 1, "1"), ("position", place, 0, "a number")):
+        if array.ndim != axes:
+            fail(ValueError, argument, f"{array.ndim} axes", expected)
+    places = {"q_positions": place[None], "k_positions": place + rel}
+    if isinstance(scheme, Bias) and q is None and k is None:
+        logits = _added(scheme, **places)
     else:
-        query, key = as_heads(q, k, None)
-        keys = np.broadcast_to(key[:, None], (len(key), len(rel), key.shape[-1]))
-        if not isinstance(scheme, ContentBias):
-            fail(TypeError, "q", "a value", f"None, because {scheme.name} reads positions")
-        logits = scheme.logits(query[:, None], keys, q_positions=q_positions, k_positions=k_positions)[:, 0]
-        logits = logits * as_scale(scale, query.shape[-1])
-    logits = np.array(logits, F64)
+        logits = _products(scheme, q, k, scale, **places)
+    logits = np.array(logits, np.float64)
     if not logits.size:
         return AttentionProfile(logits, logits.copy())
     weights = np.exp(logits - logits.max(axis=-1, keepdims=True, initial=-np.inf))
     return AttentionProfile(logits, weights / weights.sum(axis=-1, keepdims=True))
 
 
-def position_logits(argument: str, scheme: Bias, q_positions: Array, k_positions: Array) -> Array:
-    """Numbers (H, M) that an operator adds for one query and each key."""
+def _added(scheme: Bias, q_positions: Array, k_positions: Array) -> Array:
+    """Return what an operator adds for one query and each key, (H, M)."""
     if not isinstance(scheme, PositionBias):
         fail_value(TypeError, "q", None, f"a query and a key, which {scheme.name} reads")
     if not scheme.reads_positions:
-        fail(TypeError, argument, f"{scheme.name}, which reads no positions", "a function of positions")
+        fail(TypeError, "scheme", f"{scheme.name}, which reads no positions", "a function of positions")
     try:
-        matrix = scheme.matrix(1, len(k_positions), q_positions=q_positions, k_positions=k_positions, dtype=F64)
+        matrix = scheme.matrix(1, len(k_positions), q_positions=q_positions, k_positions=k_positions, dtype=np.float64)
     except IndexError as error:
         table = str(error).rpartition("; expected ")[2]
         expected = f"{table}, because {scheme.name} has a table of positions and the query is at {q_positions[0]}"
@@ -143,31 +117,34 @@ def position_logits(argument: str, scheme: Bias, q_positions: Array, k_positions
     return matrix[:, 0]
 
 
-def rotary_logits(
-    argument: str,
-    frequencies: PairFrequencies,
+def _products(
+    scheme: Bias | PairFrequencies,
     q: npt.ArrayLike | None,
     k: npt.ArrayLike | None,
+    scale: float | None,
     q_positions: Array,
     k_positions: Array,
-    scale: float | None,
 ) -> Array:
-    """Products (H, M) of a query and a key that are rotated to their positions."""
-    if not isinstance(frequencies, RopeFrequencies | np.ndarray | list | tuple):
-        fail(TypeError, argument, f"type {type(frequencies).__name__}", "a Bias or rotary frequencies")
-    width = 2 * len(as_pair_numbers(argument, frequencies))
-    query, key = as_heads(q, k, width)
-    rotated_keys = rope(np.repeat(key[:, None], len(k_positions), 1), k_positions, frequencies, layout="half")
-    rotated_query = rope(query[:, None], q_positions, frequencies, layout="half")
-    products: Array = (rotated_keys @ rotated_query.swapaxes(-1, -2))[..., 0]
-    return products * as_scale(scale, width)
+    """Return the logits (H, M) of one query and equal keys by an operator that reads them, or after a rotation."""
+    if isinstance(scheme, Bias):
+        query, key = _read_heads(q, k, None)
+    elif isinstance(scheme, RopeFrequencies | np.ndarray | list | tuple):
+        query, key = _read_heads(q, k, 2 * len(read_pairs("scheme", scheme)))
+    else:
+        fail(TypeError, "scheme", f"type {type(scheme).__name__}", "a Bias or rotary frequencies")
+    query, keys = query[:, None], np.repeat(key[:, None], len(k_positions), 1)
+    if not isinstance(scheme, Bias):
+        query = rope(query, q_positions, scheme, layout="half")
+        products = (rope(keys, k_positions, scheme, layout="half") @ query.swapaxes(-1, -2))[..., 0]
+    elif isinstance(scheme, ContentBias):
+        products = scheme.logits(query, keys, q_positions=q_positions, k_positions=k_positions)[:, 0]
+    else:
+        fail(TypeError, "q", "a value", f"None, because {scheme.name} reads positions")
+    logits: Array = products * (float(key.shape[-1]) ** -0.5 if scale is None else as_number("scale", scale))
+    return logits
 
 
-def as_scale(scale: float | None, width: int) -> float:
-    return float(width) ** -0.5 if scale is None else as_number("scale", scale)
-
-
-def as_heads(q: npt.ArrayLike | None, k: npt.ArrayLike | None, width: int | None) -> tuple[Float64, Float64]:
+def _read_heads(q: npt.ArrayLike | None, k: npt.ArrayLike | None, width: int | None) -> tuple[Float64, Float64]:
     """Convert q and k to float64 (H, D) with the same number of heads.
 
     With a `width` D, a missing one is ones; without, both are needed.
@@ -176,7 +153,7 @@ def as_heads(q: npt.ArrayLike | None, k: npt.ArrayLike | None, width: int | None
     for name, value in (("q", q), ("k", k)):
         if value is None and width is None:
             fail_value(ValueError, name, None, "q and k together")
-        array = np.ones(width or 0) if value is None else as_data(name, value).astype(F64)
+        array = np.ones(width or 0) if value is None else as_data(name, value).astype(np.float64)
         if array.ndim not in (1, 2) or (width is not None and array.shape[-1] != width):
             expected = "(D,) or (H, D)" if width is None else f"({width},) or (H, {width})"
             fail(ValueError, name, f"shape {array.shape}", expected)
@@ -244,22 +221,22 @@ def order_sensitivity(
     rows = as_data("x", x)
     if rows.ndim < 1 or len(rows) == 0:
         fail(ValueError, "x", f"shape {rows.shape}", "at least one row")
-    orders = as_permutations(permutations, len(rows), seed)
-    unpermuted = np.asarray(function(rows), F64)
+    orders = _read_permutations(permutations, len(rows), seed)
+    unpermuted = np.array(function(rows.copy()), np.float64)  # copies, as a function may reuse and change its arrays
     if unpermuted.ndim < 1 or len(unpermuted) != len(rows):
         expected = f"({len(rows)}, ...), one row per row of x"
         fail(ValueError, "function", f"a result of shape {unpermuted.shape}", expected)
     largest = np.abs(unpermuted).max(initial=0) or 1.0
     sensitivities = np.empty(len(orders))
     for number, order in enumerate(orders):
-        permuted = np.asarray(function(rows[order]), F64)
+        permuted = np.asarray(function(rows[order]), np.float64)
         with np.errstate(invalid="ignore"):  # results that are not finite have a sensitivity of NaN
             difference, whole = permuted / largest - unpermuted[order] / largest, unpermuted / largest
             sensitivities[number] = np.linalg.norm(difference) / (np.linalg.norm(whole) or 1.0)
     return sensitivities
 
 
-def as_permutations(permutations: int | npt.ArrayLike, n: int, seed: int) -> Array:
+def _read_permutations(permutations: int | npt.ArrayLike, n: int, seed: int) -> Array:
     """Draw or check the permutations of n rows, (P, n)."""
     if isinstance(permutations, int | np.integer) and not isinstance(permutations, bool):
         rng = np.random.default_rng(as_index("seed", seed, 0))

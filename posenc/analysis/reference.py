@@ -7,17 +7,14 @@ from __future__ import annotations
 
 import numpy.typing as npt
 
-from .. import reference
+from .. import ContentBias, PositionBias, reference
 from .._core_api.arguments import Float64, as_data, as_index, as_positions, door, fail
-from ..bias.operator import PositionBias
-from ..relative.content import ContentBias
 
 
-def _check_places(lengths: dict[str, int], places: dict[str, npt.ArrayLike | None]) -> None:
-    for argument, given in places.items():
-        shape = (lengths[argument],)
-        if given is not None and (found := as_positions(argument, given).shape) != shape:
-            fail(ValueError, argument, f"shape {found}", str(shape))
+def _check_places(n: int, m: int, q_positions: npt.ArrayLike | None, k_positions: npt.ArrayLike | None) -> None:
+    for argument, value, length in (("q_positions", q_positions, n), ("k_positions", k_positions, m)):
+        if value is not None and (shape := as_positions(argument, value).shape) != (length,):
+            fail(ValueError, argument, f"shape {shape}", f"({length},)")
 
 
 @door
@@ -63,9 +60,8 @@ def reference_matrix(
         fail(TypeError, "bias", f"type {type(bias).__name__}", "a PositionBias")
     n = as_index("n", n, 0)
     m = n if m is None else as_index("m", m, 0)
-    places = {"q_positions": q_positions, "k_positions": k_positions}
-    _check_places({"q_positions": n, "k_positions": m}, places)
-    matrix: Float64 = reference.reference_matrix(bias, n, m, **places)
+    _check_places(n, m, q_positions, k_positions)
+    matrix: Float64 = reference.reference_matrix(bias, n, m, q_positions=q_positions, k_positions=k_positions)
     return matrix
 
 
@@ -121,7 +117,6 @@ def reference_logits(
     for argument, array in (("q", queries), ("k", keys)):
         if array.ndim < 2:
             fail(ValueError, argument, f"{array.ndim} axes", "at least 2: (..., N, D)")
-    places = {"q_positions": q_positions, "k_positions": k_positions}
-    _check_places({"q_positions": queries.shape[-2], "k_positions": keys.shape[-2]}, places)
-    logits: Float64 = reference.reference_logits(bias, queries, keys, **places)
+    _check_places(queries.shape[-2], keys.shape[-2], q_positions, k_positions)
+    logits: Float64 = reference.reference_logits(bias, queries, keys, q_positions=q_positions, k_positions=k_positions)
     return logits

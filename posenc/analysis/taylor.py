@@ -8,7 +8,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from .._core_api.arguments import F64, Float64, as_data, as_index, as_number, door, fail, fail_value
+from .. import reference
+from .._core_api.arguments import Float64, as_data, as_index, as_positive, door, fail, fail_value
 
 SequenceFunction = Callable[[Float64], npt.ArrayLike]
 """A function of a sequence (N, d)."""
@@ -45,7 +46,7 @@ class TaylorTerms(NamedTuple):
 
 
 def _read_sequence(argument: str, value: npt.ArrayLike) -> Float64:
-    array = as_data(argument, value).astype(F64)
+    array = as_data(argument, value).astype(np.float64)
     if array.ndim != 2 or 0 in array.shape:
         fail(ValueError, argument, f"shape {array.shape}", "a sequence (N, d), N and d at least 1")
     return array
@@ -58,23 +59,18 @@ def _read_rows(x: Float64, m: int, n: int) -> tuple[int, int]:
     return m, n
 
 
-def _read_step(step: float) -> float:
-    number = as_number("step", step)
-    if number <= 0:
-        fail_value(ValueError, "step", step, "a positive number")
-    return number
+def _checked(f: SequenceFunction, scalar: bool = False) -> Callable[[Float64], Float64]:
+    """Return f with checks of its result: a finite array, or one finite number."""
 
+    def call(x: Float64) -> Float64:
+        value = as_data("f", np.asarray(f(x))).astype(np.float64)
+        if not np.isfinite(value).all():
+            fail(ValueError, "f", "a result with NaN or infinity", "finite numbers")
+        if scalar and value.ndim:
+            fail(ValueError, "f", f"a result of shape {value.shape}", "one number")
+        return value
 
-def _value(f: SequenceFunction, x: Float64) -> Float64:
-    value = as_data("f", np.asarray(f(x))).astype(F64)
-    if not np.isfinite(value).all():
-        fail(ValueError, "f", "a result with NaN or infinity", "finite numbers")
-    return value
-
-
-def _extrapolate(of_step: Callable[[float], Float64], step: float) -> Float64:
-    """Remove the error of a central difference that is proportional to step**2."""
-    return (4 * of_step(step) - of_step(2 * step)) / 3
+    return call
 
 
 @door
@@ -134,21 +130,8 @@ def taylor_terms(
     if p.shape != x.shape:
         fail(ValueError, "encoding", f"shape {p.shape}", f"{x.shape}, the shape of x")
     m, n = _read_rows(x, m, n)
-    number = _read_step(step)
-
-    def at(a: float, b: float) -> Float64:
-        moved = x.copy()
-        moved[m] += a * p[m]
-        moved[n] += b * p[n]
-        return _value(f, moved)
-
-    value = at(0, 0)
-    first_m = _extrapolate(lambda h: (at(h, 0) - at(-h, 0)) / (2 * h), number)
-    first_n = _extrapolate(lambda h: (at(0, h) - at(0, -h)) / (2 * h), number)
-    second_m = _extrapolate(lambda h: (at(h, 0) - 2 * value + at(-h, 0)) / (2 * h * h), number)
-    second_n = _extrapolate(lambda h: (at(0, h) - 2 * value + at(0, -h)) / (2 * h * h), number)
-    interaction = _extrapolate(lambda h: (at(h, h) - at(h, -h) - at(-h, h) + at(-h, -h)) / (4 * h * h), number)
-    return TaylorTerms(value, first_m, first_n, second_m, second_n, interaction)
+    number = as_positive("step", step)
+    return TaylorTerms(*reference.taylor_terms(_checked(f), x, p, m, n, step=number))
 
 
 @door
@@ -192,24 +175,6 @@ def interaction_matrix(f: SequenceFunction, x: npt.ArrayLike, m: int, n: int, *,
     """
     x = _read_sequence("x", x)
     m, n = _read_rows(x, m, n)
-    size = float(np.sqrt(np.mean(x * x))) or 1.0
-    number = _read_step(step) * size
-
-    def at(i: int, j: int, a: float, b: float) -> Float64:
-        moved = x.copy()
-        moved[m, i] += a
-        moved[n, j] += b
-        value = _value(f, moved)
-        if value.ndim:
-            fail(ValueError, "f", f"a result of shape {value.shape}", "one number")
-        return value
-
-    def entry(i: int, j: int, h: float) -> Float64:
-        mixed = at(i, j, h, h) - at(i, j, h, -h) - at(i, j, -h, h) + at(i, j, -h, -h)
-        return np.asarray(mixed / (4 * h * h))
-
-    d = x.shape[1]
-    h_matrix = np.empty((d, d))
-    for i, j in np.ndindex(d, d):
-        h_matrix[i, j] = _extrapolate(lambda h, i=i, j=j: entry(i, j, h), number)  # type: ignore[misc]
-    return h_matrix
+    number = as_positive("step", step)
+    matrix: Float64 = reference.interaction_matrix(_checked(f, scalar=True), x, m, n, step=number)
+    return matrix

@@ -59,7 +59,7 @@ def decay(
         Options of `posenc.analysis.decay` by their name in the legend; by default the four schedules of Su 2021
         (kexue.fm/archives/8231).
     dim : int, optional
-        Width of the encoding, for the mean over its pairs. None is the integral, which needs scipy.
+        Width of the encoding, for the mean over its pairs. None is the integral.
     ax : Axes, optional
         Axes to draw on; by default the axes of a new Figure.
 
@@ -69,7 +69,7 @@ def decay(
 
     Raises
     ------
-    ImportError, TypeError, ValueError
+    TypeError, ValueError
         As `posenc.analysis.decay`.
 
     Examples

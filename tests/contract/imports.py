@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 ORDER = (
-    "_core", "_core_api", "runtime", "absolute", "rotary", "bias", "relative", "attention", "reference", "analysis",
-    "posenc", "plot", "check", "interop", "__main__",
+    "_core", "_core_api", "runtime", "absolute", "rotary", "bias", "relative", "attention", "reference",
+    "posenc", "analysis", "plot", "check", "interop", "__main__",
 )  # fmt: skip
 """A module may import from its own room and the rooms before it. "posenc" is the package with its public names."""
 

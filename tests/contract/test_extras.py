@@ -10,7 +10,6 @@ import posenc
 @pytest.mark.parametrize(
     ("extra", "file"),
     [
-        ("analysis", "posenc/analysis/curves.py"),
         ("plot", "posenc/plot/__init__.py"),
         ("vectors", "examples/vectors.py"),
     ],

@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGE, BRIDGES = ROOT / "posenc", ROOT / "bridges" / "posenc_bridges"
 MODULES = ("analysis", "check", "interop", "plot", "reference", "runtime")
 LIBRARIES = {
-    ("_core_api", "ml_dtypes"): 1, ("analysis", "scipy"): 1, ("attention", "typing_extensions"): 1,
+    ("_core_api", "ml_dtypes"): 1, ("attention", "typing_extensions"): 1,
     ("bias", "typing_extensions"): 1,
 }  # fmt: skip
 """Imports of other libraries than NumPy by the rooms of posenc, with their number. It only shrinks."""
@@ -40,6 +40,12 @@ DASK = {
     "posenc.rotary.rotation": "read_rotation",
 }
 """Private names that posenc_bridges.dask imports, by their module. The list only shrinks."""
+ANALYSIS = {
+    "posenc._core_api.arguments": "Array Float64 as_array as_data as_index as_number as_positions as_positive "
+    "check_choice compute_dtype fail fail_value store_result",
+    "posenc._core_api.names": "show_plain_annotations",
+}
+"""Private names that posenc.analysis imports, which read and check arguments. The list only shrinks."""
 DOOR = "posenc._core_api.arguments.door"
 """The name of a public function in its messages; it is for public functions in all rooms."""
 TORCH = {"posenc.runtime": "follow_threads"}
@@ -138,6 +144,11 @@ def test_every_function_computes_beside_numpy_alone(run_python):
     """No other library can be imported. test_table.py finds a function without a Case, other than `quantize`."""
     done = run_python(BESIDE_NUMPY, PYTHONPATH=f"{ROOT}{os.pathsep}{ROOT / 'tests'}")
     assert done.returncode == 0, done.stderr
+
+
+def test_analysis_uses_public_names():
+    found = {name for file in (PACKAGE / "analysis").rglob("*.py") for name in private_names(file)}
+    assert found == {f"{module}.{name}" for module, names in ANALYSIS.items() for name in names.split()}
 
 
 @pytest.mark.parametrize("bridge", sorted(path.name for path in BRIDGES.iterdir() if path.name != "__pycache__"))

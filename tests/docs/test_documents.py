@@ -273,7 +273,6 @@ def power(alpha):
 
 def test_s1_the_plot_decays():
     """S1's plot of the integral on [-128, 128] is even and falls."""
-    pytest.importorskip("scipy", reason="scipy is not installed: no integrals")
     curve = analysis.decay(np.arange(-128, 129)).real
     assert np.abs(curve - curve[::-1]).max() <= 1e-12
     right = curve[128:]
@@ -285,21 +284,18 @@ def test_s1_the_plot_decays():
 def test_s1_the_integral_tends_to_zero():
     """S1: the inner product decays because an oscillating integral tends to 0. Its absolute value is 0.25 at 1000,
     0.011 at 10**5 and 0.0001 at 10**7."""
-    pytest.importorskip("scipy", reason="scipy is not installed: no integrals")
     found = np.abs(analysis.decay([1e3, 1e5, 1e7]))
     assert [f"{v:.2g}" for v in found] == ["0.25", "0.011", "0.00011"]
 
 
 def test_s1_theta_t_crosses_the_axis():
     """S1: the curve of theta = t crosses the axis; it falls to -0.19."""
-    pytest.importorskip("scipy", reason="scipy is not installed: no integrals")
     assert analysis.decay(np.arange(129), **power(1)).real.min() == pytest.approx(-0.192, abs=1e-3)
 
 
 def test_s1_powers_up_to_1_4_cross_the_axis():
     """S1 says that theta = t alone crosses the axis. On [-128, 128] each power of an exponent up to 1.4 does, also the
     square root; powers from 1.5 on and the two exponentials do not."""
-    pytest.importorskip("scipy", reason="scipy is not installed: no integrals")
     x = np.arange(129)
     for alpha in (0.3, 0.5, 0.7, 0.9, 1.1, 1.2, 1.3, 1.4):
         assert analysis.decay(x, **power(alpha)).real.min() < -0.01
@@ -309,7 +305,6 @@ def test_s1_powers_up_to_1_4_cross_the_axis():
 
 def test_s1_powers_fall_faster_at_short_range():
     """S1: the powers fall faster at short distances than the two exponentials."""
-    pytest.importorskip("scipy", reason="scipy is not installed: no integrals")
     near = [2, 4, 10]
     exponentials = [analysis.decay(near, **options).real for options in ({}, {"base": 1000.0})]
     for alpha in (1, 2, 3, 4):
@@ -319,7 +314,6 @@ def test_s1_powers_fall_faster_at_short_range():
 def test_s1_exponentials_fall_faster_at_long_range():
     """S1: the exponentials fall faster at long distances. From 1000 to 4000, 10000**-t keeps 0.22 of its value, t**2
     keeps 0.49, t**3 0.63 and t**4 0.71. 1000**-t has crossed the axis before."""
-    pytest.importorskip("scipy", reason="scipy is not installed: no integrals")
     curves = [analysis.decay([1000, 4000], **options).real for options in ({}, power(2), power(3), power(4))]
     kept = [end / start for start, end in curves]
     assert [f"{k:.2f}" for k in kept] == ["0.22", "0.49", "0.63", "0.71"]

@@ -171,7 +171,6 @@ def test_a_step_changes_far_products_as_well(rng):
     """S4: far away the product of two encodings becomes a straight line, in which positions can hardly be
     distinguished. With 64 pairs a step changes it by 0.017 on average, near 1000 and near 10000. For infinitely many
     pairs the curve does become one: a step from 10000 changes it by 1e-5."""
-    pytest.importorskip("scipy", reason="scipy is not installed: no integrals")
     steps = [np.abs(np.diff(analysis.decay(np.arange(a, a + 1001), dim=128).real)).mean() for a in (100, 1000, 10000)]
     assert [f"{s:.3f}" for s in steps] == ["0.017", "0.017", "0.017"]
     limit = analysis.decay([10000, 10001]).real

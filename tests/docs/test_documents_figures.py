@@ -1,13 +1,11 @@
 """docs/explanations/figures.md: numbers in its sentences that no example of the page prints."""
 
 import numpy as np
-import pytest
 
 from posenc import analysis
 
 
 def test_printed_numbers_of_the_sentences():
-    pytest.importorskip("scipy", reason="scipy is not installed: no integrals")
     x = analysis.decay([128, 1000], schedule="power", alpha=2.0).real
     y = analysis.decay([128, 1000]).real
     assert [f"{v:.2f}" for v in (y[0] - y[1], x[0] - x[1], y[1] / y[0], x[1] / x[0])] == [

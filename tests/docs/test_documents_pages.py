@@ -12,7 +12,7 @@ ROOT = Path(posenc.__file__).parent.parent
 PAGES = {
     str(path.relative_to(ROOT)): path.read_text("utf-8") for path in [ROOT / "README.md", *ROOT.glob("docs/**/*.md")]
 }
-NEEDS = {"plot": "matplotlib", "decay(": "scipy", "ml_dtypes": "ml_dtypes"}
+NEEDS = {"plot": "matplotlib", "ml_dtypes": "ml_dtypes"}
 """The package that a page with this text imports."""
 
 
