@@ -21,7 +21,7 @@ SCHEDULES = {
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 @pytest.mark.parametrize(("n", "d"), [(1, 1), (63, 5), (64, 64), (65, 300), (193, 520), (130, 1024)])
-def test_matrices_are_symmetric_bit_for_bit(dtype, n, d, rng, isa):
+def test_matrices_are_symmetric_bit_for_bit(dtype, n, d, rng):
     x = rng.standard_normal((n, d)).astype(dtype)
     for function in (analysis.gram_matrix, analysis.distance_matrix, analysis.correlation_matrix):
         matrix = function(x)
@@ -270,6 +270,20 @@ def test_order_sensitivity_of_large_values(rng):
     x = rng.standard_normal((4, 3))
     small, large = (analysis.order_sensitivity(lambda x: np.cumsum(x, 0), x * size) for size in (1.0, 2.0**900))
     assert np.array_equal(small, large)
+
+
+def test_order_sensitivity_of_a_function_that_reuses_its_arrays(rng):
+    """Its result is copied before the next call, and it gets a copy of x."""
+    result, x = np.empty((4, 3)), rng.standard_normal((4, 3))
+    kept = x.copy()
+
+    def double_in_place(rows):
+        rows *= 2
+        result[:] = rows
+        return result
+
+    assert not analysis.order_sensitivity(double_in_place, x).any()
+    assert same_bits(x, kept)
 
 
 def test_order_sensitivity(rng):

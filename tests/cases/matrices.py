@@ -29,7 +29,7 @@ def correlation(expected, work, arguments):
 
 
 def make(width):
-    """Arrays (2, n, width(n)), also of more rows than a block and more columns than a chunk."""
+    """Arrays (2, n, width(n)), also of many columns."""
     return lambda rng, n: {"encoding": rng.standard_normal((2, n, width(n)))}
 
 
