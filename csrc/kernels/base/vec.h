@@ -50,7 +50,6 @@ INLINE void vec_store(real *p, vec v) { memcpy(p, &v, sizeof v); }
 INLINE vec vec_set(real x) { return x - (vec){0}; }
 INLINE vec vec_mul(vec a, vec b) { return a * b; }
 INLINE vec vec_add(vec a, vec b) { return a + b; }
-INLINE vec vec_sub(vec a, vec b) { return a - b; }
 INLINE vec vec_div(vec a, vec b) { return a / b; }
 INLINE vec vec_fma(vec a, vec b, vec c) { return a * b + c; } /* one rounding with FMA: -ffp-contract=fast */
 /* C has no ?: on vectors. */
