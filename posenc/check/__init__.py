@@ -10,16 +10,14 @@ The module is imported at the first use of ``posenc.check``.
 from collections.abc import Callable as _Callable
 from typing import ParamSpec as _ParamSpec
 
-from .attention import attention, softmax
+from .attention import attention, cache, softmax
 from .biases import bias, buckets, slopes
-from .cache import cache
 from .command import run_command as run_command
 from .frequencies import frequencies
 from .gradient import gradient
 from .mask import mask
 from .report import Cause, Report
-from .rope import rope
-from .sinusoid import sinusoid
+from .rope import rope, sinusoid
 
 _P = _ParamSpec("_P")
 

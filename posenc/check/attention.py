@@ -1,10 +1,9 @@
-"""The checks of the softmax, and of attention from end to end."""
+"""The checks of the softmax, of attention from end to end, and of decoding with a cache."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,129 +11,98 @@ import numpy.typing as npt
 from .. import Bias, PositionBias, reference
 from .biases import MATRICES, matrix_of, of_operator, operator_of, places_of
 from .frequencies import FREQUENCIES, angles
-from .inputs import Precision, ToArray, draw, dtype_of
-from .judge import Case, Kind, angle_roundoff, coarser, judge, on_one_side
+from .inputs import Precision, ToArray, draw, dtype_of, parts
+from .judge import Case, Kind, angle_roundoff, coarser, guarded, hypotheses, judge, on_one_side, when, within
 from .judge import Hypothesis as H
-from .mask import MASKS, Segments, Window, mask_case, visible
+from .mask import MASKS, Segments, Window, mask_case, square, visible
 from .report import Float64, Report
-from .rope import OTHER, ROTATION, layouts, rotate, rotation_error
+from .rope import OTHER, ROTATION, layouts, rotate, rotation_error, true_rotation
 
 
 def attend(c: Case) -> Float64:
-    """Attention, or its weights if there are no values, with the errors that the fields of the case name."""
-    q, k, v = c["q"], c["k"], c["v"]
+    """Attention, or its weights if there are no values, with the errors that the fields of the case name.
+
+    `reference.attention` gets the products in place of queries, and unit vectors in place of keys and values.
+    """
+    q, k, v, scale, softcap = c["q"], c["k"], c["v"], c["scale"], c["softcap"]
     if c["w"] is not None:
         q = rotate(q, c["q_at"], {**c, **c["of_queries"]}) if "q" in c["rotated"] else q
         k = rotate(k, c["k_at"], {**c, **c["of_keys"]}) if "k" in c["rotated"] else k
-        v = rotate(v, c["k_at"], c) if "v" in c["rotated"] and v is not None else v
+        v = rotate(v, c["k_at"], c) if "v" in c["rotated"] else v
     heads, groups = q.shape[-3], k.shape[-3]
     read = np.arange(heads) // (heads // groups) if c["grouping"] == "blocks" else np.arange(heads) % groups
-    k, v = k[..., read, :, :], None if v is None else v[..., read, :, :]
-    logits = q @ k.swapaxes(-1, -2)
-    logits = logits.swapaxes(-1, -2) if c["exchanged"] else logits
-    seen, added = visible(c), 0.0
+    k = k[..., read, :, :]
+    products = (k @ q.swapaxes(-1, -2)) if c["exchanged"] else q @ k.swapaxes(-1, -2)
+    seen, hide, added = visible(c), c["hide"], np.zeros(products.shape)
     if c["operator"] is not None:
-        content = (q, k, seen, c["scale"]) if c["reads_content"] else None
-        added = c["bias_times"] * matrix_of({**c, "content": content})
-    logits = c["scale"] * (logits + added) if c["bias_scaled"] else c["scale"] * logits
-    late = 0.0 if c["bias_scaled"] else added
-    cap, early = c["softcap"], c["cap"] == "after the bias"
-    logits = logits + late if early else logits
-    if cap is not None:
-        others = {
-            "none": logits, "no division": cap * np.tanh(logits), "no product": np.tanh(logits / cap),
-            "before the scale": cap * c["scale"] * np.tanh(logits / c["scale"] / cap),
-        }  # fmt: skip
-        logits = others.get(c["cap"], cap * np.tanh(logits / cap))
-    logits = logits if early else logits + late
-    logits = logits if c["hide"] is None else np.where(seen, logits, c["hide"])
-    logits = logits * (np.log(2) if c["two"] else 1.0)
-    sink = -np.inf if c["sink"] is None else np.asarray(c["sink"], np.float64)[:, None, None]
-    sink = sink if c["sink_shifted"] else sink + np.max(logits, c["over"], keepdims=True)
-    top = np.maximum(np.max(logits, c["over"], keepdims=True), sink)
-    weights = np.exp(logits - np.where(np.isfinite(top), top, 0))
-    total = weights.sum(c["over"], keepdims=True) + np.exp(sink - np.where(np.isfinite(top), top, 0))
-    weights = weights / np.where(total > 0, total, 1) if c["normalised"] else np.exp(logits)
-    weights = np.where(seen, weights, 0.0) if c["hide"] is None else weights
-    out = weights if v is None else weights @ v
+        content = (q, k, seen, scale) if c["reads_content"] else None
+        added += c["bias_times"] * matrix_of({**c, "content": content})
+    if c["bias_scaled"] or c["bias_capped"]:
+        products, added = products + added / (1 if c["bias_scaled"] else scale), 0 * added
+    if hide is not None and np.isfinite(hide):
+        products, added = np.where(seen, products, 0), np.where(seen, added, hide)
+
+    def turned(x: Float64) -> Float64:
+        return x.swapaxes(-1, -2) if c["over_queries"] else x
+
+    of_queries = turned(products)
+    unit = np.broadcast_to(np.eye(of_queries.shape[-1]), (heads, *2 * of_queries.shape[-1:]))
+    weights, lse = reference.attention(
+        of_queries, unit, unit, bias=reference.dense(turned(c["unit"] * added)), scale=c["unit"] * scale,
+        keep=turned(seen) if hide == -np.inf else None, sink=c["sink"] if c["sink_shifted"] else None,
+        softcap=None if softcap in (None, np.inf) else c["unit"] * softcap, return_lse=True,
+    )  # fmt: skip
+    if not c["sink_shifted"]:
+        weights = weights / (1 + np.exp(c["sink"])[:, None, None] * weights.max(-1, keepdims=True))
+    weights = turned(weights if c["normalised"] else weights * np.exp(lse)[..., None])
+    weights = np.where(seen, weights, 0.0) if hide is None else weights
+    out = weights if v is None else weights @ v[..., read, :, :]
     if c["reads_content"] and (to_values := operator_of(c["operator"]).added_to_values):
         out = out + (weights[..., None, :] @ to_values(*places_of(c)))[..., 0, :]
     return np.asarray(out)
 
 
 def factor_of(power: float) -> Callable[[Case], object]:
-    return lambda c: c["scale"] * c["softmax_factor"] ** power if c["softmax_factor"] != 1 else None
+    return when(lambda c: c["softmax_factor"] != 1)(lambda c: c["scale"] * c["softmax_factor"] ** power)
 
 
-def when(field: str) -> Callable[[Any], Callable[[Case], object]]:
-    """Values of fields that occur only if a field of the case is set."""
-
-    def guard(value: object) -> Callable[[Case], object]:
-        return lambda c: None if c[field] is None else value(c) if callable(value) else value
-
-    return guard
-
-
-rotating, biased, capped, sinking = map(when, ("w", "operator", "softcap", "sink"))
+rotating, biased = when(lambda c: c["w"] is not None), when(lambda c: c["operator"] is not None)
+capped, sinking = when(lambda c: c["softcap"] is not None), when(lambda c: c["sink"] is not None)
+placed = when(lambda c: c["w"] is not None or c["operator"] is not None)  # not only the mask reads positions
 
 
 SOFTMAX_FIELDS: Case = {
     "w": None, "v": None, "rotated": "qk", "grouping": "blocks", "exchanged": False, "operator": None,
-    "bias_times": 1.0, "bias_scaled": False, "reads_content": False, "softcap": None, "cap": "right", "hide": -np.inf,
-    "two": False, "over": -1, "sink": None, "sink_shifted": True, "normalised": True, "softmax_factor": 1.0,
+    "bias_times": 1.0, "bias_scaled": False, "reads_content": False, "softcap": None, "bias_capped": False,
+    "hide": -np.inf, "unit": 1.0, "over_queries": False, "sink": None, "sink_shifted": True, "normalised": True,
+    "softmax_factor": 1.0,
 }  # fmt: skip
-SOFTMAXES = (
-    H("no scale", "The logits are not scaled; expected {scale}.", "Multiply q.k by {scale}.", {"scale": 1.0}),
-    H("scale squared", "The scale is the square of {scale}: it is applied twice, or its root is missing.",
-      "Scale once, by {scale}.", {"scale": lambda c: c["scale"] ** 2}),
-    H("scale inverted", "The logits are multiplied by sqrt({dim}); expected {scale}.", "Divide by sqrt({dim}).",
-      {"scale": lambda c: c["dim"] ** 0.5}),
-    H("scale of the model", "The scale is 1 / sqrt({heads} * {dim}), of the width of all heads; expected {scale}.",
-      "Divide by the square root of the width of one head.", {"scale": lambda c: (c["heads"] * c["dim"]) ** -0.5}),
-    H("scale instead of none", "The scale is 1 / sqrt({dim}); expected {scale}.", "Multiply q.k by {scale}.",
-      {"scale": lambda c: c["dim"] ** -0.5}),
-    H("softmax factor", "The scale lacks the factor {softmax_factor} of mscale_all_dim.",
-      "Multiply the scale by softmax_factor.", {"scale": factor_of(-1)}),
-    H("softmax factor squared", "The scale has the factor {softmax_factor} twice.", "Multiply the scale by it once.",
-      {"scale": factor_of(1)}),
-    H("root of the softmax factor", "The scale has the factor mscale; expected mscale squared, {softmax_factor}.",
-      "Square mscale in the scale.", {"scale": factor_of(-0.5)}),
-    H("softmax over queries", "The weights of a key add up to 1; expected the weights of a query.",
-      "Apply the softmax to the last axis.", {"over": -2}),
-    H("not normalised", "The weights are exp(logits), without the division.", "Divide by the sum.",
-      {"normalised": False}),
-    H("powers of two", "The weights are powers of two: exp2 without log2(e).", "Multiply the logits by log2(e).",
-      {"two": True}),
-    H("mask after the softmax", "The mask multiplies the weights after the softmax.",
-      "Set hidden logits to -inf before the softmax.", {"hide": None}),
-    H("hidden logits are 0", "Hidden logits are 0.", "Set hidden logits to -inf.", {"hide": 0.0}),
-    H("no cap", "The softcap is not applied.", "Apply c tanh(s / c).", {"cap": capped("none")}),
-    H("cap before the scale", "The cap is applied before the scale {scale}.", "Cap the scaled logits.",
-      {"cap": capped("before the scale")}),
-    H("cap without division", "The cap is c tanh(s).", "Apply c tanh(s / c).", {"cap": capped("no division")}),
-    H("cap without product", "The cap is tanh(s / c).", "Apply c tanh(s / c).", {"cap": capped("no product")}),
-    H("cap after the mask", "The cap is applied after the mask, so a hidden logit is -{softcap}.",
-      "Set hidden logits to -inf after the cap.", {"hide": capped(lambda c: -c["softcap"])}),
-    H("sink scaled", "The sink is multiplied by the scale {scale}.", "Add the sink beside the scaled logits.",
-      {"sink": sinking(lambda c: np.multiply(c["sink"], c["scale"]))}),
-    H("sink capped", "The sink is capped, too.", "Cap q.k alone.",
-      {"sink": lambda c: None if c["sink"] is None or c["softcap"] is None else
-       c["softcap"] * np.tanh(np.divide(c["sink"], c["softcap"]))}),
-    H("sign of the sink", "The sink has the other sign.", "Add exp(sink) to the sum of the softmax.",
-      {"sink": sinking(lambda c: np.negative(c["sink"]))}),
-    H("sink of 0", "The sink is 0: it is not loaded, or the softmax has a 1 in its sum.", "Load the sink.",
-      {"sink": sinking(lambda c: np.zeros(np.shape(c["sink"])))}),
-    H("sink without the maximum", "exp(sink) is added to a sum of exp(logit - maximum).", "Add exp(sink - maximum).",
-      {"sink_shifted": sinking(False)}),
-    H("no sink", "The sink is missing.", "Add exp(sink) to the sum of the softmax.",
-      {"sink": sinking(lambda c: np.full(np.shape(c["sink"]), -np.inf))}),
-)  # fmt: skip
-
-
-def shared(hypotheses: Sequence[H], guard: Callable[[object], Callable[[Case], object]], suffix: str = "") -> list[H]:
-    """Hypotheses of another check, for the cases of attention in which they can occur."""
-    return [H(h.name + suffix, h.sentence, h.change, {name: guard(value) for name, value in h.fields.items()})
-            for h in hypotheses]  # fmt: skip
+SOFTMAXES = hypotheses("softmax", {
+    "no scale": {"scale": 1.0},
+    "scale squared": {"scale": lambda c: c["scale"] ** 2},
+    "scale inverted": {"scale": lambda c: c["dim"] ** 0.5},
+    "scale of the model": {"scale": lambda c: (c["heads"] * c["dim"]) ** -0.5},
+    "scale instead of none": {"scale": lambda c: c["dim"] ** -0.5},
+    "softmax factor": {"scale": factor_of(-1)},
+    "softmax factor squared": {"scale": factor_of(1)},
+    "root of the softmax factor": {"scale": factor_of(-0.5)},
+    "softmax over queries": {"over_queries": True},
+    "not normalised": {"normalised": False},
+    "powers of two": {"unit": np.log(2)},
+    "mask after the softmax": {"hide": None},
+    "hidden logits are 0": {"hide": 0.0},
+    "no cap": {"softcap": capped(np.inf)},
+    "cap before the scale": {"softcap": capped(lambda c: c["softcap"] * c["scale"])},
+    "cap without division": {"scale": capped(lambda c: c["scale"] * c["softcap"])},
+    "cap without product": {"softcap": capped(1.0), "scale": capped(lambda c: c["scale"] / c["softcap"])},
+    "cap after the mask": {"hide": capped(lambda c: -c["softcap"])},
+    "sink scaled": {"sink": sinking(lambda c: np.multiply(c["sink"], c["scale"]))},
+    "sink capped": {"sink": sinking(capped(lambda c: c["softcap"] * np.tanh(np.divide(c["sink"], c["softcap"]))))},
+    "sign of the sink": {"sink": sinking(lambda c: np.negative(c["sink"]))},
+    "sink of 0": {"sink": sinking(lambda c: np.zeros(np.shape(c["sink"])))},
+    "sink without the maximum": {"sink_shifted": sinking(False)},
+    "no sink": {"sink": sinking(lambda c: np.full(np.shape(c["sink"]), -np.inf))},
+})  # fmt: skip
 
 
 def edited(change: Callable[[Float64], Float64], *names: str) -> Callable[[Case], object]:
@@ -159,16 +127,12 @@ def _other_p2c(c: Case) -> object:
     return replace(c["operator"], options={**options, "p2c_index": OTHER[options["p2c_index"]]})
 
 
-CONTENTS = (
-    *(H(f"no {name}", f"The term of {name} is missing.", "Add it.", {"operator": edited(lambda x: 0 * x, name)})
-      for name in ("rel_q", "rel_k", "rel_v", "u", "v")),
-    H("direction of p2c", "The term of rel_q has the row of the other sign of the distance.",
-      "Take the row of the query's position minus the key's in both terms.", {"operator": _other_p2c}),
-    H("clipped one earlier", "The distance is clipped one earlier: the first and the last row are not used.",
-      "Clip the distance where the table ends.", {"operator": edited(_inner, "rel_q", "rel_k", "rel_v", "table", "r")}),
-    H("bias after the scale", "The terms of the bias are not multiplied by the scale {scale}.",
-      "Add them to q.k before the scale.", {"bias_scaled": lambda c: False if c["reads_content"] else None}),
-)  # fmt: skip
+CONTENTS = hypotheses("content", {
+    **{f"no {name}": {"operator": edited(lambda x: 0 * x, name)} for name in ("rel_q", "rel_k", "rel_v", "u", "v")},
+    "direction of p2c": {"operator": _other_p2c},
+    "clipped one earlier": {"operator": edited(_inner, "rel_q", "rel_k", "rel_v", "table", "r")},
+    "bias after the scale": {"bias_scaled": when(lambda c: c["reads_content"])(False)},
+})  # fmt: skip
 """Known errors of operators that read queries and keys."""
 
 
@@ -177,45 +141,36 @@ def other_alignment(c: Case) -> object:
 
 
 ROTATED = (
-    *shared([h for h in ROTATION if "positions" not in h.fields], rotating),
-    *shared(FREQUENCIES, rotating),
-    H("direction", "The rotation is clockwise: the sign of the sine is wrong.",
-      "Pair (x1, x2) becomes (x1 cos - x2 sin, x1 sin + x2 cos).",
-      {name: rotating(lambda c, name=name: -c[name]) for name in ("q_at", "k_at")}),
-    H("no rotation", "Queries and keys are not rotated.", "Rotate both.", {"rotated": rotating("")}),
-    H("queries only", "The keys are not rotated.", "Rotate the keys, too.", {"rotated": rotating("q")}),
-    H("keys only", "The queries are not rotated.", "Rotate the queries, too.", {"rotated": rotating("k")}),
-    H("values rotated", "The values are rotated, too.", "Rotate queries and keys only.",
-      {"rotated": lambda c: "qkv" if c["w"] is not None and c["v"].shape[-1] == c["q"].shape[-1] else None}),
-    H("queries one late", "The positions of the queries in the rotation are one too large.", "Check their offset.",
-      {"q_at": rotating(lambda c: c["q_at"] + 1)}),
-    H("queries one early", "The positions of the queries in the rotation are one too small.", "Check their offset.",
-      {"q_at": rotating(lambda c: c["q_at"] - 1)}),
+    *guarded((h for h in ROTATION if "positions" not in h.fields), rotating),
+    *guarded(FREQUENCIES, rotating),
+    *hypotheses("rotated attention", {
+        "direction": {name: rotating(lambda c, name=name: -c[name]) for name in ("q_at", "k_at")},
+        "no rotation": {"rotated": rotating("")},
+        "queries only": {"rotated": rotating("q")},
+        "keys only": {"rotated": rotating("k")},
+        "values rotated": {"rotated": rotating(lambda c: "qkv" if c["v"].shape == c["k"].shape else None)},
+        "queries one late": {"q_at": rotating(lambda c: c["q_at"] + 1)},
+        "queries one early": {"q_at": rotating(lambda c: c["q_at"] - 1)},
+    }),
 )  # fmt: skip
 ATTENTIONS = (
-    *SOFTMAXES, *MASKS,
-    H("groups of heads", "Query head h reads key head h mod {groups}; expected h // {share}.",
-      "Repeat each head of keys and values {share} times in a row (repeat_interleave).",
-      {"grouping": lambda c: "modulo" if 1 < c["groups"] < c["heads"] else None}),
-    H("queries and keys exchanged", "The logits are transposed: queries and keys are exchanged.", "Exchange them.",
-      {"exchanged": lambda c: True if c["n"] == c["m"] else None}),
-    H("no bias", "The bias is missing.", "Add the bias to the scaled logits.", {"bias_times": biased(0.0)}),
-    H("bias before the scale", "The bias is multiplied by the scale {scale}.", "Add the bias after the scale.",
-      {"bias_scaled": biased(True)}),
-    H("bias divided by the scale", "The bias is divided by the scale {scale}.",
-      "Add the bias to the scaled logits as it is.",
-      {"bias_times": biased(lambda c: None if c["reads_content"] else 1 / c["scale"])}),
-    H("bias twice", "The bias is added twice.", "Add it once.", {"bias_times": biased(2.0)}),
-    H("cap after the bias", "The cap is applied to the sum with the bias.", "Add the bias to the capped logits.",
-      {"cap": lambda c: None if c["softcap"] is None or c["operator"] is None else "after the bias"}),
-    H("alignment in the rotation", "The rotation puts query i at position {other_place}; expected {place}.",
-      "Rotate the queries by the positions after the cached keys.", {"q_at": rotating(other_alignment)}),
-    H("alignment everywhere", "Mask, bias and rotation put query i at position {other_place}; expected {place}.",
-      'Put query i at position {place}, as align="{align}" says.',
-      {"q_at": lambda c: None if c["w"] is None and c["operator"] is None else other_alignment(c),
-       "mask_shift": lambda c: c["past"] - c["mask_shift"], "q_shift": lambda c: c["past"] - c["q_shift"]}),
-    *shared([h for h in MATRICES if "future" not in h.fields and not h.name.startswith("bias by")], biased, " (bias)"),
-    *CONTENTS, *ROTATED,
+    *SOFTMAXES,
+    *MASKS,
+    *hypotheses("attention", {
+        "groups of heads": {"grouping": lambda c: "modulo" if 1 < c["groups"] < c["heads"] else None},
+        "queries and keys exchanged": {"exchanged": square(True)},
+        "no bias": {"bias_times": biased(0.0)},
+        "bias before the scale": {"bias_scaled": biased(True)},
+        "bias divided by the scale": {"bias_times": biased(lambda c: None if c["reads_content"] else 1 / c["scale"])},
+        "bias twice": {"bias_times": biased(2.0)},
+        "cap after the bias": {"bias_capped": capped(biased(True))},
+        "alignment in the rotation": {"q_at": rotating(other_alignment)},
+        "alignment everywhere": {"q_at": placed(other_alignment), "mask_shift": lambda c: c["past"] - c["mask_shift"],
+                                 "q_shift": lambda c: c["past"] - c["q_shift"]},
+    }),
+    *guarded((h for h in MATRICES if "future" not in h.fields and not h.name.startswith("bias by")), biased, " (bias)"),
+    *CONTENTS,
+    *ROTATED,
 )  # fmt: skip
 """Known errors of attention: of the softmax, the mask, the bias and the rotation."""
 
@@ -242,15 +197,10 @@ def attention_bound(c: Case, wanted: Float64, u: float) -> float:
     return (2 * logit_error(c, u) + 4 * u) * largest
 
 
-def _rotated_by_reference(x: Float64, positions: Float64, c: Case) -> Float64:
-    w = replace(reference.RopeFrequencies(c["w"]), attention_factor=c["factor"])
-    return np.asarray(reference.rope(x, positions, w, layout=c["layout"], rotary_dim=c["rotary_dim"]))
-
-
 def true_attention(c: Case) -> Float64:
     q, k = c["q"], c["k"]
     if c["w"] is not None:
-        q, k = _rotated_by_reference(q, c["q_at"], c), _rotated_by_reference(k, c["k_at"], c)
+        q, k = true_rotation(q, c["q_at"], c), true_rotation(k, c["k_at"], c)
     q_segments, k_segments = c["segments"] or (None, None)
     options = {
         "bias": () if c["operator"] is None else c["operator"], "causal": c["causal"], "window": c["window"],
@@ -396,3 +346,123 @@ def attention(
                           scale, softcap, sink)  # fmt: skip
     found = impl(*(array(x[None] if batch else x) for x in case["given"]))
     return judge(ATTENTION, found, case, coarser(dtype, dtype_of(found)))
+
+
+# ---- decoding with a cache ----
+
+
+def attend_in_chunks(c: Case) -> Float64:
+    """Attention by chunks of queries, each with the keys up to its end."""
+    outs, ends = [], np.cumsum(c["chunks"])
+    for chunk, end in zip(c["chunks"], ends, strict=True):
+        start = end - chunk
+        first = {"all": 0, "none": start, "window": max(end - 1 - (c["reach"] or 0), 0) if start else 0}[c["cached"]]
+        age = c["chunk_of"][start] - c["chunk_of"][first:end]
+        turns = {"once": 1, "in every step": age + 1, "not cached": age == 0}[c["rotations"]]
+        k_at = c["k_at"][end - 1 if c["keys_at_last"] and chunk == 1 else first : end] * turns
+        outs.append(attend({
+            **c, **(c["later"] if start else {}), "q": c["q"][:, start:end],
+            "k": c["k"][:, first:end], "v": c["v"][:, first:end], "q_at": c["q_at"][start:end], "k_at": k_at,
+            "n": chunk, "m": end - first,
+            "q_shift": (start - first) * c["bias_past"] + c["q_shift"], "mask_shift": (start - first) * c["mask_past"],
+        }))  # fmt: skip
+    return np.concatenate(outs, -2)
+
+
+def _within(c: Case) -> Float64:
+    return np.asarray(c["k_true"] - c["start_of"])
+
+
+def _later(step: Callable[[Case], int]) -> Callable[[Case], object]:
+    """Positions that are too large by a step after the first chunk."""
+    return rotating(lambda c: c["k_true"] + step(c) * (c["start_of"] > 0))
+
+
+CACHES = (
+    *hypotheses("cache", {
+        "offset": {"q_at": rotating(_within), "k_at": rotating(_within)},
+        "offset of the queries": {"q_at": rotating(_within)},
+        "offset of the keys": {"k_at": rotating(_within)},
+        "offset of the bias": {"bias_past": biased(0)},
+        "offset everywhere": {"q_at": placed(_within), "k_at": _within, "bias_past": 0, "mask_past": 0},
+        "offset one too large": {"q_at": _later(lambda c: 1), "k_at": _later(lambda c: 1)},
+        "offset one too small": {"q_at": _later(lambda c: -1), "k_at": _later(lambda c: -1)},
+        "offset of the queries one too large": {"q_at": _later(lambda c: 1)},
+        "first chunk twice": {"q_at": _later(lambda c: c["chunks"][0]), "k_at": _later(lambda c: c["chunks"][0])},
+        "cached keys rotated again": {"rotations": rotating("in every step")},
+        "cached before the rotation": {"rotations": rotating("not cached")},
+        "cached keys at the new position": {"keys_at_last": rotating(True)},
+        "alignment": {"mask_past": 0},
+        "cached keys lost": {"cached": "none"},
+        "window of the last query": {"cached": when(lambda c: c["reach"] is not None)("window")},
+    }),
+    *(h for h in ATTENTIONS if "alignment" not in h.name and h.name not in ("queries and keys exchanged", "polarity",
+      "transposed mask", "queries one late", "queries one early", "softmax over queries", "transposed (bias)")),
+)  # fmt: skip
+PLACES = {"q_at", "k_at", "q_shift", "mask_shift", "rotations", "cached", "keys_at_last", "bias_past", "mask_past"}
+"""Fields that `attend_in_chunks` reads itself."""
+
+
+def _in_parts(c: Case, numbers: Float64) -> Iterable[H]:
+    """Errors of one side of the rotation, and of the code that computes the chunks after the first."""
+    later = (h for h in CACHES if not PLACES & h.fields.keys())
+    yield from one_side(c, numbers)
+    yield from (H(f"{h.name} after the first chunk", f"After the first chunk: {h.sentence}", h.change,
+                  {"later": within(h)}) for h in later)  # fmt: skip
+
+
+CACHE = Kind(
+    "cache", true_attention, attend_in_chunks, CACHES, ("head", "query", "channel"), attention_bound, more=_in_parts,
+)  # fmt: skip
+
+
+def cache(
+    impl: Callable[..., object], *, chunks: Sequence[int] = (4, 1, 1, 3), window: Window | None = None,
+    bias: Bias | None = None, frequencies: object = None, layout: str | None = None, scale: float | None = None,
+    softcap: float | None = None, sink: npt.ArrayLike | None = None, heads: int = 6, kv_heads: int | None = None,
+    dim: int = 16, batch: bool = False, dtype: Precision = "float32", array: ToArray = np.asarray,
+) -> Report:  # fmt: skip
+    """Check causal attention that stores keys and values, chunk by chunk, against attention to the whole sequence.
+
+    Parameters
+    ----------
+    impl : callable
+        ``impl(q, k, v, start)`` returns the output of the queries of a chunk (heads, chunk, dim). It gets the queries,
+        keys and values of the chunk alone, before their rotation, and the position of the first; it keeps the keys and
+        values of earlier chunks. A chunk with start 0 begins a new sequence.
+    chunks : sequence of int
+        The lengths of the chunks.
+    window, bias, frequencies, layout, scale, softcap, sink, heads, kv_heads, dim, batch, dtype, array
+        As in `attention`.
+
+    Returns
+    -------
+    Report
+
+    Examples
+    --------
+    >>> import numpy as np, posenc, posenc.check
+    >>> w, stored = posenc.rope_frequencies(16), {}
+    >>> def mine(q, k, v, start):
+    ...     q, k = (posenc.rope(x, x.shape[-2], w, layout="half") for x in (q, k))  # start is not used
+    ...     for name, new in (("k", k), ("v", v)):
+    ...         stored[name] = new if start == 0 else np.concatenate([stored[name], new], -2)
+    ...     return posenc.attention(q, stored["k"], stored["v"], causal=True, align="end")
+    >>> print(posenc.check.cache(mine, frequencies=w, layout="half").causes[0].sentence)
+    Each chunk is rotated from position 0: the number of cached tokens is forgotten.
+    """
+    total = sum(chunks)
+    case = attention_case(heads, kv_heads, total, total, dim, dtype, True, window, "end", None, bias, frequencies,
+                          layout, scale, softcap, sink)  # fmt: skip
+    starts = np.cumsum([0, *chunks[:-1]])
+    outs = []
+    for start, chunk in zip(starts, chunks, strict=True):
+        given = (x[:, start : start + chunk] for x in case["given"])
+        found = impl(*(array(one[None] if batch else one) for one in given), int(start))
+        outs.append(parts(found)[0])
+    case |= {
+        "chunks": tuple(chunks), "start_of": np.repeat(starts, chunks).astype(np.float64), "k_true": case["k_at"],
+        "chunk_of": np.repeat(np.arange(len(chunks)), chunks), "bias_past": 1, "mask_past": 1, "cached": "all",
+        "rotations": "once", "keys_at_last": False, "later": {}, "reach": (window or (None,))[0],
+    }  # fmt: skip
+    return judge(CACHE, np.concatenate(outs, -2), case, coarser(dtype, dtype_of(found)))

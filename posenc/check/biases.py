@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -10,10 +9,8 @@ import numpy.typing as npt
 
 from .. import Bias, PositionBias, reference
 from .inputs import Precision, ToArray, converted
-from .judge import Case, Kind, judge
-from .judge import Hypothesis as H
-from .judge import angle_roundoff as narrow
-from .mask import alignment
+from .judge import Case, Guard, Kind, angle_roundoff, guarded, hypotheses, judge, when
+from .mask import alignment, not_causal, square
 from .report import Array, Float64, Report
 
 # ---- slopes of ALiBi ----
@@ -43,28 +40,21 @@ def slopes_of(c: Case) -> Float64:
 SLOPE_FIELDS: Case = {
     "bias_max": 8.0, "first": 1, "rule": "even", "extra_first": False, "sorting": "given", "sign": 1.0,
 }  # fmt: skip
-SLOPES = (
-    H("geometric for any number", "The slopes are 2**(-8 h / {heads}); this holds for powers of two only.",
-      "For {heads} heads take those of the power of two below, then every second slope of the power above.",
-      {"rule": "geometric"}),
-    H("slopes of the next power", "The slopes are the first {heads} of the next power of two.",
-      "Take the slopes of the power of two below, then every second slope of the power above.", {"rule": "above"}),
-    H("halves of the next power", "The slopes are those of the next power of two with its even places first.",
-      "Put the odd places first: concatenate slopes[1::2] and slopes[::2], and cut.", {"rule": "halves"}),
-    H("odd places", "The further heads have the slopes [1::2] of the next power of two; expected [0::2].",
-      "Take slopes[0::2] of the next power.", {"rule": "odd"}),
-    H("consecutive places", "The further heads have the first slopes of the next power of two; expected every second.",
-      "Take slopes[0::2] of the next power.", {"rule": "dense"}),
-    H("further heads first", "The slopes of the next power of two come first.", "Append them.", {"extra_first": True}),
-    H("exponent from zero", "The exponents are of h - 1: the first slope is 1.", "Let h begin at 1.", {"first": 0}),
-    H("exponent from two", "The exponents are those of h + 1.", "Let h begin at 1.", {"first": 2}),
-    H("bias_max 4", "The exponents are half as large: bias_max is 4.", "Use bias_max 8.", {"bias_max": 4.0}),
-    H("bias_max 16", "The exponents are twice as large: bias_max is 16.", "Use bias_max 8.", {"bias_max": 16.0}),
-    H("sorted slopes", "The slopes are sorted.", "Keep the order of the authors: the further heads come last.",
-      {"sorting": "sorted"}),
-    H("reversed slopes", "The slopes are in reverse order.", "Head 0 has the largest slope.", {"sorting": "reversed"}),
-    H("sign of slopes", "The slopes are negative.", "Slopes are positive; the bias is -slope |j - i|.", {"sign": -1.0}),
-)  # fmt: skip
+SLOPES = hypotheses("slopes", {
+    "geometric for any number": {"rule": "geometric"},
+    "slopes of the next power": {"rule": "above"},
+    "halves of the next power": {"rule": "halves"},
+    "odd places": {"rule": "odd"},
+    "consecutive places": {"rule": "dense"},
+    "further heads first": {"extra_first": True},
+    "exponent from zero": {"first": 0},
+    "exponent from two": {"first": 2},
+    "bias_max 4": {"bias_max": 4.0},
+    "bias_max 16": {"bias_max": 16.0},
+    "sorted slopes": {"sorting": "sorted"},
+    "reversed slopes": {"sorting": "reversed"},
+    "sign of slopes": {"sign": -1.0},
+})  # fmt: skip
 
 SLOPE = Kind(
     "slopes", lambda c: np.asarray(reference.alibi_slopes(c["heads"])), slopes_of, SLOPES, ("head",),
@@ -128,49 +118,29 @@ BUCKET_FIELDS: Case = {
     "rel_sign": 1, "halved": True, "all_exact": False, "exact_offset": 0, "ratio": True, "log_offset": 0,
     "cut": "floor", "clamped": True, "zero_above": False, "separate": True, "bucket_offset": 0, "folded": False,
 }  # fmt: skip
-BUCKETS = (
-    H("direction", "Keys before the query have the buckets of keys after it: the sign of the distance is wrong.",
-      "The relative position is key minus query, j - i.", {"rel_sign": -1}),
-    H("causal", "The buckets are those of a causal table; expected bidirectional.",
-      "Give each side half of the buckets: bidirectional=True in an encoder.",
-      {"bidirectional": lambda c: False if c["bidirectional"] else None}),
-    H("bidirectional", "The buckets are those of a bidirectional table; expected causal.",
-      "Give all buckets to keys before the query: bidirectional=False in a decoder.",
-      {"bidirectional": lambda c: None if c["bidirectional"] else True}),
-    H("bucket +1", "All buckets are one too large.", "Count buckets from 0.", {"bucket_offset": 1}),
-    H("bucket -1", "All buckets are one too small.", "Count buckets from 0.", {"bucket_offset": -1}),
-    H("logarithm of n + 1", "The logarithm is that of n + 1: its buckets begin one position too early.",
-      "Take log(n / max_exact).", {"log_offset": 1}),
-    H("logarithm of n - 1", "The logarithm is that of n - 1: its buckets begin one position too late.",
-      "Take log(n / max_exact).", {"log_offset": -1}),
-    H("one exact bucket more", "The exact buckets are one too many.", "max_exact is half of the buckets of a side.",
-      {"exact_offset": 1}),
-    H("one exact bucket less", "The exact buckets are one too few.", "max_exact is half of the buckets of a side.",
-      {"exact_offset": -1}),
-    H("all buckets exact",
-      "All buckets of a side are exact: max_exact is half of all buckets, or there is no logarithm.",
-      "max_exact is half of the buckets of a side: compute it after the number of buckets is halved.",
-      {"all_exact": True}),
-    H("rounded up", "The logarithm is rounded up; expected down.", "Cut it to an integer.", {"cut": "ceil"}),
-    H("rounded", "The logarithm is rounded to the nearest integer; expected down.", "Cut it to an integer.",
-      {"cut": "round"}),
-    H("divisor", "The logarithm is divided by log(max_distance); expected log(max_distance / max_exact).",
-      "Divide by log(max_distance / max_exact).", {"ratio": False}),
-    H("max_distance", "max_distance is 128; expected {max_distance}.", "Read relative_attention_max_distance.",
-      {"max_distance": 128}),
-    H("number of buckets", "The number of buckets is 32; expected {buckets}.", "Read relative_attention_num_buckets.",
-      {"buckets": 32}),
-    H("not halved", "Each side has all {buckets} buckets.", "Halve the number for a side.", {"halved": False}),
-    H("not limited", "Far distances have buckets beyond the last.", "Take the minimum with the last bucket.",
-      {"clamped": False}),
-    H("zero among the later keys", "Distance 0 has the bucket of keys after the query.",
-      "Add half of the buckets for j - i > 0, not >= 0.",
-      {"zero_above": lambda c: True if c["bidirectional"] else None}),
-    H("sides not separate", "Both sides have the lower buckets.", "Add half of the buckets for keys after the query.",
-      {"separate": lambda c: False if c["bidirectional"] else None}),
-    H("later keys folded", "Keys after the query have the bucket of their distance; expected 0 in a causal table.",
-      "Take max(i - j, 0).", {"folded": lambda c: None if c["bidirectional"] else True}),
-)  # fmt: skip
+bidirectional, one_sided = when(lambda c: c["bidirectional"]), when(lambda c: not c["bidirectional"])
+BUCKETS = hypotheses("buckets", {
+    "direction": {"rel_sign": -1},
+    "causal": {"bidirectional": bidirectional(False)},
+    "bidirectional": {"bidirectional": one_sided(True)},
+    "bucket +1": {"bucket_offset": 1},
+    "bucket -1": {"bucket_offset": -1},
+    "logarithm of n + 1": {"log_offset": 1},
+    "logarithm of n - 1": {"log_offset": -1},
+    "one exact bucket more": {"exact_offset": 1},
+    "one exact bucket less": {"exact_offset": -1},
+    "all buckets exact": {"all_exact": True},
+    "rounded up": {"cut": "ceil"},
+    "rounded": {"cut": "round"},
+    "divisor": {"ratio": False},
+    "max_distance": {"max_distance": 128},
+    "number of buckets": {"buckets": 32},
+    "not halved": {"halved": False},
+    "not limited": {"clamped": False},
+    "zero among the later keys": {"zero_above": bidirectional(True)},
+    "sides not separate": {"separate": bidirectional(False)},
+    "later keys folded": {"folded": one_sided(True)},
+})  # fmt: skip
 
 
 def _undecided(c: Case, wanted: Float64) -> Float64:
@@ -287,9 +257,9 @@ def moved(c: Case, step: int) -> object:
     return None if c["operator"].name in (*GRIDS, "fox", "toeplitz", "dense") else c["q_shift"] + step
 
 
-def of(names: tuple[str, ...], value: object) -> Callable[[Case], object]:
-    """A field that only some operators have."""
-    return lambda c: value if c["operator"].name in names else None
+def of(*names: str) -> Guard:
+    """Fields that only some operators have."""
+    return when(lambda c: c["operator"].name in names)
 
 
 MATRIX_FIELDS: Case = {
@@ -299,25 +269,13 @@ MATRIX_FIELDS: Case = {
 }  # fmt: skip
 
 
-def _with(name: str, fields: Mapping[str, object]) -> dict[str, object]:
-    """Fields of a hypothesis about one operator: the first decides whether it occurs."""
-    (first, value), *rest = fields.items()
-    known = "known_slopes" if name == "alibi" else None
-
-    def guarded(c: Case) -> object:
-        if c["operator"].name != name or (known and not c[known]):
-            return None
-        return value(c) if callable(value) else value
-
-    return {first: guarded, **dict(rest)}
-
-
 def _reshaped(c: Case) -> object:
-    table = c["arrays"].get("table") if c["operator"].name in ("t5", *GRIDS) else None
-    return None if table is None else {**c["arrays"], "table": table.reshape(table.shape[::-1]).T}
+    table = c["arrays"]["table"]
+    return {**c["arrays"], "table": table.reshape(table.shape[::-1]).T}
 
 
 GRIDS = ("swin", "beit")
+in_grids, in_alibi, of_heads = of(*GRIDS), of("alibi"), when(lambda c: c["known_slopes"])
 OF_LOGARITHMS = ("alibi", "kerple_log", "kerple_power", "t5", "toeplitz", "dense", *GRIDS)
 """Operators whose numbers are read from an array, or have no argument but the distance and its logarithm."""
 RELATIVE = ("shaw", "relative_key_query", "transformer_xl", "deberta")
@@ -325,50 +283,30 @@ RELATIVE = ("shaw", "relative_key_query", "transformer_xl", "deberta")
 SWAPPED = ("t5", "swin", "tisa")
 """Functions of the distance without symmetry: queries and keys exchanged are the other direction."""
 MATRICES = (
-    H("direction", "The relative position is i - j; expected key minus query, j - i.", "Exchange queries and keys.",
-      {"matrix_rel": of((*SWAPPED, *RELATIVE, "fire", "beit"), -1)}),
-    H("transposed", "The matrix is transposed: keys are downwards.", "Put queries on the second last axis.",
-      {"transposed": lambda c: True if c["n"] == c["m"] and c["operator"].name not in SWAPPED else None}),
-    H("alignment", "The bias puts query i at position {other_place}; expected {place}.",
-      'Put query i at position {place}, as align="{align}" says: "end" counts the cached keys.',
-      {"q_shift": lambda c: 0 if c["align"] == "end" else c["m"] - c["n"]}),
-    H("offset +1", "The queries are one position too late.", "Check the offset of the queries.",
-      {"q_shift": lambda c: moved(c, 1)}),
-    H("offset -1", "The queries are one position too early.", "Check the offset of the queries.",
-      {"q_shift": lambda c: moved(c, -1)}),
-    H("sign of the bias", "All signs are exchanged.", "Change the sign of the bias.", {"matrix_scale": -1.0}),
-    H("bias in logarithms of 2", "The bias is multiplied by log2(e).", "Add it to natural logarithms.",
-      {"matrix_scale": 1 / np.log(2)}),
-    H("order of heads", "The heads are in reverse order.", "Reverse the heads.", {"heads_reversed": True}),
-    H("zero after the query", "Keys after the query have no bias; expected a bias on both sides.",
-      "This is right for causal attention: pass causal=True.", {"future": lambda c: None if c["causal"] else 0.0}),
-    H("masked after the query", "Keys after the query have -inf; expected a bias on both sides.",
-      "This is right for causal attention: pass causal=True.", {"future": lambda c: None if c["causal"] else -np.inf}),
-    H("bias by key", "The bias is slope * j, by the key alone. A causal softmax does not notice it.",
-      "Compare attention (check.attention), or subtract slope * i.", {"ramp": of(("alibi",), "key")}),
-    H("bias by last key", "The bias is slope * (j - m + 1), by the key alone. A causal softmax does not notice it.",
-      "Compare attention (check.attention), or add slope * (m - 1 - i).", {"ramp": of(("alibi",), "last key")}),
-    H("signed distance", "The bias is slope * (j - i), which rewards keys after the query.",
-      "Take the absolute value of the distance.", {"ramp": of(("alibi",), "signed")}),
-    H("rows of 2 h - 1", "The index multiplies the difference of rows by 2 h - 1; expected 2 w - 1. A square window "
-      "hides it.", "Multiply by 2 * width - 1.", {"swin_stride": of(GRIDS, "height")}),
-    H("rows of w", "The index multiplies the difference of rows by w; expected 2 w - 1.", "Multiply by 2 * width - 1.",
-      {"swin_stride": of(GRIDS, "window")}),
-    H("tokens by columns", "Tokens are numbered down the columns, as np.meshgrid does by default.",
-      'Number them along the rows: meshgrid(..., indexing="ij").', {"by_columns": of(GRIDS, True)}),
-    H("reshaped table", "The table (rows, heads) is reshaped to (heads, rows); expected transposed.", "Transpose it.",
-      {"arrays": _reshaped}),
-    H("rows and columns", "The index exchanges rows and columns.", "The first coordinate is the row.",
-      {"swin_axes": of(GRIDS, True)}),
-    H("height and width", "Height and width of the window are exchanged.", "Exchange them.",
-      {"swin_window": of(GRIDS, True)}),
-    H("rows of the class token", "The rows of class to patch and of patch to class are exchanged.",
-      "The last three rows are class to patch, patch to class, and class to class.",
-      {"class_rows": of(("beit",), (-2, -3))}),
-    *(h._replace(fields=_with("t5", h.fields)) for h in BUCKETS
-      if h.name not in ("direction", "bucket -1", "not limited")),
-    *(h._replace(fields=_with("alibi", h.fields)) for h in SLOPES
-      if h.name not in ("sign of slopes", "reversed slopes")),
+    *hypotheses("bias", {
+        "direction": {"matrix_rel": of(*SWAPPED, *RELATIVE, "fire", "beit")(-1)},
+        "transposed": {"transposed": square(when(lambda c: c["operator"].name not in SWAPPED)(True))},
+        "alignment": {"q_shift": lambda c: 0 if c["align"] == "end" else c["m"] - c["n"]},
+        "offset +1": {"q_shift": lambda c: moved(c, 1)},
+        "offset -1": {"q_shift": lambda c: moved(c, -1)},
+        "sign of the bias": {"matrix_scale": -1.0},
+        "bias in logarithms of 2": {"matrix_scale": 1 / np.log(2)},
+        "order of heads": {"heads_reversed": True},
+        "zero after the query": {"future": not_causal(0.0)},
+        "masked after the query": {"future": not_causal(-np.inf)},
+        "bias by key": {"ramp": in_alibi("key")},
+        "bias by last key": {"ramp": in_alibi("last key")},
+        "signed distance": {"ramp": in_alibi("signed")},
+        "rows of 2 h - 1": {"swin_stride": in_grids("height")},
+        "rows of w": {"swin_stride": in_grids("window")},
+        "tokens by columns": {"by_columns": in_grids(True)},
+        "reshaped table": {"arrays": of("t5", *GRIDS)(_reshaped)},
+        "rows and columns": {"swin_axes": in_grids(True)},
+        "height and width": {"swin_window": in_grids(True)},
+        "rows of the class token": {"class_rows": of("beit")((-2, -3))},
+    }),
+    *guarded((h for h in BUCKETS if h.name not in ("direction", "bucket -1", "not limited")), of("t5")),
+    *guarded((h for h in SLOPES if h.name not in ("sign of slopes", "reversed slopes")), of_heads),
 )  # fmt: skip
 """Known errors of the matrix of a bias."""
 
@@ -404,7 +342,7 @@ def _bias_bound(c: Case, wanted: Float64, u: float) -> float:
     """Four roundings of the result, and 16 of the argument. An error of a logarithm or an exponent of the distance
     grows with log m; an error of an angle, of a sum over keys and of a network with m."""
     steps = np.log2(c["m"] + 1) if c["operator"].name in OF_LOGARITHMS else c["m"]
-    return float(abs(wanted[np.isfinite(wanted)]).max(initial=0) * (4 * u + 16 * steps * narrow(u)))
+    return float(abs(wanted[np.isfinite(wanted)]).max(initial=0) * (4 * u + 16 * steps * angle_roundoff(u)))
 
 
 BIAS = Kind("bias", _true_matrix, matrix_of, MATRICES, ("head", "query", "key"), _bias_bound, _seen)

@@ -12,7 +12,7 @@ import numpy as np
 
 from .. import RopeFrequencies, reference, rope_from_config
 from .inputs import Precision, rounding
-from .judge import Case, Kind, angle_roundoff, as_numbers, judge
+from .judge import Case, Guard, Kind, angle_roundoff, as_numbers, hypotheses, judge, when
 from .judge import Hypothesis as H
 from .report import Float64, Report
 
@@ -92,7 +92,7 @@ def again(field: str, **changes: object) -> Callable[[Case], object]:
 
 def as_type(rope_type: str) -> Callable[[Case], object]:
     """The frequencies that another rope_type has with the same factor."""
-    return lambda c: again("w", rope_type=rope_type)(c) if c["keys"].get("factor") else None
+    return of_key("factor", lambda c, s: again("w", rope_type=rope_type)(c))
 
 
 def exponents(change: Callable[[Float64, Case], Float64]) -> Callable[[Case], Float64]:
@@ -100,30 +100,46 @@ def exponents(change: Callable[[Float64, Case], Float64]) -> Callable[[Case], Fl
     return lambda c: change(c["plain"], c) * (c["w"] / c["plain"])
 
 
-def key(name: str) -> Callable[[Keys], object]:
-    return lambda keys: keys.get(name)
+def key(name: str, default: object = None) -> Callable[[Keys], object]:
+    return lambda keys: keys.get(name, default)
+
+
+def of_key(name: str, value: Callable[[Case, float], object]) -> Callable[[Case], object]:
+    """A field computed from a number of the config, if it is there and not 0."""
+    return when(lambda c: c["keys"].get(name))(lambda c: value(c, c["keys"][name]))
+
+
+def factors(value: object) -> dict[str, object]:
+    """The factors of cos and of sin."""
+    return {"cos_factor": value, "sin_factor": value}
 
 
 BLENDED = ("llama3", "yarn", "ntk_by_parts")
 
 
-def _blend_reversed(c: Case) -> object:
-    s = c["keys"].get("factor")
-    if s is None or c["rope_type"] not in BLENDED:
-        return None
+def _blend_reversed(c: Case, s: float) -> object:
     between = (c["w"] < c["plain"] * (1 - 1e-9)) & (c["w"] > c["plain"] / s * (1 + 1e-9))
     return np.where(between, c["plain"] + c["plain"] / s - c["w"], c["w"])
 
 
 def _without_blend(c: Case) -> object:
     """Llama 3's code with exchanged factors: no frequency is between the two."""
-    if c["rope_type"] != "llama3":
-        return None
     turns = c["keys"][LENGTH] * c["plain"] / (2 * np.pi)
     return np.where(turns < c["keys"]["high_freq_factor"], c["plain"] / c["keys"]["factor"], c["plain"])
 
 
 _exchanged = again("w", long_factor=key("short_factor"), short_factor=key("long_factor"))
+_other_length = again("w", **{LENGTH: key("max_position_embeddings")})
+_turns = again("w", **{LENGTH: lambda keys: 2 * np.pi * keys[LENGTH]})
+
+
+def of_type(*rope_types: str) -> Guard:
+    """Fields that only some types of scaling have."""
+    return when(lambda c: c["rope_type"] in rope_types)
+
+
+def _base_times_factor(c: Case) -> object:
+    return again("w", rope_type="default", base=c["base"] * stretch(c))(c)
 
 
 def _at_the_edge(c: Case) -> bool:
@@ -135,100 +151,51 @@ def _at_the_edge(c: Case) -> bool:
     return c["rope_type"] == "longrope" and length is not None and trained is not None and 0 <= length - trained <= 1
 
 
-FACTORS = {"cos_factor": 1.0, "sin_factor": 1.0}
-SCALED = "The frequencies are those of the config's rope_type, {rope_type}."
-FREQUENCIES = (
-    H("base", "The frequencies have the base 10000; expected {base}.", "Read the base (rope_theta) from the config.",
-      {"w": exponents(lambda plain, c: plain ** (np.log(10000.0) / np.log(c["base"])))}),
-    H("scaling ignored", "The frequencies are base**(-2 k / dim) and the factor is 1: rope_scaling is not applied.",
-      "Apply the scaling of the config, {rope_type}.", {"w": lambda c: c["plain"], **FACTORS}),
-    H("frequencies not scaled", "The frequencies are base**(-2 k / dim), without their scaling.",
-      "Scale the frequencies as {rope_type} does.", {"w": lambda c: c["plain"]}),
-    H("scaling inverted", "The frequencies are multiplied where they must be divided, or the reverse.",
-      "Divide the frequencies (or the positions) by the factor.", {"w": lambda c: c["plain"] ** 2 / c["w"]}),
-    H("scaling twice", "The frequencies are scaled twice.", "Scale either the frequencies or the positions, not both.",
-      {"w": lambda c: c["w"] ** 2 / c["plain"]}),
-    H("exponent halved", "The exponents are k / dim; expected 2 k / dim.", "Use arange(0, dim, 2) / dim as exponents.",
-      {"w": exponents(lambda plain, c: plain**0.5)}),
-    H("exponent doubled", "The exponents are 4 k / dim; expected 2 k / dim.",
-      "Divide arange(0, dim, 2) by dim, not by dim / 2.", {"w": exponents(lambda plain, c: plain**2)}),
-    H("exponent from one", "The exponents are 2 (k + 1) / dim; expected 2 k / dim.", "Let k begin at 0.",
-      {"w": exponents(lambda plain, c: plain * plain[1 % len(plain)])}),
-    H("exponent over pairs less one", "The exponents are k / (dim / 2 - 1), from 0 to 1; expected 2 k / dim.",
-      "Divide k by dim / 2 instead of dim / 2 - 1.",
-      {"w": exponents(lambda plain, c: plain ** (len(plain) / max(len(plain) - 1, 1)))}),
-    H("exponent over the head", "The exponents are 2 k / {width}, over the whole head; expected 2 k / {rotary_dim}.",
-      "Divide by rotary_dim, the number of rotated channels.",
-      {"w": exponents(lambda plain, c: plain ** (c["rotary_dim"] / c["width"]))}),
-    H("order of frequencies", "The frequencies are in reverse order.", "Let pair 0 have the frequency 1.",
-      {"w": lambda c: c["w"][::-1]}),
-    H("wavelengths", "The numbers are base**(2 k / dim), the reciprocals of the frequencies.",
-      "Divide the positions by these numbers, or take 1 / them.", {"w": lambda c: 1 / c["w"]}),
-    H("turns", "The frequencies are 2 pi times too large.", "Angles are p w, without 2 pi.",
-      {"w": lambda c: 2 * np.pi * c["w"]}),
-    *(H(f"frequencies in {narrow}", f"The frequencies are rounded to {narrow}.",
-        "Keep them in float32 when the model is cast.", {"w": rounding("w", narrow)})
-      for narrow in ("bfloat16", "float16")),
-    H("linear", f"The frequencies are divided by the factor, as rope_type linear does. {SCALED}",
-      "Implement {rope_type}.", {"w": as_type("linear")}),
-    H("ntk", f"The base is multiplied by factor**(d / (d - 2)), as static NTK does. {SCALED}", "Implement {rope_type}.",
-      {"w": as_type("ntk")}),
-    H("ntk exponent", "The base is multiplied by the factor itself; expected factor**(d / (d - 2)).",
-      "Raise the factor to d / (d - 2).",
-      {"w": lambda c: again("w", rope_type="default", base=lambda keys: c["base"] * stretch(c))(c)
-       if c["rope_type"] in ("ntk", "dynamic") else None}),
-    H("length ignored", "The dynamic base is that of the trained length.", "Pass the length of the sequence.",
-      {"w": again("w", seq_len=lambda keys: keys.get("max_position_embeddings"))}),
-    H("ramp reversed", "Interpolated and original frequencies are exchanged in the blend.",
-      "High frequencies keep their value; low ones are divided by the factor.",
-      {"w": lambda c: c["plain"] + c["plain"] / c["keys"]["factor"] - c["w"] if c["keys"].get("factor") else None}),
-    H("blend reversed", "Between the two bounds, the weights of interpolated and original frequencies are exchanged.",
-      "The weight of the original frequency grows with it.", {"w": _blend_reversed}),
-    H("beta_fast and beta_slow", "beta_fast and beta_slow are exchanged.", "The ramp begins at beta_fast turns.",
-      {"w": again("w", beta_fast=lambda k: k.get("beta_slow", 1), beta_slow=lambda k: k.get("beta_fast", 32))}),
-    H("truncate", "The ends of the ramp are {truncated}.", "Follow the key truncate of the config.",
-      {"w": again("w", truncate=lambda k: not k.get("truncate", True))}),
-    H("original length", "The trained length is max_position_embeddings; expected original_max_position_embeddings.",
-      "Read original_max_position_embeddings.",
-      {"w": lambda c: None if _at_the_edge(c) else
-       again("w", **{LENGTH: key("max_position_embeddings")})(c)}),
-    H("turns without 2 pi", "The turns within the trained length L are counted as L w; expected L w / (2 pi).",
-      "Divide by 2 pi: a wavelength is 2 pi / w.",
-      {"w": lambda c: again("w", **{LENGTH: lambda k: 2 * np.pi * k[LENGTH]})(c)
-       if c["rope_type"] in BLENDED else None}),
-    H("low and high factor", "low_freq_factor and high_freq_factor are exchanged, so nothing is blended.",
-      "Exchange them.", {"w": _without_blend}),
-    H("long and short factor", "long_factor and short_factor are exchanged.",
-      "Take long_factor if the sequence is longer than the trained length.",
-      {"w": lambda c: None if _at_the_edge(c) else _exchanged(c)}),
-    H("list at the trained length", "One token before or after the trained length, the other list of factors is used: "
-      "the length is counted or compared wrongly, or the lists are exchanged.",
-      "Take long_factor if the length, the last position plus one, is above the trained length. Test twice the length.",
-      {"w": lambda c: _exchanged(c) if _at_the_edge(c) else None}),
-    H("attention factor", "cos and sin lack the attention factor {factor}.",
-      "Multiply cos and sin by attention_factor, 0.1 ln(factor) + 1 by default.", FACTORS),
-    H("attention factor squared", "The attention factor {factor} is applied twice.",
-      "Multiply cos and sin by attention_factor once; attention_factor is the final number.",
-      {"cos_factor": lambda c: c["factor"] ** 2, "sin_factor": lambda c: c["factor"] ** 2}),
-    H("attention factor inverted", "cos and sin are divided by the attention factor {factor}.", "Multiply by it.",
-      {"cos_factor": lambda c: 1 / c["factor"], "sin_factor": lambda c: 1 / c["factor"]}),
-    H("mscale", "The attention factor is 0.1 ln(factor) + 1; the config sets {factor}.",
-      "Read attention_factor, or mscale / mscale_all_dim, from the config.",
-      {name: again("factor", attention_factor=lambda k: 0.1 * np.log(k["factor"]) + 1 if "factor" in k else None)
-       for name in FACTORS}),
-    H("mscale of mscale", "attention_factor is used as mscale: the factor is 0.1 a ln(factor) + 1.",
-      "attention_factor is the final number.",
-      {name: lambda c: 0.1 * c["factor"] * np.log(c["keys"]["factor"]) + 1 if c["keys"].get("factor") else None
-       for name in FACTORS}),
-    H("mscale without division", "The attention factor is mscale's; expected its ratio to mscale_all_dim's.",
-      "Divide the factor of mscale by the factor of mscale_all_dim.",
-      {name: lambda c: 0.1 * c["keys"]["mscale"] * np.log(c["keys"]["factor"]) + 1 if c["keys"].get("mscale") else None
-       for name in FACTORS}),
-)  # fmt: skip
+def _inside(c: Case) -> bool:
+    return not _at_the_edge(c)
+
+
+FACTORS = factors(1.0)
+FREQUENCIES = hypotheses("frequencies", {
+    "base": {"w": exponents(lambda plain, c: plain ** (np.log(10000.0) / np.log(c["base"])))},
+    "scaling ignored": {"w": lambda c: c["plain"], **FACTORS},
+    "frequencies not scaled": {"w": lambda c: c["plain"]},
+    "scaling inverted": {"w": lambda c: c["plain"] ** 2 / c["w"]},
+    "scaling twice": {"w": lambda c: c["w"] ** 2 / c["plain"]},
+    "exponent halved": {"w": exponents(lambda plain, c: plain**0.5)},
+    "exponent doubled": {"w": exponents(lambda plain, c: plain**2)},
+    "exponent from one": {"w": exponents(lambda plain, c: plain * plain[1 % len(plain)])},
+    "exponent over pairs less one": {"w": exponents(lambda plain, c: plain ** (len(plain) / max(len(plain) - 1, 1)))},
+    "exponent over the head": {"w": exponents(lambda plain, c: plain ** (c["rotary_dim"] / c["width"]))},
+    "order of frequencies": {"w": lambda c: c["w"][::-1]},
+    "wavelengths": {"w": lambda c: 1 / c["w"]},
+    "turns": {"w": lambda c: 2 * np.pi * c["w"]},
+    "frequencies in bfloat16": {"w": rounding("w", "bfloat16")},
+    "frequencies in float16": {"w": rounding("w", "float16")},
+    "linear": {"w": as_type("linear")},
+    "ntk": {"w": as_type("ntk")},
+    "ntk exponent": {"w": of_type("ntk", "dynamic")(_base_times_factor)},
+    "length ignored": {"w": again("w", seq_len=key("max_position_embeddings"))},
+    "ramp reversed": {"w": of_key("factor", lambda c, s: c["plain"] + c["plain"] / s - c["w"])},
+    "blend reversed": {"w": of_type(*BLENDED)(of_key("factor", _blend_reversed))},
+    "beta_fast and beta_slow": {"w": again("w", beta_fast=key("beta_slow", 1), beta_slow=key("beta_fast", 32))},
+    "truncate": {"w": again("w", truncate=lambda k: not k.get("truncate", True))},
+    "original length": {"w": when(_inside)(_other_length)},
+    "turns without 2 pi": {"w": of_type(*BLENDED)(_turns)},
+    "low and high factor": {"w": of_type("llama3")(_without_blend)},
+    "long and short factor": {"w": when(_inside)(_exchanged)},
+    "list at the trained length": {"w": when(_at_the_edge)(_exchanged)},
+    "attention factor": FACTORS,
+    "attention factor squared": factors(lambda c: c["factor"] ** 2),
+    "attention factor inverted": factors(lambda c: 1 / c["factor"]),
+    "mscale": factors(of_key("factor", lambda c, s: again("factor", attention_factor=0.1 * np.log(s) + 1)(c))),
+    "mscale of mscale": factors(of_key("factor", lambda c, s: 0.1 * c["factor"] * np.log(s) + 1)),
+    "mscale without division": factors(of_key("mscale", lambda c, m: 0.1 * m * np.log(c["keys"]["factor"]) + 1)),
+})  # fmt: skip
 """Known errors of frequencies: w, base**(-2 k / rotary_dim) scaled to longer contexts, and of the attention factor."""
 
 
-def stretch(case: Case) -> object:
+def stretch(case: Case) -> float:
     """The factor of the base in static and dynamic NTK, before the exponent d / (d - 2)."""
     keys = case["keys"]
     s, trained = keys.get("factor", 1.0), keys.get("max_position_embeddings", 1)

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from .. import reference
 from .inputs import Precision, draw, dtype_of, parts
-from .judge import Case, Kind, coarser, judge
+from .judge import Case, Kind, coarser, hypotheses, judge
 from .judge import Hypothesis as H
 from .report import Float64, Report
 
@@ -37,16 +37,11 @@ def _exchanged(first: int, second: int) -> Callable[[Case], object]:
     return change
 
 
-GRADIENTS = (
-    H("mean", "The gradients are divided by the number of results: those of a mean.",
-      "The cotangent belongs to the sum of results times cotangent.",
-      {"factors": lambda c: dict.fromkeys(range(len(c["gradients"])), 1 / c["results"])}),
-    H("forward", "The gradient of the first argument is the function applied to the cotangent; expected its transpose.",
-      "Apply the transpose: of a rotation, the rotation by -angle with the same factor.",
-      {"forward": lambda c: True if c["forward_result"] is not None else None}),
-    *(H(f"arguments {i} and {j} exchanged", f"The gradients of arguments {i} and {j} are exchanged.", "Exchange them.",
-        {"swap": _exchanged(i, j)}) for i in range(3) for j in range(i + 1, 4)),
-)  # fmt: skip
+GRADIENTS = hypotheses("gradient", {
+    "mean": {"factors": lambda c: dict.fromkeys(range(len(c["gradients"])), 1 / c["results"])},
+    "forward": {"forward": lambda c: True if c["forward_result"] is not None else None},
+    **{f"arguments {i} and {j} exchanged": {"swap": _exchanged(i, j)} for i in range(3) for j in range(i + 1, 4)},
+})  # fmt: skip
 
 
 def _factors(c: Case, numbers: Float64) -> list[H]:

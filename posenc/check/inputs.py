@@ -73,8 +73,3 @@ def choice(name: str, value: str | None, *known: str) -> str:
         expected = " or ".join(f'"{one}"' for one in known)
         raise ValueError(f"check: {name} is {value}; expected {expected}")
     return value
-
-
-def moved(x: Array, seq_axis: int) -> Array:
-    """Move the axis of positions from the second last place to `seq_axis`, or back."""
-    return np.moveaxis(x, -2, seq_axis)

@@ -1,14 +1,16 @@
 """The engine: compare numbers with the right ones, and find the known errors that explain a difference.
 
 A `Kind` describes a check: the right answer by `posenc.reference`, a model of the answer with all errors that we know,
-a bound, and a table of hypotheses. A `Hypothesis` is data: fields of the case to change before the model computes.
+a bound, and a table of hypotheses. A `Hypothesis` is data: fields of the case to change before the model computes, in a
+row of `hypotheses`, and its sentences, in a row of hypotheses.txt.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -29,10 +31,35 @@ class Hypothesis(NamedTuple):
     """New values of fields, or functions of the case; a function that returns None excludes the hypothesis."""
 
 
-FLOAT32 = Hypothesis(
-    "float32", "The numbers are within the bound of float32, but not of float64.",
-    "Compute in float64, above all the angles, positions times frequencies.", {},
-)  # fmt: skip
+TEXTS = {
+    (table, name): (sentence, change)
+    for row in Path(__file__).with_name("hypotheses.txt").read_text(encoding="utf-8").splitlines()
+    for table, name, sentence, change in [row.split(" | ")]
+}
+"""Sentence and change of each hypothesis by the name of its table and its own."""
+
+
+def hypotheses(table: str, rows: Mapping[str, Mapping[str, object]]) -> list[Hypothesis]:
+    """A table of hypotheses: the fields of each by its name."""
+    return [Hypothesis(name, *TEXTS[table, name], fields) for name, fields in rows.items()]
+
+
+Guard: TypeAlias = Callable[[object], Callable[[Case], Any]]
+"""From a new value of a field, or a function of the case, to a function that is None where the error cannot occur."""
+
+
+def when(test: Callable[[Case], object]) -> Guard:
+    """Values of fields in the cases that pass a test."""
+    return lambda value: lambda c: (value(c) if callable(value) else value) if test(c) else None
+
+
+def guarded(table: Iterable[Hypothesis], guard: Guard, suffix: str = "") -> list[Hypothesis]:
+    """Hypotheses of another check, for the cases in which they can occur."""
+    return [h._replace(name=h.name + suffix, fields={field: guard(value) for field, value in h.fields.items()})
+            for h in table]  # fmt: skip
+
+
+(FLOAT32,) = hypotheses("any", {"float32": {}})
 """The cause of numbers in float64 that no other hypothesis explains."""
 
 

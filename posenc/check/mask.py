@@ -9,9 +9,9 @@ import numpy.typing as npt
 
 from .. import reference
 from .inputs import choice
-from .judge import Case, Kind, as_numbers, judge
+from .judge import Case, Kind, as_numbers, hypotheses, judge, when
 from .judge import Hypothesis as H
-from .report import Float64, Report
+from .report import Array, Float64, Report
 
 Window = tuple[int | None, int | None]
 Segments = tuple[npt.ArrayLike, npt.ArrayLike]
@@ -51,46 +51,34 @@ def _both_sides(c: Case) -> object:
     return (left, left) if left is not None and right != left else None
 
 
-def _of_the_query(c: Case) -> object:
-    if c["segments"] is None or c["n"] != c["m"] or np.array_equal(*c["segments"]):
-        return None
-    of_queries, of_keys = c["segments"]
-    return of_queries, of_keys[:, None]
+def _changed(change: Callable[[Array, Array], object]) -> Callable[[Case], object]:
+    """Other segments of queries and keys."""
+    return when(lambda c: c["segments"] is not None)(lambda c: change(*c["segments"]))
+
+
+def _of_the_query(q: Array, k: Array) -> object:
+    return None if len(q) != len(k) or np.array_equal(q, k) else (q, k[:, None])
 
 
 MASK_FIELDS: Case = {"diagonal": 0, "mask_transposed": False, "inverted": False, "segments": None, "window": None}
-MASKS = (
-    H("polarity", "True marks the pairs to leave out; expected the pairs to keep.", "Invert the mask.",
-      {"inverted": True}),
-    H("alignment", "The mask puts query i at position {other_place}; expected {place}.",
-      'Put query i at position {place}, as align="{align}" says: "end" counts the cached keys (bottom-right).',
-      {"mask_shift": lambda c: c["past"] - c["mask_shift"]}),
-    H("no causal mask", "Queries see the keys after them.", "Apply a causal mask.",
-      {"causal": lambda c: False if c["causal"] else None}),
-    H("causal mask", "Queries do not see the keys after them; expected no causal mask.", "Apply no causal mask.",
-      {"causal": lambda c: None if c["causal"] else True}),
-    H("diagonal", "A query does not see the key at its own position.", "Compare with j <= i, not j < i.",
-      {"diagonal": lambda c: -1 if c["causal"] else None}),
-    H("one key ahead", "A query sees the key after it.", "Compare with j <= i; tril and triu differ by a diagonal.",
-      {"diagonal": lambda c: 1 if c["causal"] else None}),
-    H("transposed mask", "The mask is transposed: queries see the keys after them.", "Exchange queries and keys.",
-      {"mask_transposed": lambda c: True if c["n"] == c["m"] else None}),
-    H("window one wider", "The window holds one key more.", "Let j >= i - left; left does not count the query.",
-      {"window": widened(1)}),
-    H("window one narrower", "The window holds one key less.", "Let j >= i - left; left does not count the query.",
-      {"window": widened(-1)}),
-    H("no window", "The window is not applied.", "Mask keys further than the window.",
-      {"window": lambda c: None if c["window"] is None else (None, None)}),
-    H("window on both sides", "The window is open to both sides.", "Limit the right side.", {"window": _both_sides}),
-    H("segments of the query", "The segments (or the padding) of the keys are read at the index of the query.",
-      "Read them at the index of the key.",
-      {"segments": _of_the_query}),
-    H("padding on the other side", "The padding of the keys is taken to be at their other end.",
-      "Read the mask of the tokenizer; a number of tokens does not say where the padding is.",
-      {"segments": lambda c: None if c["segments"] is None else (c["segments"][0], c["segments"][1][::-1])}),
-    H("no segments", "Queries see keys of other segments.", "Compare the segments of query and key.",
-      {"segments": lambda c: None if c["segments"] is None else (0 * c["segments"][0], 0 * c["segments"][1])}),
-)  # fmt: skip
+causal, not_causal = when(lambda c: c["causal"]), when(lambda c: not c["causal"])
+square = when(lambda c: c["n"] == c["m"])
+MASKS = hypotheses("mask", {
+    "polarity": {"inverted": True},
+    "alignment": {"mask_shift": lambda c: c["past"] - c["mask_shift"]},
+    "no causal mask": {"causal": causal(False)},
+    "causal mask": {"causal": not_causal(True)},
+    "diagonal": {"diagonal": causal(-1)},
+    "one key ahead": {"diagonal": causal(1)},
+    "transposed mask": {"mask_transposed": square(True)},
+    "window one wider": {"window": widened(1)},
+    "window one narrower": {"window": widened(-1)},
+    "no window": {"window": when(lambda c: c["window"])((None, None))},
+    "window on both sides": {"window": _both_sides},
+    "segments of the query": {"segments": _changed(_of_the_query)},
+    "padding on the other side": {"segments": _changed(lambda q, k: (q, k[::-1]))},
+    "no segments": {"segments": _changed(lambda q, k: (0 * q, 0 * k))},
+})  # fmt: skip
 
 
 def _true_mask(c: Case) -> Float64:

@@ -1,4 +1,4 @@
-"""The check of rotations."""
+"""The checks of rotations and of sinusoidal encodings."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import reference
-from .frequencies import FACTORS, FREQUENCIES, angles, base_off_phases, off_phases, other_factor
-from .inputs import Precision, ToArray, choice, converted, draw, dtype_of, moved, parts, places, rounded, rounding
-from .judge import Case, Kind, angle_roundoff, as_numbers, coarser, judge, on_one_side
+from .frequencies import FACTORS, FREQUENCIES, angles, base_off_phases, factors, off_phases, other_factor
+from .inputs import Precision, ToArray, choice, converted, draw, dtype_of, parts, places, rounded, rounding
+from .judge import Case, Kind, angle_roundoff, as_numbers, coarser, hypotheses, judge, on_one_side, when
 from .judge import Hypothesis as H
 from .report import Float64, Report
 
@@ -48,6 +48,12 @@ def rotate(x: Float64, positions: Float64, c: Case) -> Float64:
     return np.concatenate([x[..., :start], y, x[..., start + r :]], -1)
 
 
+def true_rotation(x: Float64, positions: Float64, c: Case) -> Float64:
+    w = replace(reference.RopeFrequencies(c["w"]), attention_factor=c["factor"])
+    options = {name: c[name] for name in ("layout", "rotary_dim", "out_layout")}
+    return np.asarray(reference.rope(x, positions, w, **options))
+
+
 def layouts(layout: str | None, r: int, out_layout: str | None = None) -> Case:
     """The fields of a layout, and of the other one for sentences."""
     layout = choice("layout", layout, *PAIRS)
@@ -75,73 +81,47 @@ def only(keys: bool) -> Callable[[Case], object]:
     return change
 
 
-def _whole_head(c: Case) -> object:
-    if c["rotary_dim"] == c["width"]:
-        return None
-    return c["base"] ** (-2 * np.arange(c["width"] // 2) / c["width"])
+partial_head = when(lambda c: c["rotary_dim"] < c["width"])
+_whole_head = partial_head(lambda c: c["base"] ** (-2 * np.arange(c["width"] // 2) / c["width"]))
 
 
-def _last(c: Case) -> object:
-    return c["width"] - c["rotary_dim"] if c["width"] > c["rotary_dim"] else None
+def _in(dtype: str) -> dict[str, dict[str, object]]:
+    """Hypotheses of numbers that are rounded to a dtype of 16 bits."""
+    places = {"positions": rounding("positions", dtype)}
+    return {
+        f"positions in {dtype}": places,
+        f"angles in {dtype}": {"angle_dtype": dtype},
+        f"positions, frequencies and angles in {dtype}": {**places, "w": rounding("w", dtype), "angle_dtype": dtype},
+        f"tables in {dtype}": {"table_dtype": dtype},
+    }
 
 
-ROTATION = (
-    H("layout", 'Your pairs are {other_pairs}; expected {pairs}, layout="{layout}".',
-      'Rotate pairs {pairs}, or permute the weights with convert_layout(source="{layout}", target="{other}").',
-      other("tables", "turn", "turn_out", "out_layout")),
-    H("tables", "The tables of cos and sin have the order of pairs {other_pairs}, but the rotation has pairs {pairs}.",
-      'Expand the tables for layout="{layout}": cat((t, t)) for "half", repeat_interleave(t, 2) for "interleaved".',
-      other("tables")),
-    H("rotation", "The rotation has pairs {other_pairs}, but the tables of cos and sin are in the order of {pairs}.",
-      'Pair the channels {pairs} in rotate_half, as layout="{layout}" says.', other("turn", "turn_out", "out_layout")),
-    H("order of rotate_half", "rotate_half reads pairs {pairs} and writes them in the order of {other_pairs}.",
-      "Let rotate_half return its channels in the order in which it read them.", other("turn_out")),
-    H("order of results", "The rotation is right, but the result has the order of pairs {other_pairs}.",
-      "Write the two channels of a pair where they were read. Products q.k do not notice it; a cache of keys does.",
-      {"out_layout": lambda c: OTHER[c["out_layout"]]}),
-    H("direction", "The rotation is clockwise: the sign of the sine is wrong.",
-      "Pair (x1, x2) becomes (x1 cos - x2 sin, x1 sin + x2 cos).", {"positions": lambda c: -c["positions"]}),
-    H("minus", "rotate_half lacks its minus: it returns (x2, x1).", "Return (-x2, x1).", {"turn_sign": 1.0}),
-    H("in place", "The second channel of a pair is computed from the first one's result.",
-      "Compute both channels of a pair before one is overwritten.", {"in_place": True}),
-    H("cos and sin exchanged", "cos and sin are exchanged.", "Exchange them.", {"swapped": True}),
-    H("offset +1", "The positions are one too large.", "Count positions from 0.",
-      {"positions": lambda c: c["positions"] + 1}),
-    H("offset -1", "The positions are one too small.", "Count positions from 0.",
-      {"positions": lambda c: c["positions"] - 1}),
-    H("no rotation", "Nothing is rotated.", "Apply the rotation.",
-      {"positions": lambda c: 0 * c["positions"], **FACTORS}),
-    H("rotated twice", "The vectors are rotated twice.", "Rotate once.",
-      {"positions": lambda c: 2 * c["positions"], "cos_factor": lambda c: c["factor"] ** 2,
-       "sin_factor": lambda c: c["factor"] ** 2}),
-    H("positions over heads", "The position is the number of the head.", "Let the positions run along the sequence.",
-      {"positions": lambda c: np.arange(float(c["heads"]))[:, None] + 0 * c["positions"] if c["heads"] > 1 else None}),
-    H("first positions", "The positions are 0, 1, 2, ..., whatever is passed.", "Use the positions that are passed.",
-      {"positions": lambda c: np.arange(float(c["positions"].shape[-1])) + 0 * c["positions"]}),
-    H("queries only", "The keys are not rotated.", "Rotate the keys, too.", {"positions": only(False)}),
-    H("keys only", "The queries are not rotated.", "Rotate the queries, too.", {"positions": only(True)}),
-    H("cos only", "The attention factor {factor} multiplies cos alone.", "Multiply sin by it, too.",
-      {"sin_factor": 1.0}),
-    H("sin only", "The attention factor {factor} multiplies sin alone.", "Multiply cos by it, too.",
-      {"cos_factor": 1.0}),
-    H("whole head", "All {width} channels are rotated; expected the first {rotary_dim}.",
-      "Rotate the first rotary_dim channels and copy the rest.",
-      {"w": _whole_head, "plain": _whole_head, "rotary_dim": lambda c: c["width"]}),
-    H("last channels", "The last {rotary_dim} channels are rotated; expected the first.",
-      "Rotate the first rotary_dim channels and copy the rest.", {"rotary_offset": _last}),
-    *(h for narrow in ("bfloat16", "float16") for h in (
-        H(f"positions in {narrow}", f"The positions are rounded to {narrow}.", "Keep positions in integers or float64.",
-          {"positions": rounding("positions", narrow)}),
-        H(f"angles in {narrow}", f"The angles are rounded to {narrow}.",
-          "Multiply positions and frequencies in float32.", {"angle_dtype": narrow}),
-        H(f"positions, frequencies and angles in {narrow}",
-          f"Positions, frequencies and angles are rounded to {narrow}.",
-          "Compute tables in float32, and convert cos and sin.",
-          {"positions": rounding("positions", narrow), "w": rounding("w", narrow), "angle_dtype": narrow}),
-        H(f"tables in {narrow}", f"cos and sin are rounded to {narrow}.", "Store them in the dtype of x.",
-          {"table_dtype": narrow}),
-    )),
-)  # fmt: skip
+ROTATION = hypotheses("rotation", {
+    "layout": other("tables", "turn", "turn_out", "out_layout"),
+    "tables": other("tables"),
+    "rotation": other("turn", "turn_out", "out_layout"),
+    "order of rotate_half": other("turn_out"),
+    "order of results": {"out_layout": lambda c: OTHER[c["out_layout"]]},
+    "direction": {"positions": lambda c: -c["positions"]},
+    "minus": {"turn_sign": 1.0},
+    "in place": {"in_place": True},
+    "cos and sin exchanged": {"swapped": True},
+    "offset +1": {"positions": lambda c: c["positions"] + 1},
+    "offset -1": {"positions": lambda c: c["positions"] - 1},
+    "no rotation": {"positions": lambda c: 0 * c["positions"], **FACTORS},
+    "rotated twice": {"positions": lambda c: 2 * c["positions"], **factors(lambda c: c["factor"] ** 2)},
+    "positions over heads": {"positions": when(lambda c: c["heads"] > 1)(
+        lambda c: np.arange(float(c["heads"]))[:, None] + 0 * c["positions"])},
+    "first positions": {"positions": lambda c: np.arange(float(c["positions"].shape[-1])) + 0 * c["positions"]},
+    "queries only": {"positions": only(False)},
+    "keys only": {"positions": only(True)},
+    "cos only": {"sin_factor": 1.0},
+    "sin only": {"cos_factor": 1.0},
+    "whole head": {"w": _whole_head, "plain": _whole_head, "rotary_dim": lambda c: c["width"]},
+    "last channels": {"rotary_offset": partial_head(lambda c: c["width"] - c["rotary_dim"])},
+    **_in("bfloat16"),
+    **_in("float16"),
+})  # fmt: skip
 """Known errors of a rotation."""
 
 
@@ -188,12 +168,8 @@ def _factor(c: Case, numbers: Float64) -> list[H]:
 
 
 ROPE = Kind(
-    "rope",
-    lambda c: np.asarray(reference.rope(
-        c["x"], c["positions"], replace(reference.RopeFrequencies(c["w"]), attention_factor=c["factor"]),
-        layout=c["layout"], rotary_dim=c["rotary_dim"], out_layout=c["out_layout"],
-    )),
-    _rotated, (*ROTATION, *FREQUENCIES), ("batch", "head", "position", "channel"),
+    "rope", lambda c: true_rotation(c["x"], c["positions"], c), _rotated, (*ROTATION, *FREQUENCIES),
+    ("batch", "head", "position", "channel"),
     lambda c, wanted, u: rotation_error(c, c["positions"], u) * float(abs(c["x"]).max(initial=0)),
     labels=lambda c: {"channel": [f"channel {i}{_pair(i, c)}" for i in range(c["width"])]},
     more=lambda c, numbers: (
@@ -270,9 +246,9 @@ def rope(
         q = draw(2, 3, len(where), case["width"], dtype=dtype)
         k = draw(2, 2, len(where), case["width"], dtype=dtype, seed=31)
         given = [q, k] if len(inputs) == 2 else [q]
-        found = impl(*(array(moved(one, seq_axis)) for one in given), converted(array, where))
+        found = impl(*(array(np.moveaxis(one, -2, seq_axis)) for one in given), converted(array, where))
         precision = dtype_of(found)
-        results = [moved(one, seq_axis) if one.ndim == 4 else one for one in parts(found)]
+        results = [np.moveaxis(one, seq_axis, -2) if one.ndim == 4 else one for one in parts(found)]
         x, got = np.concatenate(given, -3), np.concatenate(results, -3)
     else:
         x, precision = as_numbers(x)
@@ -284,3 +260,101 @@ def rope(
              "is_key": (np.arange(heads) >= 3)[:, None] & (len(inputs) == 2)}  # fmt: skip
     case["positions"] = np.broadcast_to(where.astype(np.float64), x.shape[:-1])
     return judge(ROPE, got, case, coarser(dtype, precision))
+
+
+# ---- sinusoidal encodings ----
+
+
+def _encode(c: Case) -> Float64:
+    channel = np.arange(c["dim"])
+    w = np.repeat(c["w"], 2)[: c["dim"]] if c["by_channel"] is None else c["by_channel"]
+    angle = rounded(c["positions"][:, None] * w, c["angle_dtype"])
+    sine = (channel % 2 == 0) == (c["order"] == "sincos")
+    table = c["sign"] * np.where(sine | c["all_sine"], np.sin(angle), np.cos(angle)) * c["scaled"]
+    if c["sine_layout"] == "halves":
+        table = np.concatenate([table[:, 0::2], table[:, 1::2]], -1)
+    return rounded(table, c["table_dtype"])
+
+
+SINUSOIDS = (
+    *(h for h in FREQUENCIES if h.name == "base" or h.name.startswith("exponent") or h.name in ("wavelengths", "turns",
+      "order of frequencies") or h.name.endswith("float16") if h.name != "exponent over the head"),
+    *hypotheses("sinusoid", {
+        "exponent over dim": {
+            "w": when(lambda c: c["denominator"] == "half-1")(lambda c: c["plain"] ** (1 - 1 / len(c["plain"])))},
+        "layout": {"sine_layout": lambda c: c["other"]},
+        "order": {"order": lambda c: OTHER[c["order"]]},
+        "a frequency for each channel": {"by_channel": lambda c: c["base"] ** (-2 * np.arange(c["dim"]) / c["dim"])},
+        "exponent of the channel": {"by_channel": lambda c: c["base"] ** (-np.arange(c["dim"]) / c["dim"])},
+    }),
+    *(h for h in ROTATION if h.name.startswith("offset") or h.name.endswith("float16")),
+    *hypotheses("sinusoid", {
+        "offset +2": {"positions": lambda c: c["positions"] + 2},
+        "sign": {"sign": -1.0},
+        "direction": {"positions": lambda c: -c["positions"]},
+        "sines only": {"all_sine": True},
+        "root of dim": {"scaled": lambda c: c["dim"] ** 0.5},
+    }),
+)  # fmt: skip
+
+
+def _sine_phases(c: Case, numbers: Float64) -> Float64:
+    """The angle of each position and pair, (N, pairs)."""
+    halves = c["sine_layout"] == "halves"
+    sine, cosine = np.split(numbers, 2, -1) if halves else (numbers[:, 0::2], numbers[:, 1::2])
+    return np.asarray(np.arctan2(*((sine, cosine) if c["order"] == "sincos" else (cosine, sine))))
+
+
+SINUSOID = Kind(
+    "sinusoid", lambda c: np.asarray(reference.sinusoidal(
+        c["positions"], c["dim"], base=c["base"], layout=c["sine_layout"], order=c["order"],
+        denominator=c["denominator"])),
+    _encode, SINUSOIDS, ("position", "channel"), lambda c, wanted, u: angle_error(c, c["positions"], u) + 2 * u,
+    more=lambda c, numbers: base_off_phases(c, _sine_phases(c, numbers)),
+    last=lambda c, numbers: off_phases(c, _sine_phases(c, numbers)),
+)  # fmt: skip
+
+
+def sinusoid(
+    impl: object, dim: int, *, base: float = 10000.0, layout: str = "interleaved", order: str = "sincos",
+    denominator: str = "dim", positions: npt.ArrayLike = 24, dtype: Precision = "float32", array: ToArray = np.asarray,
+) -> Report:  # fmt: skip
+    """Check a sinusoidal encoding.
+
+    Parameters
+    ----------
+    impl : callable or array
+        ``impl(positions)`` returns the encoding, (N, dim); or the encoding itself.
+    dim : int
+        Width of the encoding, even.
+    base, layout, order, denominator
+        As in `posenc.sinusoidal`.
+    positions : int or array (N,)
+        An int n means 0 .. n-1.
+    dtype : {"float32", "float64", "bfloat16", "float16"}
+        Precision of the computation. "float64" demands angles in float64.
+    array : callable
+        Converts the positions, such as ``torch.as_tensor``.
+
+    Returns
+    -------
+    Report
+
+    Examples
+    --------
+    >>> import posenc, posenc.check
+    >>> report = posenc.check.sinusoid(posenc.sinusoidal(24, 64, layout="halves"), 64)
+    >>> print(report.causes[0].sentence)
+    The sines and cosines have the layout halves; expected interleaved.
+    """
+    where, order = places(positions), choice("order", order, "sincos", "cossin")
+    other_layout = "halves" if choice("layout", layout, "interleaved", "halves") == "interleaved" else "interleaved"
+    w = np.asarray(reference.frequencies(dim, base=base, denominator=denominator))
+    case: Case = {
+        "w": w, "plain": w, "base": base, "rotary_dim": dim, "dim": dim, "positions": where.astype(np.float64),
+        "sine_layout": layout, "other": other_layout, "order": order, "denominator": denominator,
+        "by_channel": None, "sign": 1.0, "all_sine": False, "scaled": 1.0, "angle_dtype": "float64",
+        "table_dtype": "float64",
+    }  # fmt: skip
+    got = impl(converted(array, where)) if callable(impl) else impl
+    return judge(SINUSOID, got, case, dtype)

@@ -50,6 +50,7 @@ CONTENTS = (
 )
 SEGMENTS = np.repeat([0, 1, 2], [4, 5, 3])
 
+MODULES = ("attention", "biases", "frequencies", "gradient", "mask", "rope")
 SETTINGS = {
     **{f"frequencies {name}": (check.frequencies, (config,), {"seq_len": 512}) for name, config in CONFIGS.items()},
     **{f"rope {name}": (check.rope, (config,), {"layout": "half", "seq_len": 512, "inputs": ("q", "k")})
@@ -96,7 +97,7 @@ def judged(name, monkeypatch, answer):
     def replaced(kind, got, case, precision, subject=None):
         return judge(kind, answer(kind, case), case, precision, subject)
 
-    for module in ("attention", "biases", "cache", "frequencies", "gradient", "mask", "rope", "sinusoid"):
+    for module in MODULES:
         monkeypatch.setattr(import_module(f"posenc.check.{module}"), "judge", replaced)
     return function(_echo(function.__name__), *arguments, **options)
 

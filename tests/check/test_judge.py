@@ -1,12 +1,13 @@
 """The engine of posenc.check: its models agree with the reference, and its inputs tell hypotheses apart."""
 
 import itertools
+from importlib import import_module
 
 import numpy as np
 import pytest
-from settings import SETTINGS, judged
+from settings import MODULES, SETTINGS, judged
 
-from posenc.check.judge import EXPLAINED, ROUNDOFF, altered, deviation
+from posenc.check.judge import EXPLAINED, FLOAT32, ROUNDOFF, TEXTS, Hypothesis, altered, deviation
 
 SAME = {
     *((kind, "cos and sin exchanged", "direction") for kind in ("attention", "cache")),  # the same products q.k
@@ -16,6 +17,12 @@ SAME = {
     )),
 }  # fmt: skip
 """Hypotheses of one kind that no setting tells apart."""
+
+
+def test_each_row_of_texts_has_a_hypothesis():
+    tables = [one for name in MODULES for one in vars(import_module(f"posenc.check.{name}")).values()]
+    found = [h for table in tables if isinstance(table, list | tuple) for h in table if isinstance(h, Hypothesis)]
+    assert {h.sentence for h in [FLOAT32, *found]} == {sentence for sentence, _ in TEXTS.values()}
 
 
 @pytest.mark.parametrize("name", SETTINGS)
