@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from .. import reference
 from .._core_api.arguments import Float64, as_index, door, fail
-from .curves import PairFrequencies, read_pairs
+from .arguments import PairFrequencies, read_pairs
 
 
 class RopeBands(NamedTuple):
@@ -103,12 +103,9 @@ def rope_bands(scaled: PairFrequencies, original: PairFrequencies, *, train_leng
 
 @door
 def rope_coverage(
-    frequencies: PairFrequencies,
-    train_length: int,
-    *,
-    test_length: int | None = None,
-    test_frequencies: PairFrequencies | None = None,
-) -> RopeCoverage:
+    frequencies: PairFrequencies, train_length: int, *, test_length: int | None = None, test_frequencies:
+    PairFrequencies | None = None,
+) -> RopeCoverage:  # fmt: skip
     """Angles of each RoPE pair that occur in training, and new distances whose angles do not.
 
     The angles of pair k are ``{r w[k] mod 2 pi : r = 0 .. L - 1}``.

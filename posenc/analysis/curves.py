@@ -2,31 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple, TypeAlias, overload
+from typing import Literal, NamedTuple, overload
 
 import numpy as np
 import numpy.typing as npt
 
-from .. import RopeFrequencies, sinusoidal
 from .. import frequencies as frequencies_of
-from .._core_api.arguments import (
-    Array,
-    Float64,
-    as_array,
-    as_data,
-    as_index,
-    as_number,
-    as_positions,
-    as_positive,
-    check_choice,
-    door,
-    fail,
-    fail_value,
-)
+from .. import sinusoidal
+from .._core_api.arguments import Array, Float64, as_index, as_number, as_positive, check_choice, door, fail, fail_value
+from .arguments import PairFrequencies, read_finite, read_pairs, read_places
 from .integrals import Complex128, Curve, integrate_geometric, integrate_power, integrate_wave, read_curve
 
-PairFrequencies: TypeAlias = "npt.ArrayLike | RopeFrequencies"
-"""Radians per position of each pair of channels, (e,)."""
 Schedule = Literal["geometric", "power"]
 
 BLOCK_NUMBERS = 1 << 20
@@ -49,27 +35,6 @@ class InnerProduct(NamedTuple):
     total: Float64
     difference: Float64
     sum: Float64
-
-
-def read_pairs(argument: str, value: PairFrequencies, count: int | None = None) -> Float64:
-    """Convert to finite float64 numbers, one per pair of channels."""
-    array = as_data(argument, getattr(value, "inv_freq", value)).astype(np.float64)
-    if array.ndim == 0 and argument == "frequencies":
-        expected = "an array (e,), one number per pair, such as frequencies(dim)"
-        fail_value(ValueError, argument, value, expected)
-    if array.ndim != 1 or len(array) == 0:
-        fail(ValueError, argument, f"shape {array.shape}", "one number per pair, at least one")
-    if count is not None and len(array) != count:
-        fail(ValueError, argument, f"{len(array)} entries", f"{count}, one per frequency")
-    if not np.isfinite(array).all():
-        fail(ValueError, argument, "NaN or infinity", "finite numbers")
-    return array
-
-
-def read_places(argument: str, value: npt.ArrayLike) -> Array:
-    """Convert to finite int64 or float64 positions of any shape; an int is one position, not a count."""
-    array = as_array(argument, value)
-    return as_positions(argument, array.reshape(-1)).reshape(array.shape)
 
 
 def _wave_sums(positions: Array, frequencies: Float64, weights: Float64) -> Complex128:
@@ -108,12 +73,9 @@ def inner_product(
 ) -> InnerProduct: ...
 @door
 def inner_product(
-    m: npt.ArrayLike,
-    n: npt.ArrayLike,
-    frequencies: PairFrequencies,
-    *,
+    m: npt.ArrayLike, n: npt.ArrayLike, frequencies: PairFrequencies, *,
     weights: Array | tuple[npt.ArrayLike, npt.ArrayLike] | None = None,
-) -> np.float64 | Float64 | InnerProduct:
+) -> np.float64 | Float64 | InnerProduct:  # fmt: skip
     """Inner product of two sinusoidal encodings, with weights of the sines, then of the cosines.
 
     ``<p_m, p_n> = sum_i cos((m - n) w[i])``; with weights ``p_m' H p_n`` for a matrix H.
@@ -191,54 +153,32 @@ def inner_product(
 
 
 def _bilinear_form(m: Array, n: Array, w: Float64, matrix: Array) -> Float64:
-    """Compute ``p_m' H p_n``, with ``H p_n`` once for each distinct n."""
+    """Compute ``p_m' H p_n``."""
     channels = 2 * len(w)
-    h = as_data("weights", matrix).astype(np.float64)
+    h = read_finite("weights", matrix)
     if h.shape != (channels, channels):
         fail(ValueError, "weights", f"shape {h.shape}", f"({channels}, {channels}), channels by channels")
-    if not np.isfinite(h).all():
-        fail(ValueError, "weights", "NaN or infinity", "finite numbers")
-    (rows, row), (columns, column) = (np.unique(x, return_inverse=True) for x in (m, n))
-    left = sinusoidal(rows, channels, frequencies=w, dtype=np.float64)
-    right = sinusoidal(columns, channels, frequencies=w, dtype=np.float64) @ h.T
-    row, column = np.broadcast_arrays(row.reshape(m.shape), column.reshape(n.shape))
-    out, block = np.empty(row.size), max(BLOCK_NUMBERS // channels, 1)
-    for start in range(0, row.size, block):
-        some = slice(start, start + block)
-        out[some] = np.einsum("pc,pc->p", left[row.ravel()[some]], right[column.ravel()[some]])
-    return out.reshape(row.shape)
+    left, right = (
+        sinusoidal(x.reshape(-1), channels, frequencies=w, dtype=np.float64).reshape(*x.shape, channels) for x in (m, n)
+    )
+    return np.einsum("...c,...c->...", left, right @ h.T)
 
 
 @overload
 def decay(  # pyright: ignore[reportOverlappingOverload]
-    distances: float,
-    *,
-    schedule: Schedule | Curve = "geometric",
-    base: float = 10000.0,
-    alpha: float = 1.0,
-    dim: int | None = None,
-    weights: npt.ArrayLike | Curve | None = None,
-) -> np.complex128: ...
+    distances: float, *, schedule: Schedule | Curve = "geometric", base: float = 10000.0, alpha: float = 1.0,
+    dim: int | None = None, weights: npt.ArrayLike | Curve | None = None,
+) -> np.complex128: ...  # fmt: skip
 @overload
 def decay(
-    distances: npt.ArrayLike,
-    *,
-    schedule: Schedule | Curve = "geometric",
-    base: float = 10000.0,
-    alpha: float = 1.0,
-    dim: int | None = None,
-    weights: npt.ArrayLike | Curve | None = None,
-) -> Complex128: ...
+    distances: npt.ArrayLike, *, schedule: Schedule | Curve = "geometric", base: float = 10000.0, alpha: float = 1.0,
+    dim: int | None = None, weights: npt.ArrayLike | Curve | None = None,
+) -> Complex128: ...  # fmt: skip
 @door
 def decay(
-    distances: npt.ArrayLike,
-    *,
-    schedule: Schedule | Curve = "geometric",
-    base: float = 10000.0,
-    alpha: float = 1.0,
-    dim: int | None = None,
-    weights: npt.ArrayLike | Curve | None = None,
-) -> np.complex128 | Complex128:
+    distances: npt.ArrayLike, *, schedule: Schedule | Curve = "geometric", base: float = 10000.0, alpha: float = 1.0,
+    dim: int | None = None, weights: npt.ArrayLike | Curve | None = None,
+) -> np.complex128 | Complex128:  # fmt: skip
     """Mean inner product of two sinusoidal encodings by their distance.
 
     ``mean_k h_k exp(i x theta(2 k / dim))`` over the pairs k, or its limit for large dim, the integral of
@@ -324,17 +264,15 @@ def decay(
         fail(TypeError, "weights", "an array", "a function h(t), because dim is None")
     else:
         distinct, index = np.unique(abs(x.astype(np.float64)), return_inverse=True)
-        if callable(schedule):
-            integral = integrate_wave(distinct, schedule, weights)
-        elif weights is not None:
-            theta = (lambda t: base**-t) if schedule == "geometric" else (lambda t: t**exponent)
+        of_base = schedule == "geometric"
+        if callable(schedule) or weights is not None:
+            theta = schedule if callable(schedule) else (lambda t: base**-t) if of_base else (lambda t: t**exponent)
             integral = integrate_wave(distinct, theta, weights)
         else:
-            of_base = schedule == "geometric"
             integral = integrate_geometric(distinct, base) if of_base else integrate_power(distinct, exponent)
             integral[distinct == 0] = 1
-        out = integral[index.reshape(x.shape)]
-        out = np.where(x < 0, out.conj(), out)
+        of_size = integral[index.reshape(x.shape)]
+        out = np.where(x < 0, of_size.conj(), of_size)
     result: np.complex128 | Complex128 = out[()]
     return result
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from .. import Bias, ContentBias, PositionBias, RopeFrequencies, rope
 from .._core_api.arguments import Array, Float64, as_data, as_index, as_number, door, fail, fail_value
-from .curves import PairFrequencies, read_pairs, read_places
+from .arguments import PairFrequencies, read_pairs, read_places
 
 
 class AttentionProfile(NamedTuple):
@@ -30,14 +30,9 @@ class AttentionProfile(NamedTuple):
 
 @door
 def attention_profile(
-    scheme: Bias | PairFrequencies,
-    distances: npt.ArrayLike,
-    *,
-    q: npt.ArrayLike | None = None,
-    k: npt.ArrayLike | None = None,
-    position: float = 0,
-    scale: float | None = None,
-) -> AttentionProfile:
+    scheme: Bias | PairFrequencies, distances: npt.ArrayLike, *, q: npt.ArrayLike | None = None, k: npt.ArrayLike | None
+    = None, position: float = 0, scale: float | None = None,
+) -> AttentionProfile:  # fmt: skip
     """Attention of one query by the distance of keys that all have the same content.
 
     ``weights = softmax(logit(rel))`` over the relative positions rel.
@@ -90,22 +85,40 @@ def attention_profile(
     for argument, array, axes, expected in (("distances", rel, 1, "1"), ("position", place, 0, "a number")):
         if array.ndim != axes:
             fail(ValueError, argument, f"{array.ndim} axes", expected)
-    places = {"q_positions": place[None], "k_positions": place + rel}
-    if isinstance(scheme, Bias) and q is None and k is None:
-        logits = _added(scheme, **places)
-    else:
-        logits = _products(scheme, q, k, scale, **places)
-    logits = np.array(logits, np.float64)
-    if not logits.size:
-        return AttentionProfile(logits, logits.copy())
+    logits = np.array(_position_logits(scheme, q, k, scale, place[None], place + rel), np.float64)
     weights = np.exp(logits - logits.max(axis=-1, keepdims=True, initial=-np.inf))
     return AttentionProfile(logits, weights / weights.sum(axis=-1, keepdims=True))
 
 
-def _added(scheme: Bias, q_positions: Array, k_positions: Array) -> Array:
+def _position_logits(
+    scheme: Bias | PairFrequencies, q: npt.ArrayLike | None, k: npt.ArrayLike | None, scale: float | None,
+    q_positions: Array, k_positions: Array,
+) -> Array:  # fmt: skip
+    """Return the logits (H, M) of one query and equal keys that depend on positions."""
+    if isinstance(scheme, PositionBias):
+        if q is not None or k is not None:
+            fail(TypeError, "q", "a value", f"None, because {scheme.name} reads positions")
+        return _added(scheme, q_positions, k_positions)
+    if isinstance(scheme, ContentBias):
+        if q is None and k is None:
+            fail_value(TypeError, "q", None, f"a query and a key, which {scheme.name} reads")
+        query, key = _read_heads(q, k, None)
+    elif isinstance(scheme, RopeFrequencies | np.ndarray | list | tuple):
+        query, key = _read_heads(q, k, 2 * len(read_pairs("scheme", scheme)))
+    else:
+        fail(TypeError, "scheme", f"type {type(scheme).__name__}", "a Bias or rotary frequencies")
+    query, keys = query[:, None], np.repeat(key[:, None], len(k_positions), 1)
+    if isinstance(scheme, ContentBias):
+        products = scheme.logits(query, keys, q_positions=q_positions, k_positions=k_positions)[:, 0]
+    else:
+        query = rope(query, q_positions, scheme, layout="half")
+        products = (rope(keys, k_positions, scheme, layout="half") @ query.swapaxes(-1, -2))[..., 0]
+    logits: Array = products * (float(key.shape[-1]) ** -0.5 if scale is None else as_number("scale", scale))
+    return logits
+
+
+def _added(scheme: PositionBias, q_positions: Array, k_positions: Array) -> Array:
     """Return what an operator adds for one query and each key, (H, M)."""
-    if not isinstance(scheme, PositionBias):
-        fail_value(TypeError, "q", None, f"a query and a key, which {scheme.name} reads")
     if not scheme.reads_positions:
         fail(TypeError, "scheme", f"{scheme.name}, which reads no positions", "a function of positions")
     try:
@@ -115,33 +128,6 @@ def _added(scheme: Bias, q_positions: Array, k_positions: Array) -> Array:
         expected = f"{table}, because {scheme.name} has a table of positions and the query is at {q_positions[0]}"
         raise IndexError(f": distances has a key outside the table; expected keys at {expected}") from error
     return matrix[:, 0]
-
-
-def _products(
-    scheme: Bias | PairFrequencies,
-    q: npt.ArrayLike | None,
-    k: npt.ArrayLike | None,
-    scale: float | None,
-    q_positions: Array,
-    k_positions: Array,
-) -> Array:
-    """Return the logits (H, M) of one query and equal keys by an operator that reads them, or after a rotation."""
-    if isinstance(scheme, Bias):
-        query, key = _read_heads(q, k, None)
-    elif isinstance(scheme, RopeFrequencies | np.ndarray | list | tuple):
-        query, key = _read_heads(q, k, 2 * len(read_pairs("scheme", scheme)))
-    else:
-        fail(TypeError, "scheme", f"type {type(scheme).__name__}", "a Bias or rotary frequencies")
-    query, keys = query[:, None], np.repeat(key[:, None], len(k_positions), 1)
-    if not isinstance(scheme, Bias):
-        query = rope(query, q_positions, scheme, layout="half")
-        products = (rope(keys, k_positions, scheme, layout="half") @ query.swapaxes(-1, -2))[..., 0]
-    elif isinstance(scheme, ContentBias):
-        products = scheme.logits(query, keys, q_positions=q_positions, k_positions=k_positions)[:, 0]
-    else:
-        fail(TypeError, "q", "a value", f"None, because {scheme.name} reads positions")
-    logits: Array = products * (float(key.shape[-1]) ** -0.5 if scale is None else as_number("scale", scale))
-    return logits
 
 
 def _read_heads(q: npt.ArrayLike | None, k: npt.ArrayLike | None, width: int | None) -> tuple[Float64, Float64]:
@@ -155,24 +141,21 @@ def _read_heads(q: npt.ArrayLike | None, k: npt.ArrayLike | None, width: int | N
             fail_value(ValueError, name, None, "q and k together")
         array = np.ones(width or 0) if value is None else as_data(name, value).astype(np.float64)
         if array.ndim not in (1, 2) or (width is not None and array.shape[-1] != width):
-            expected = "(D,) or (H, D)" if width is None else f"({width},) or (H, {width})"
-            fail(ValueError, name, f"shape {array.shape}", expected)
+            d = "D" if width is None else width
+            fail(ValueError, name, f"shape {array.shape}", f"({d},) or (H, {d})")
         vectors.append(np.atleast_2d(array))
     heads = max(map(len, vectors))
     if vectors[0].shape[-1] != vectors[1].shape[-1] or any(len(vector) not in (1, heads) for vector in vectors):
         fail(ValueError, "k", f"shape {vectors[1].shape}", f"the width and heads of q, {vectors[0].shape}")
-    query, key = (np.ascontiguousarray(np.broadcast_to(a, (heads, a.shape[-1]))) for a in vectors)
+    query, key = (np.ascontiguousarray(np.broadcast_to(vector, (heads, vector.shape[-1]))) for vector in vectors)
     return query, key
 
 
 @door
 def order_sensitivity(
-    function: Callable[[Array], npt.ArrayLike],
-    x: npt.ArrayLike,
-    *,
-    permutations: int | npt.ArrayLike = 8,
-    seed: int = 0,
-) -> Float64:
+    function: Callable[[Array], npt.ArrayLike], x: npt.ArrayLike, *, permutations: int | npt.ArrayLike = 8, seed: int =
+    0,
+) -> Float64:  # fmt: skip
     """Sensitivity of a function to the order of the rows of its argument.
 
     ``|f(P x) - P f(x)| / |f(x)|`` for permutations P of the rows.

@@ -19,13 +19,9 @@ def _check_places(n: int, m: int, q_positions: npt.ArrayLike | None, k_positions
 
 @door
 def reference_matrix(
-    bias: PositionBias,
-    n: int,
-    m: int | None = None,
-    *,
-    q_positions: npt.ArrayLike | None = None,
-    k_positions: npt.ArrayLike | None = None,
-) -> Float64:
+    bias: PositionBias, n: int, m: int | None = None, *, q_positions: npt.ArrayLike | None = None, k_positions:
+    npt.ArrayLike | None = None,
+) -> Float64:  # fmt: skip
     """Compute the matrix of an operator by its equation in plain NumPy.
 
     ``b[h, i, j]`` is the entry for head h, query i and key j.
@@ -67,13 +63,9 @@ def reference_matrix(
 
 @door
 def reference_logits(
-    bias: ContentBias,
-    q: npt.ArrayLike,
-    k: npt.ArrayLike,
-    *,
-    q_positions: npt.ArrayLike | None = None,
-    k_positions: npt.ArrayLike | None = None,
-) -> Float64:
+    bias: ContentBias, q: npt.ArrayLike, k: npt.ArrayLike, *, q_positions: npt.ArrayLike | None = None, k_positions:
+    npt.ArrayLike | None = None,
+) -> Float64:  # fmt: skip
     """Compute the logits of an operator by its equation in plain NumPy.
 
     The entry [..., h, i, j] is the term for query i and key j of head h, before the common scale.

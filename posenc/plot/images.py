@@ -131,14 +131,9 @@ def similarity(values: npt.ArrayLike, *, kind: Kind = "product", ax: Axes | None
 
 @door
 def logits(
-    operator: ContentBias,
-    q: npt.ArrayLike,
-    k: npt.ArrayLike,
-    *,
-    words: Sequence[str] | None = None,
-    head: int = 0,
-    ax: Axes | None = None,
-) -> Figure:
+    operator: ContentBias, q: npt.ArrayLike, k: npt.ArrayLike, *, words: Sequence[str] | None = None, head: int = 0, ax:
+    Axes | None = None,
+) -> Figure:  # fmt: skip
     """Draw the logits that an operator adds to the logits of queries and keys, as an image: queries downwards.
 
     White is 0. A term that reads the query differs between rows of different content, and one that reads the key
@@ -254,12 +249,9 @@ def triangles(values: npt.ArrayLike, *, ax: Axes | None = None) -> Figure:
 
 @door
 def attention_maps(
-    maps: Mapping[str, Sequence[npt.ArrayLike]],
-    words: Sequence[Sequence[str]],
-    rows: Sequence[str],
-    *,
-    label: str = "weight",
-) -> Figure:
+    maps: Mapping[str, Sequence[npt.ArrayLike]], words: Sequence[Sequence[str]], rows: Sequence[str], *, label: str =
+    "weight",
+) -> Figure:  # fmt: skip
     """Draw attention weights as images: a column for each scheme, a row for each text.
 
     The images of a text share one colour scale. After six schemes the columns continue below.

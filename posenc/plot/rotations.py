@@ -76,13 +76,9 @@ def rope_bands(
 
 @door
 def extrapolation(
-    frequencies: PairFrequencies,
-    train_length: int,
-    test_length: int,
-    *,
-    test_frequencies: PairFrequencies | None = None,
-    ax: Axes | None = None,
-) -> Figure:
+    frequencies: PairFrequencies, train_length: int, test_length: int, *, test_frequencies: PairFrequencies | None =
+    None, ax: Axes | None = None,
+) -> Figure:  # fmt: skip
     """Draw which angles of RoPE are new beyond the training length, by pair and distance.
 
     Parameters
