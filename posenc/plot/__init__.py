@@ -12,13 +12,12 @@ try:
 except ImportError as error:
     raise ImportError("posenc.plot needs matplotlib: pip install matplotlib") from error
 
-from .curves import bias, biases, decay, distance_curves, precision, profile
+from ._canvas import line_style
+from .curves import bias, biases, decay, distance_curves, precision, profile, rope_bands
 from .description import description
-from .images import attention_maps, encoding, logits, similarity, triangles
+from .images import attention_maps, encoding, extrapolation, logits, similarity, triangles
 from .images import comparison as comparison  # for the reports of posenc.check
 from .notebook import show_figures as _show_figures
-from .rotations import extrapolation, rope_bands
-from .styles import line_style
 
 __all__ = [
     "attention_maps", "bias", "biases", "decay", "description", "distance_curves", "encoding", "extrapolation",

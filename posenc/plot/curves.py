@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from fractions import Fraction
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -16,9 +15,9 @@ from .. import frequencies as geometric_frequencies
 from .._core_api.arguments import door
 from ..analysis import AttentionProfile, attention_profile, distance_matrix
 from ..analysis import decay as decay_of
-from ._arguments import Array, Float64, PairFrequencies, as_index, as_matrix, fail
-from ._canvas import axes_of, finish_curves
-from .styles import line_style, shades
+from ..analysis import rope_bands as bands_of
+from ._arguments import Array, PairFrequencies, as_index, as_matrix, fail
+from ._canvas import axes_of, draw_curves, shades
 
 SCHEDULES: dict[str, dict[str, Any]] = {
     "$10000^{-t}$": {"base": 10000.0},
@@ -28,7 +27,6 @@ SCHEDULES: dict[str, dict[str, Any]] = {
 }
 """The four schedules of Su 2021 (kexue.fm/archives/8231)."""
 RELATIVE_POSITION = "position of key - position of query"
-TWO_PI = Fraction("6.283185307179586476925286766559005768394338798750211641949889")
 
 
 def profile_of(argument: str, scheme: Bias | PairFrequencies, distances: Array) -> AttentionProfile:
@@ -77,13 +75,11 @@ def decay(
     5
     """
     x = np.arange(-128, 129) if distances is None else np.asarray(distances)
-    curves = {name: decay_of(x, dim=dim, **options).real for name, options in schedules.items()}
+    curves = {f"θ(t) = {name}": decay_of(x, dim=dim, **options).real for name, options in schedules.items()}
     figure, axes = axes_of(ax)
     axes.axhline(0, color="0.5", linewidth=1)
-    for number, (name, curve) in enumerate(curves.items()):
-        axes.plot(x, curve, label=f"θ(t) = {name}", linewidth=1.8, **line_style(number))
-    axes.set(xlabel="distance of two positions", ylabel="mean of cos(distance · θ)")
-    finish_curves(axes, "Inner product of two sinusoidal encodings, by distance", legend=True)
+    title = "Inner product of two sinusoidal encodings, by distance"
+    draw_curves(axes, x, curves, title, xlabel="distance of two positions", ylabel="mean of cos(distance · θ)")
     return figure
 
 
@@ -121,11 +117,10 @@ def distance_curves(values: npt.ArrayLike, *, positions: Iterable[int] | None = 
         positions = np.unique(np.linspace(0, len(encoding) - 1, 5).astype(int))
     rows = [as_index("positions", row, 0) for row in positions]
     distances = distance_matrix(encoding)
+    curves = {f"from position {row}": distances[row] for row in rows}
+    labels = {"xlabel": "position", "ylabel": "distance of the encodings", "ylim": (0, None)}
     figure, axes = axes_of(ax)
-    for number, row in enumerate(rows):
-        axes.plot(distances[row], label=f"from position {row}", linewidth=1.6, **line_style(number))
-    axes.set(xlabel="position", ylabel="distance of the encodings", ylim=(0, None))
-    finish_curves(axes, "Distance of a few positions from all others", legend=True)
+    draw_curves(axes, range(len(encoding)), curves, "Distance of a few positions from all others", **labels)
     return figure
 
 
@@ -169,11 +164,10 @@ def bias(
         fail(TypeError, "operator", f"type {type(operator).__name__}", "a Bias")
     rel = np.arange(-64, 65) if distances is None else np.asarray(distances)
     logits = profile_of("operator", operator, rel).logits
+    curves = {f"head {head}": curve for head, curve in enumerate(logits)}
     figure, axes = axes_of(ax)
-    for head, (curve, color) in enumerate(zip(logits, shades(len(logits)), strict=True)):
-        axes.plot(rel, curve, color=color, label=f"head {head}")
-    axes.set(xlabel=RELATIVE_POSITION, ylabel="added to the logit")
-    finish_curves(axes, f"posenc.{operator.name}", legend and len(logits) > 1)
+    draw_curves(axes, rel, curves, f"posenc.{operator.name}", colors=shades(len(logits)),
+                legend=legend and len(logits) > 1, xlabel=RELATIVE_POSITION, ylabel="added to the logit")  # fmt: skip
     return figure
 
 
@@ -257,35 +251,74 @@ def profile(
     """
     rel = np.arange(-127, 1) if distances is None else np.asarray(distances)
     index = as_index("head", head, 0)
-    weights_of_heads = {name: profile_of("schemes", scheme, rel).weights for name, scheme in schemes.items()}
-    figure, axes = axes_of(ax)
-    for number, (name, weights) in enumerate(weights_of_heads.items()):
+    curves = {}
+    for name, scheme in schemes.items():
+        weights = profile_of("schemes", scheme, rel).weights
         shown, heads = min(index, len(weights) - 1), len(weights)
-        label = f"{name},\nhead {shown} of {heads}" if heads > 1 else name
-        axes.plot(rel, weights[shown], label=label, linewidth=1.6, **line_style(number))
-    axes.set(xlabel=RELATIVE_POSITION, ylabel="attention weight", yscale="log")
-    finish_curves(axes, "Attention to keys of equal content", legend=True)
+        curves[f"{name},\nhead {shown} of {heads}" if heads > 1 else name] = weights[shown]
+    figure, axes = axes_of(ax)
+    labels = {"xlabel": RELATIVE_POSITION, "ylabel": "attention weight", "yscale": "log"}
+    draw_curves(axes, rel, curves, "Attention to keys of equal content", **labels)
     return figure
 
 
-def exact_angles(positions: Sequence[int], frequencies: Float64) -> Float64:
-    """Products of positions and frequencies modulo 2 pi, (positions, pairs) in [-pi, pi).
+@door
+def rope_bands(
+    scalings: Mapping[str, PairFrequencies], original: PairFrequencies, *, train_length: int, ax: Axes | None = None
+) -> Figure:
+    """Draw the frequency of each RoPE pair after a scaling divided by that before, for several scalings.
 
-    The arithmetic is rational; only the result is rounded.
+    Parameters
+    ----------
+    scalings : mapping of str to array (e,) or RopeFrequencies
+        Scaled frequencies by their name in the legend.
+    original : array (e,) or RopeFrequencies
+        The frequencies without a scaling.
+    train_length : int
+        Number of positions in which turns are counted. Pairs to the right of the dotted line make less than one turn.
+    ax : Axes, optional
+        Axes to draw on; by default the axes of a new Figure.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `posenc.analysis.rope_bands`.
+
+    Examples
+    --------
+    >>> import posenc, posenc.plot
+    >>> plain, halved = posenc.rope_frequencies(64), posenc.rope_frequencies(64, rope_type="linear", factor=2)
+    >>> figure = posenc.plot.rope_bands({"PI": halved}, plain, train_length=512)
+    >>> figure.axes[0].get_lines()[0].get_ydata()[:2]
+    array([0.5, 0.5])
     """
-
-    def reduced(position: int, frequency: float) -> float:
-        angle = Fraction(position) * Fraction(frequency)
-        return float((angle / TWO_PI + Fraction(1, 2)) % 1 * TWO_PI - TWO_PI / 2)
-
-    return np.array([[reduced(int(p), float(w)) for w in frequencies] for p in positions])
+    bands = {name: bands_of(scaled, original, train_length=train_length) for name, scaled in scalings.items()}
+    figure, axes = axes_of(ax)
+    least = min([1.0, *(band.ratio[band.ratio > 0].min(initial=1.0) for band in bands.values())])
+    ticks = [2.0**-k for k in range(int(np.ceil(-np.log2(least) - 1e-9)) + 1)][:12]
+    labels = {"xlabel": "pair, fast to slow", "ylabel": "frequency after / before", "yscale": "log"}
+    ratios = {name: band.ratio for name, band in bands.items()}
+    title = "Frequencies of a rotary embedding after a scaling"
+    draw_curves(axes, range(np.size(original)), ratios, title, **labels)
+    axes.set_yticks(ticks, [f"1/{1 / tick:g}" if tick < 1 else "1" for tick in ticks])
+    axes.minorticks_off()
+    for band in list(bands.values())[:1]:
+        pairs_with_a_turn = int((band.turns >= 1).sum())
+        label = f"right: less than a\nturn in {train_length}"
+        axes.axvline(pairs_with_a_turn - 0.5, color="0.4", linewidth=1, linestyle=":", label=label)
+    axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
+    return figure
 
 
 @door
 def precision(*, pairs: int = 32, ax: Axes | None = None) -> Figure:
     """Draw the error of float32 sinusoids against the position, of the usual formula and of `sinusoidal`.
 
-    The error is the largest difference of a sine or cosine from the value at the exact angle.
+    The error is the largest difference of a sine or cosine from that of `sinusoidal` in float64.
 
     Parameters
     ----------
@@ -313,23 +346,17 @@ def precision(*, pairs: int = 32, ax: Axes | None = None) -> Figure:
     """
     frequencies = geometric_frequencies(2 * as_index("pairs", pairs, 1))
     octaves = 2.0 ** np.arange(0, 53)
-    random = np.random.default_rng(0).uniform(1, 2, 4)
-    positions = np.floor(octaves[:, None] * random).astype(np.int64).reshape(-1)
-    angles = exact_angles(positions.tolist(), frequencies)
-    exact = np.concatenate([np.sin(angles), np.cos(angles)], -1)
+    positions = np.floor(octaves[:, None] * np.random.default_rng(0).uniform(1, 2, 4)).astype(np.int64).reshape(-1)
     product = positions.astype(np.float32)[:, None] * frequencies.astype(np.float32)
-    usual = np.concatenate([np.sin(product), np.cos(product)], -1)
-    ours = sinusoidal(positions, 2 * len(frequencies), frequencies=frequencies, layout="halves")
+    encodings = {
+        "posenc.sinusoidal": sinusoidal(positions, 2 * pairs, frequencies=frequencies, layout="halves"),
+        "usual formula,\nfloat32(p) * float32(w)": np.concatenate([np.sin(product), np.cos(product)], -1),
+    }
+    exact = sinusoidal(positions, 2 * pairs, frequencies=frequencies, layout="halves", dtype=np.float64)
+    errors = {name: abs(x - exact).reshape(len(octaves), -1).max(axis=1) for name, x in encodings.items()}
     figure, axes = axes_of(ax)
-    for encoding, label, number in (
-        (usual, "usual formula,\nfloat32(p) * float32(w)", 1),
-        (ours, "posenc.sinusoidal", 0),
-    ):
-        worst = abs(encoding - exact).reshape(len(octaves), -1).max(axis=1)
-        axes.plot(octaves, worst, label=label, linewidth=2, **line_style(number))
     axes.axhline(2.0**-24, color="0.5", linewidth=1, linestyle=":", label="$2^{-24}$, spacing of\nfloat32 below 1")
     axes.set_xscale("log", base=2)
-    label = f"largest error of sin and cos, {len(frequencies)} frequencies"
-    axes.set(yscale="log", xlim=(1, 2.0**53), xlabel="position", ylabel=label)
-    finish_curves(axes, "Error of float32 encodings, against exact angles", legend=True)
+    labels = {"xlabel": "position", "ylabel": f"largest error of sin and cos, {pairs} frequencies", "yscale": "log"}
+    draw_curves(axes, octaves, errors, "Error of float32 encodings, against float64", xlim=(1, 2.0**53), **labels)
     return figure

@@ -11,14 +11,14 @@ from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import ListedColormap, Normalize
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator, NullLocator
 
 from .. import ContentBias
 from .._core_api.arguments import door
-from ..analysis import correlation_matrix, distance_matrix, gram_matrix, triangle_points
-from ._arguments import Array, Float64, as_index, as_matrix, check_choice, fail
-from ._canvas import axes_of, draw_image, draw_logits, finish_curves
-from .styles import DIVERGING, color_scale, shades
+from ..analysis import correlation_matrix, distance_matrix, gram_matrix, rope_coverage, triangle_points
+from ._arguments import Array, Float64, PairFrequencies, as_index, as_matrix, check_choice, fail
+from ._canvas import DIVERGING, axes_of, color_scale, draw_image, draw_logits, shades
 
 Layout = Literal["interleaved", "halves"]
 Kind = Literal["product", "distance", "correlation"]
@@ -37,6 +37,10 @@ PAGE = 9.2
 """Inches. A page shrinks a figure of this width so that labels of 10 points have 8. Wider figures get larger labels."""
 SHADES = 16
 """Colours of a scatter plot."""
+CELLS = {"trained distance": "#cfcfcf", "new distance, trained angle": "#56b4e9", "new angle": "#d55e00"}
+"""Colours of the cells 0, 1 and 2 of `extrapolation`."""
+LEGEND_ABOVE = 26.0
+"""Points between axes and title, for a line of the legend."""
 
 
 @door
@@ -240,10 +244,62 @@ def triangles(values: npt.ArrayLike, *, ax: Axes | None = None) -> Figure:
     for number in reversed(range(count)):
         x, y = cloud[shade == number].T
         axes.plot(x, y, "o", color=colors[number], markersize=1.4, markeredgewidth=0, linestyle="")
-    axes.set(xlabel="correlation of i and j", ylabel="distance of i and j")
-    finish_curves(axes, "Pairs of positions")
+    axes.set(xlabel="correlation of i and j", ylabel="distance of i and j", title="Pairs of positions")
+    axes.grid(alpha=0.3)
     scale = ScalarMappable(Normalize(1, n), ListedColormap(colors))
     figure.colorbar(scale, ax=axes, label="|i - j|, positions")
+    return figure
+
+
+@door
+def extrapolation(
+    frequencies: PairFrequencies, train_length: int, test_length: int, *, test_frequencies: PairFrequencies | None =
+    None, ax: Axes | None = None,
+) -> Figure:  # fmt: skip
+    """Draw which angles of RoPE are new beyond the training length, by pair and distance.
+
+    Parameters
+    ----------
+    frequencies : array (e,) or RopeFrequencies
+        Frequencies in training.
+    train_length, test_length : int
+        Distances below `train_length` occur in training, those below `test_length` in the test.
+    test_frequencies : array (e,) or RopeFrequencies, optional
+        Frequencies of the test, if they are scaled; by default `frequencies`.
+    ax : Axes, optional
+        Axes to draw on; by default the axes of a new Figure.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        A cell is 0 at a trained distance, 1 at a new distance with a trained angle, and 2 at a new angle.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `posenc.analysis.rope_coverage`.
+
+    Examples
+    --------
+    >>> import posenc.plot
+    >>> figure = posenc.plot.extrapolation([1.0, 0.01], 64, 128)
+    >>> figure.axes[0].images[0].get_array()[:, [0, 64, 127]].tolist()
+    [[0, 1, 1], [0, 2, 2]]
+    """
+    coverage = rope_coverage(frequencies, train_length, test_length=test_length, test_frequencies=test_frequencies)
+    tested = np.asarray(frequencies if test_frequencies is None else test_frequencies, np.float64)
+    distances = np.arange(test_length)
+    arc_end = np.where(coverage.covered < 1, coverage.covered, np.inf)[:, None] * (1 + 1e-12)
+    turns = distances * tested[:, None] / (2 * np.pi) % 1
+    cells = np.where(turns > arc_end, 2, 1)
+    cells[:, :train_length] = 0
+    figure, axes = axes_of(ax)
+    colors = ListedColormap(list(CELLS.values()))
+    axes.imshow(cells, aspect="auto", interpolation="nearest", cmap=colors, vmin=0, vmax=2)
+    axes.set(xlabel="distance of key and query", ylabel="pair, fast to slow")
+    handles = [Patch(facecolor=color, label=name) for name, color in CELLS.items()]
+    axes.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3, frameon=False)
+    axes.set_title(f"Angles that are new beyond {train_length} positions", pad=LEGEND_ABOVE)
     return figure
 
 

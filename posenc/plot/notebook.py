@@ -11,10 +11,9 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from .. import PositionBias, RopeFrequencies
-from ._canvas import axes_of, draw_logits
+from ._canvas import axes_of, draw_logits, line_style
 from .curves import bias as draw_curves
 from .description import description
-from .styles import line_style
 
 DPI = 96
 """Of the screen, so that a label of 10 points has 10 points."""
