@@ -14,7 +14,7 @@ from .frequencies import FREQUENCIES, angles
 from .inputs import Precision, ToArray, draw, dtype_of, parts
 from .judge import Case, Kind, angle_roundoff, coarser, guarded, hypotheses, judge, on_one_side, when, within
 from .judge import Hypothesis as H
-from .mask import MASKS, Segments, Window, mask_case, square, visible
+from .mask import MASKS, Segments, Window, mask_case, visible
 from .report import Float64, Report
 from .rope import OTHER, ROTATION, layouts, rotate, rotation_error, true_rotation
 
@@ -66,8 +66,7 @@ def factor_of(power: float) -> Callable[[Case], object]:
     return when(lambda c: c["softmax_factor"] != 1)(lambda c: c["scale"] * c["softmax_factor"] ** power)
 
 
-rotating, biased = when(lambda c: c["w"] is not None), when(lambda c: c["operator"] is not None)
-capped, sinking = when(lambda c: c["softcap"] is not None), when(lambda c: c["sink"] is not None)
+rotating, biased, capped, sinking = when("rotation"), when("bias"), when("cap"), when("sink")
 placed = when(lambda c: c["w"] is not None or c["operator"] is not None)  # not only the mask reads positions
 
 
@@ -78,7 +77,6 @@ SOFTMAX_FIELDS: Case = {
     "softmax_factor": 1.0,
 }  # fmt: skip
 SOFTMAXES = hypotheses("softmax", {
-    "no scale": {"scale": 1.0},
     "scale squared": {"scale": lambda c: c["scale"] ** 2},
     "scale inverted": {"scale": lambda c: c["dim"] ** 0.5},
     "scale of the model": {"scale": lambda c: (c["heads"] * c["dim"]) ** -0.5},
@@ -86,12 +84,6 @@ SOFTMAXES = hypotheses("softmax", {
     "softmax factor": {"scale": factor_of(-1)},
     "softmax factor squared": {"scale": factor_of(1)},
     "root of the softmax factor": {"scale": factor_of(-0.5)},
-    "softmax over queries": {"over_queries": True},
-    "not normalised": {"normalised": False},
-    "powers of two": {"unit": np.log(2)},
-    "mask after the softmax": {"hide": None},
-    "hidden logits are 0": {"hide": 0.0},
-    "no cap": {"softcap": capped(np.inf)},
     "cap before the scale": {"softcap": capped(lambda c: c["softcap"] * c["scale"])},
     "cap without division": {"scale": capped(lambda c: c["scale"] * c["softcap"])},
     "cap without product": {"softcap": capped(1.0), "scale": capped(lambda c: c["scale"] / c["softcap"])},
@@ -100,7 +92,6 @@ SOFTMAXES = hypotheses("softmax", {
     "sink capped": {"sink": sinking(capped(lambda c: c["softcap"] * np.tanh(np.divide(c["sink"], c["softcap"]))))},
     "sign of the sink": {"sink": sinking(lambda c: np.negative(c["sink"]))},
     "sink of 0": {"sink": sinking(lambda c: np.zeros(np.shape(c["sink"])))},
-    "sink without the maximum": {"sink_shifted": sinking(False)},
     "no sink": {"sink": sinking(lambda c: np.full(np.shape(c["sink"]), -np.inf))},
 })  # fmt: skip
 
@@ -131,7 +122,6 @@ CONTENTS = hypotheses("content", {
     **{f"no {name}": {"operator": edited(lambda x: 0 * x, name)} for name in ("rel_q", "rel_k", "rel_v", "u", "v")},
     "direction of p2c": {"operator": _other_p2c},
     "clipped one earlier": {"operator": edited(_inner, "rel_q", "rel_k", "rel_v", "table", "r")},
-    "bias after the scale": {"bias_scaled": when(lambda c: c["reads_content"])(False)},
 })  # fmt: skip
 """Known errors of operators that read queries and keys."""
 
@@ -145,9 +135,6 @@ ROTATED = (
     *guarded(FREQUENCIES, rotating),
     *hypotheses("rotated attention", {
         "direction": {name: rotating(lambda c, name=name: -c[name]) for name in ("q_at", "k_at")},
-        "no rotation": {"rotated": rotating("")},
-        "queries only": {"rotated": rotating("q")},
-        "keys only": {"rotated": rotating("k")},
         "values rotated": {"rotated": rotating(lambda c: "qkv" if c["v"].shape == c["k"].shape else None)},
         "queries one late": {"q_at": rotating(lambda c: c["q_at"] + 1)},
         "queries one early": {"q_at": rotating(lambda c: c["q_at"] - 1)},
@@ -158,12 +145,7 @@ ATTENTIONS = (
     *MASKS,
     *hypotheses("attention", {
         "groups of heads": {"grouping": lambda c: "modulo" if 1 < c["groups"] < c["heads"] else None},
-        "queries and keys exchanged": {"exchanged": square(True)},
-        "no bias": {"bias_times": biased(0.0)},
-        "bias before the scale": {"bias_scaled": biased(True)},
         "bias divided by the scale": {"bias_times": biased(lambda c: None if c["reads_content"] else 1 / c["scale"])},
-        "bias twice": {"bias_times": biased(2.0)},
-        "cap after the bias": {"bias_capped": capped(biased(True))},
         "alignment in the rotation": {"q_at": rotating(other_alignment)},
         "alignment everywhere": {"q_at": placed(other_alignment), "mask_shift": lambda c: c["past"] - c["mask_shift"],
                                  "q_shift": lambda c: c["past"] - c["q_shift"]},
@@ -383,18 +365,11 @@ CACHES = (
         "offset": {"q_at": rotating(_within), "k_at": rotating(_within)},
         "offset of the queries": {"q_at": rotating(_within)},
         "offset of the keys": {"k_at": rotating(_within)},
-        "offset of the bias": {"bias_past": biased(0)},
         "offset everywhere": {"q_at": placed(_within), "k_at": _within, "bias_past": 0, "mask_past": 0},
         "offset one too large": {"q_at": _later(lambda c: 1), "k_at": _later(lambda c: 1)},
         "offset one too small": {"q_at": _later(lambda c: -1), "k_at": _later(lambda c: -1)},
         "offset of the queries one too large": {"q_at": _later(lambda c: 1)},
         "first chunk twice": {"q_at": _later(lambda c: c["chunks"][0]), "k_at": _later(lambda c: c["chunks"][0])},
-        "cached keys rotated again": {"rotations": rotating("in every step")},
-        "cached before the rotation": {"rotations": rotating("not cached")},
-        "cached keys at the new position": {"keys_at_last": rotating(True)},
-        "alignment": {"mask_past": 0},
-        "cached keys lost": {"cached": "none"},
-        "window of the last query": {"cached": when(lambda c: c["reach"] is not None)("window")},
     }),
     *(h for h in ATTENTIONS if "alignment" not in h.name and h.name not in ("queries and keys exchanged", "polarity",
       "transposed mask", "queries one late", "queries one early", "softmax over queries", "transposed (bias)")),

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from .. import Bias, PositionBias, reference
 from .inputs import Precision, ToArray, converted
 from .judge import Case, Guard, Kind, angle_roundoff, guarded, hypotheses, judge, when
-from .mask import alignment, not_causal, square
+from .mask import alignment
 from .report import Array, Float64, Report
 
 # ---- slopes of ALiBi ----
@@ -40,21 +40,7 @@ def slopes_of(c: Case) -> Float64:
 SLOPE_FIELDS: Case = {
     "bias_max": 8.0, "first": 1, "rule": "even", "extra_first": False, "sorting": "given", "sign": 1.0,
 }  # fmt: skip
-SLOPES = hypotheses("slopes", {
-    "geometric for any number": {"rule": "geometric"},
-    "slopes of the next power": {"rule": "above"},
-    "halves of the next power": {"rule": "halves"},
-    "odd places": {"rule": "odd"},
-    "consecutive places": {"rule": "dense"},
-    "further heads first": {"extra_first": True},
-    "exponent from zero": {"first": 0},
-    "exponent from two": {"first": 2},
-    "bias_max 4": {"bias_max": 4.0},
-    "bias_max 16": {"bias_max": 16.0},
-    "sorted slopes": {"sorting": "sorted"},
-    "reversed slopes": {"sorting": "reversed"},
-    "sign of slopes": {"sign": -1.0},
-})  # fmt: skip
+SLOPES = hypotheses("slopes")
 
 SLOPE = Kind(
     "slopes", lambda c: np.asarray(reference.alibi_slopes(c["heads"])), slopes_of, SLOPES, ("head",),
@@ -118,29 +104,7 @@ BUCKET_FIELDS: Case = {
     "rel_sign": 1, "halved": True, "all_exact": False, "exact_offset": 0, "ratio": True, "log_offset": 0,
     "cut": "floor", "clamped": True, "zero_above": False, "separate": True, "bucket_offset": 0, "folded": False,
 }  # fmt: skip
-bidirectional, one_sided = when(lambda c: c["bidirectional"]), when(lambda c: not c["bidirectional"])
-BUCKETS = hypotheses("buckets", {
-    "direction": {"rel_sign": -1},
-    "causal": {"bidirectional": bidirectional(False)},
-    "bidirectional": {"bidirectional": one_sided(True)},
-    "bucket +1": {"bucket_offset": 1},
-    "bucket -1": {"bucket_offset": -1},
-    "logarithm of n + 1": {"log_offset": 1},
-    "logarithm of n - 1": {"log_offset": -1},
-    "one exact bucket more": {"exact_offset": 1},
-    "one exact bucket less": {"exact_offset": -1},
-    "all buckets exact": {"all_exact": True},
-    "rounded up": {"cut": "ceil"},
-    "rounded": {"cut": "round"},
-    "divisor": {"ratio": False},
-    "max_distance": {"max_distance": 128},
-    "number of buckets": {"buckets": 32},
-    "not halved": {"halved": False},
-    "not limited": {"clamped": False},
-    "zero among the later keys": {"zero_above": bidirectional(True)},
-    "sides not separate": {"separate": bidirectional(False)},
-    "later keys folded": {"folded": one_sided(True)},
-})  # fmt: skip
+BUCKETS = hypotheses("buckets")
 
 
 def _undecided(c: Case, wanted: Float64) -> Float64:
@@ -275,38 +239,24 @@ def _reshaped(c: Case) -> object:
 
 
 GRIDS = ("swin", "beit")
-in_grids, in_alibi, of_heads = of(*GRIDS), of("alibi"), when(lambda c: c["known_slopes"])
 OF_LOGARITHMS = ("alibi", "kerple_log", "kerple_power", "t5", "toeplitz", "dense", *GRIDS)
 """Operators whose numbers are read from an array, or have no argument but the distance and its logarithm."""
 RELATIVE = ("shaw", "relative_key_query", "transformer_xl", "deberta")
 """Operators that read queries and keys, and the distance."""
 SWAPPED = ("t5", "swin", "tisa")
 """Functions of the distance without symmetry: queries and keys exchanged are the other direction."""
+known = when(lambda c: c["known_slopes"])
 MATRICES = (
     *hypotheses("bias", {
         "direction": {"matrix_rel": of(*SWAPPED, *RELATIVE, "fire", "beit")(-1)},
-        "transposed": {"transposed": square(when(lambda c: c["operator"].name not in SWAPPED)(True))},
+        "transposed": {"transposed": when("square")(when(lambda c: c["operator"].name not in SWAPPED)(True))},
         "alignment": {"q_shift": lambda c: 0 if c["align"] == "end" else c["m"] - c["n"]},
         "offset +1": {"q_shift": lambda c: moved(c, 1)},
         "offset -1": {"q_shift": lambda c: moved(c, -1)},
-        "sign of the bias": {"matrix_scale": -1.0},
-        "bias in logarithms of 2": {"matrix_scale": 1 / np.log(2)},
-        "order of heads": {"heads_reversed": True},
-        "zero after the query": {"future": not_causal(0.0)},
-        "masked after the query": {"future": not_causal(-np.inf)},
-        "bias by key": {"ramp": in_alibi("key")},
-        "bias by last key": {"ramp": in_alibi("last key")},
-        "signed distance": {"ramp": in_alibi("signed")},
-        "rows of 2 h - 1": {"swin_stride": in_grids("height")},
-        "rows of w": {"swin_stride": in_grids("window")},
-        "tokens by columns": {"by_columns": in_grids(True)},
         "reshaped table": {"arrays": of("t5", *GRIDS)(_reshaped)},
-        "rows and columns": {"swin_axes": in_grids(True)},
-        "height and width": {"swin_window": in_grids(True)},
-        "rows of the class token": {"class_rows": of("beit")((-2, -3))},
     }),
     *guarded((h for h in BUCKETS if h.name not in ("direction", "bucket -1", "not limited")), of("t5")),
-    *guarded((h for h in SLOPES if h.name not in ("sign of slopes", "reversed slopes")), of_heads),
+    *guarded((h for h in SLOPES if h.name not in ("sign of slopes", "reversed slopes")), known),
 )  # fmt: skip
 """Known errors of the matrix of a bias."""
 

@@ -1,13 +1,14 @@
 """The engine: compare numbers with the right ones, and find the known errors that explain a difference.
 
 A `Kind` describes a check: the right answer by `posenc.reference`, a model of the answer with all errors that we know,
-a bound, and a table of hypotheses. A `Hypothesis` is data: fields of the case to change before the model computes, in a
-row of `hypotheses`, and its sentences, in a row of hypotheses.txt.
+a bound, and a table of hypotheses. A `Hypothesis` is data: a row of hypotheses.txt, with the fields of the case that it
+changes before the model computes. Fields that are functions of the case stand in the module of the check.
 """
 
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -31,26 +32,36 @@ class Hypothesis(NamedTuple):
     """New values of fields, or functions of the case; a function that returns None excludes the hypothesis."""
 
 
-TEXTS = {
-    (table, name): (sentence, change)
-    for row in Path(__file__).with_name("hypotheses.txt").read_text(encoding="utf-8").splitlines()
-    for table, name, sentence, change in [row.split(" | ")]
+ROWS = [row.split(" | ") for row in Path(__file__).with_name("hypotheses.txt").read_text(encoding="utf-8").splitlines()]
+"""Table, name, sentence and change of each hypothesis; then its fields, if they are numbers or words; then the names of
+tests, if it can occur in some cases only."""
+TESTS: dict[str, Callable[[Case], object]] = {
+    "causal": lambda c: c["causal"],
+    "not causal": lambda c: not c["causal"],
+    "square": lambda c: c["n"] == c["m"],
+    "window": lambda c: c["window"],
+    "reach": lambda c: c["reach"] is not None,
+    "rotation": lambda c: c["w"] is not None,
+    "part of the head": lambda c: c["rotary_dim"] < c["width"],
+    "cap": lambda c: c["softcap"] is not None,
+    "sink": lambda c: c["sink"] is not None,
+    "bias": lambda c: c["operator"] is not None,
+    "content": lambda c: c["reads_content"],
+    "alibi": lambda c: c["operator"].name == "alibi",
+    "beit": lambda c: c["operator"].name == "beit",
+    "grid": lambda c: c["operator"].name in ("beit", "swin"),
+    "bidirectional": lambda c: c["bidirectional"],
+    "one-sided": lambda c: not c["bidirectional"],
 }
-"""Sentence and change of each hypothesis by the name of its table and its own."""
-
-
-def hypotheses(table: str, rows: Mapping[str, Mapping[str, object]]) -> list[Hypothesis]:
-    """A table of hypotheses: the fields of each by its name."""
-    return [Hypothesis(name, *TEXTS[table, name], fields) for name, fields in rows.items()]
-
-
+"""Whether a hypothesis can occur in a case."""
 Guard: TypeAlias = Callable[[object], Callable[[Case], Any]]
 """From a new value of a field, or a function of the case, to a function that is None where the error cannot occur."""
 
 
-def when(test: Callable[[Case], object]) -> Guard:
+def when(test: str | Callable[[Case], object]) -> Guard:
     """Values of fields in the cases that pass a test."""
-    return lambda value: lambda c: (value(c) if callable(value) else value) if test(c) else None
+    passes = TESTS[test] if isinstance(test, str) else test
+    return lambda value: lambda c: (value(c) if callable(value) else value) if passes(c) else None
 
 
 def guarded(table: Iterable[Hypothesis], guard: Guard, suffix: str = "") -> list[Hypothesis]:
@@ -59,7 +70,19 @@ def guarded(table: Iterable[Hypothesis], guard: Guard, suffix: str = "") -> list
             for h in table]  # fmt: skip
 
 
-(FLOAT32,) = hypotheses("any", {"float32": {}})
+def hypotheses(table: str, computed: Mapping[str, Mapping[str, object]] | None = None) -> list[Hypothesis]:
+    """The hypotheses of a table of hypotheses.txt. Fields that are not in their rows are in `computed`, by name."""
+    found: list[Hypothesis] = []
+    for _, name, sentence, change, *given in (row for row in ROWS if row[0] == table):
+        fields = json.loads(given[0]) if given else (computed or {})[name]
+        one = [Hypothesis(name, sentence, change, fields)]
+        for test in given[1:]:
+            one = guarded(one, when(test))
+        found += one
+    return found
+
+
+(FLOAT32,) = hypotheses("any")
 """The cause of numbers in float64 that no other hypothesis explains."""
 
 

@@ -61,19 +61,10 @@ def _of_the_query(q: Array, k: Array) -> object:
 
 
 MASK_FIELDS: Case = {"diagonal": 0, "mask_transposed": False, "inverted": False, "segments": None, "window": None}
-causal, not_causal = when(lambda c: c["causal"]), when(lambda c: not c["causal"])
-square = when(lambda c: c["n"] == c["m"])
 MASKS = hypotheses("mask", {
-    "polarity": {"inverted": True},
     "alignment": {"mask_shift": lambda c: c["past"] - c["mask_shift"]},
-    "no causal mask": {"causal": causal(False)},
-    "causal mask": {"causal": not_causal(True)},
-    "diagonal": {"diagonal": causal(-1)},
-    "one key ahead": {"diagonal": causal(1)},
-    "transposed mask": {"mask_transposed": square(True)},
     "window one wider": {"window": widened(1)},
     "window one narrower": {"window": widened(-1)},
-    "no window": {"window": when(lambda c: c["window"])((None, None))},
     "window on both sides": {"window": _both_sides},
     "segments of the query": {"segments": _changed(_of_the_query)},
     "padding on the other side": {"segments": _changed(lambda q, k: (q, k[::-1]))},

@@ -17,6 +17,7 @@ from .report import Float64, Report
 
 OTHER = {"half": "interleaved", "interleaved": "half", "halves": "interleaved", "sincos": "cossin", "cossin": "sincos",
          "code": "paper", "paper": "code"}  # fmt: skip
+NARROW = ("bfloat16", "float16")
 PAIRS = {"half": "(i, i + {0})", "interleaved": "(2 i, 2 i + 1)"}
 
 
@@ -81,19 +82,8 @@ def only(keys: bool) -> Callable[[Case], object]:
     return change
 
 
-partial_head = when(lambda c: c["rotary_dim"] < c["width"])
+partial_head = when("part of the head")
 _whole_head = partial_head(lambda c: c["base"] ** (-2 * np.arange(c["width"] // 2) / c["width"]))
-
-
-def _in(dtype: str) -> dict[str, dict[str, object]]:
-    """Hypotheses of numbers that are rounded to a dtype of 16 bits."""
-    places = {"positions": rounding("positions", dtype)}
-    return {
-        f"positions in {dtype}": places,
-        f"angles in {dtype}": {"angle_dtype": dtype},
-        f"positions, frequencies and angles in {dtype}": {**places, "w": rounding("w", dtype), "angle_dtype": dtype},
-        f"tables in {dtype}": {"table_dtype": dtype},
-    }
 
 
 ROTATION = hypotheses("rotation", {
@@ -103,9 +93,6 @@ ROTATION = hypotheses("rotation", {
     "order of rotate_half": other("turn_out"),
     "order of results": {"out_layout": lambda c: OTHER[c["out_layout"]]},
     "direction": {"positions": lambda c: -c["positions"]},
-    "minus": {"turn_sign": 1.0},
-    "in place": {"in_place": True},
-    "cos and sin exchanged": {"swapped": True},
     "offset +1": {"positions": lambda c: c["positions"] + 1},
     "offset -1": {"positions": lambda c: c["positions"] - 1},
     "no rotation": {"positions": lambda c: 0 * c["positions"], **FACTORS},
@@ -115,12 +102,12 @@ ROTATION = hypotheses("rotation", {
     "first positions": {"positions": lambda c: np.arange(float(c["positions"].shape[-1])) + 0 * c["positions"]},
     "queries only": {"positions": only(False)},
     "keys only": {"positions": only(True)},
-    "cos only": {"sin_factor": 1.0},
-    "sin only": {"cos_factor": 1.0},
     "whole head": {"w": _whole_head, "plain": _whole_head, "rotary_dim": lambda c: c["width"]},
     "last channels": {"rotary_offset": partial_head(lambda c: c["width"] - c["rotary_dim"])},
-    **_in("bfloat16"),
-    **_in("float16"),
+    **{f"positions in {dtype}": {"positions": rounding("positions", dtype)} for dtype in NARROW},
+    **{f"positions, frequencies and angles in {dtype}": {
+        "positions": rounding("positions", dtype), "w": rounding("w", dtype), "angle_dtype": dtype}
+       for dtype in NARROW},
 })  # fmt: skip
 """Known errors of a rotation."""
 
@@ -279,6 +266,7 @@ def _encode(c: Case) -> Float64:
 SINUSOIDS = (
     *(h for h in FREQUENCIES if h.name == "base" or h.name.startswith("exponent") or h.name in ("wavelengths", "turns",
       "order of frequencies") or h.name.endswith("float16") if h.name != "exponent over the head"),
+    *(h for h in ROTATION if h.name.startswith("offset") or h.name.endswith("float16")),
     *hypotheses("sinusoid", {
         "exponent over dim": {
             "w": when(lambda c: c["denominator"] == "half-1")(lambda c: c["plain"] ** (1 - 1 / len(c["plain"])))},
@@ -286,13 +274,8 @@ SINUSOIDS = (
         "order": {"order": lambda c: OTHER[c["order"]]},
         "a frequency for each channel": {"by_channel": lambda c: c["base"] ** (-2 * np.arange(c["dim"]) / c["dim"])},
         "exponent of the channel": {"by_channel": lambda c: c["base"] ** (-np.arange(c["dim"]) / c["dim"])},
-    }),
-    *(h for h in ROTATION if h.name.startswith("offset") or h.name.endswith("float16")),
-    *hypotheses("sinusoid", {
         "offset +2": {"positions": lambda c: c["positions"] + 2},
-        "sign": {"sign": -1.0},
         "direction": {"positions": lambda c: -c["positions"]},
-        "sines only": {"all_sine": True},
         "root of dim": {"scaled": lambda c: c["dim"] ** 0.5},
     }),
 )  # fmt: skip

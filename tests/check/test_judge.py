@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from settings import MODULES, SETTINGS, judged
 
-from posenc.check.judge import EXPLAINED, FLOAT32, ROUNDOFF, TEXTS, Hypothesis, altered, deviation
+from posenc.check.judge import EXPLAINED, FLOAT32, ROUNDOFF, ROWS, Hypothesis, altered, deviation
 
 SAME = {
     *((kind, "cos and sin exchanged", "direction") for kind in ("attention", "cache")),  # the same products q.k
@@ -19,10 +19,10 @@ SAME = {
 """Hypotheses of one kind that no setting tells apart."""
 
 
-def test_each_row_of_texts_has_a_hypothesis():
+def test_each_row_is_a_hypothesis():
     tables = [one for name in MODULES for one in vars(import_module(f"posenc.check.{name}")).values()]
     found = [h for table in tables if isinstance(table, list | tuple) for h in table if isinstance(h, Hypothesis)]
-    assert {h.sentence for h in [FLOAT32, *found]} == {sentence for sentence, _ in TEXTS.values()}
+    assert {h.sentence for h in [FLOAT32, *found]} == {sentence for _, _, sentence, *_ in ROWS}
 
 
 @pytest.mark.parametrize("name", SETTINGS)
