@@ -14,7 +14,7 @@ from .frequencies import FREQUENCIES, angles
 from .inputs import Precision, ToArray, draw, dtype_of, parts
 from .judge import Case, Kind, angle_roundoff, coarser, guarded, hypotheses, judge, on_one_side, when, within
 from .judge import Hypothesis as H
-from .mask import MASKS, Segments, Window, mask_case, visible
+from .mask import MASKS, Segments, Window, mask_case, mask_options, visible
 from .report import Float64, Report
 from .rope import OTHER, ROTATION, layouts, rotate, rotation_error, true_rotation
 
@@ -183,13 +183,7 @@ def true_attention(c: Case) -> Float64:
     q, k = c["q"], c["k"]
     if c["w"] is not None:
         q, k = true_rotation(q, c["q_at"], c), true_rotation(k, c["k_at"], c)
-    q_segments, k_segments = c["segments"] or (None, None)
-    options = {
-        "bias": () if c["operator"] is None else c["operator"], "causal": c["causal"], "window": c["window"],
-        "q_segments": q_segments, "k_segments": k_segments, "scale": c["scale"], "softcap": c["softcap"],
-        "sink": c["sink"], "q_positions": np.arange(float(c["n"])) + c["mask_shift"],
-        "k_positions": np.arange(float(c["m"])),
-    }  # fmt: skip
+    options = {**mask_options(c), "bias": c["operator"], **{name: c[name] for name in ("scale", "softcap", "sink")}}
     if c["v"] is None:
         return np.asarray(reference.attention_weights(q, k, **options))
     return np.asarray(reference.attention(q, k, c["v"], **options))
@@ -200,9 +194,8 @@ def one_side(c: Case, numbers: Float64) -> Iterable[H]:
 
 
 SOFTMAX = Kind("softmax", true_attention, attend, (*SOFTMAXES, *MASKS), ("head", "query", "key"), attention_bound)
-ATTENTION = Kind(
-    "attention", true_attention, attend, ATTENTIONS, ("head", "query", "channel"), attention_bound, more=one_side
-)
+OF_OUTPUT = ("head", "query", "channel")
+ATTENTION = Kind("attention", true_attention, attend, ATTENTIONS, OF_OUTPUT, attention_bound, more=one_side)
 
 
 def attention_case(
@@ -386,9 +379,7 @@ def _in_parts(c: Case, numbers: Float64) -> Iterable[H]:
                   {"later": within(h)}) for h in later)  # fmt: skip
 
 
-CACHE = Kind(
-    "cache", true_attention, attend_in_chunks, CACHES, ("head", "query", "channel"), attention_bound, more=_in_parts,
-)  # fmt: skip
+CACHE = Kind("cache", true_attention, attend_in_chunks, CACHES, OF_OUTPUT, attention_bound, more=_in_parts)
 
 
 def cache(

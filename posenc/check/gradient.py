@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from .. import reference
 from .inputs import Precision, draw, dtype_of, parts
-from .judge import Case, Kind, coarser, hypotheses, judge
+from .judge import Case, Kind, coarser, hypotheses, judge, when
 from .judge import Hypothesis as H
 from .report import Float64, Report
 
@@ -18,47 +18,39 @@ def _flat(gradients: list[Float64]) -> Float64:
     return np.concatenate([one.ravel() for one in gradients])
 
 
-def _changed(c: Case) -> Float64:
-    """The gradients with the errors that the fields of the case name, as one vector."""
-    found = [c["factors"].get(i, 1.0) * one for i, one in enumerate(c["gradients"])]
-    if c["swap"] is not None:
-        first, second = c["swap"]
-        found[first], found[second] = found[second], found[first]
-    if c["forward"]:
-        found[0] = c["forward_result"]
-    return _flat(found)
-
-
-def _exchanged(first: int, second: int) -> Callable[[Case], object]:
+def _exchanged(first: int, second: int) -> dict[str, object]:
     def change(c: Case) -> object:
-        g = c["gradients"]
-        return (first, second) if second < len(g) and g[first].shape == g[second].shape else None
+        g = list(c["gradients"])
+        if second >= len(g) or g[first].shape != g[second].shape:
+            return None
+        g[first], g[second] = g[second], g[first]
+        return g
 
-    return change
+    return {"gradients": change}
 
 
 GRADIENTS = hypotheses("gradient", {
-    "mean": {"factors": lambda c: dict.fromkeys(range(len(c["gradients"])), 1 / c["results"])},
-    "forward": {"forward": lambda c: True if c["forward_result"] is not None else None},
-    **{f"arguments {i} and {j} exchanged": {"swap": _exchanged(i, j)} for i in range(3) for j in range(i + 1, 4)},
+    "mean": {"gradients": lambda c: [one / c["results"] for one in c["gradients"]]},
+    "forward": {"gradients": when(lambda c: c["forward"] is not None)(lambda c: [c["forward"], *c["gradients"][1:]])},
+    **{f"arguments {i} and {j} exchanged": _exchanged(i, j) for i in range(3) for j in range(i + 1, 4)},
 })  # fmt: skip
 
 
-def _factors(c: Case, numbers: Float64) -> list[H]:
+def _multiplied(c: Case, numbers: Float64) -> list[H]:
     """Read the factor of the gradient of each argument off the numbers."""
     ends = np.cumsum([one.size for one in c["gradients"]])[:-1]
     both = zip(c["gradients"], np.split(numbers, ends), strict=True)
-    found = {i: float(got @ one.ravel() / (one**2).sum()) for i, (one, got) in enumerate(both) if one.any()}
-    found = {i: factor for i, factor in found.items() if abs(factor - 1) > 1e-6}
-    text = " ".join(f"The gradient of argument {i} is {factor:.6g} times the right one." for i, factor in found.items())
+    factors = [float(got @ one.ravel() / (one**2).sum()) if one.any() else 1.0 for one, got in both]
+    text = " ".join(f"The gradient of argument {i} is {factor:.6g} times the right one."
+                    for i, factor in enumerate(factors) if abs(factor - 1) > 1e-6)  # fmt: skip
     change = "Look for a sign, a scale, a sum that became a mean, or a detached argument."
-    return [H("factor", text, change, {"factors": found})]
+    return [H("factor", text, change, {"gradients": list(map(np.multiply, factors, c["gradients"]))})]
 
 
 GRADIENT = Kind(
-    "gradient", lambda c: _flat(c["gradients"]), _changed, GRADIENTS, ("number",),
+    "gradient", lambda c: _flat(c["gradients"]), lambda c: _flat(c["gradients"]), GRADIENTS, ("number",),
     lambda c, wanted, u: c["uncertainty"] + 64 * u * float(abs(wanted).max(initial=0)),
-    labels=lambda c: {"number": c["places"]}, more=_factors,
+    labels=lambda c: {"number": c["places"]}, more=_multiplied,
 )  # fmt: skip
 
 
@@ -108,8 +100,8 @@ def gradient(
     except (TypeError, ValueError):
         forward = np.zeros(0)
     case: Case = {
-        "gradients": gradients, "results": float(np.prod(shape)), "factors": {}, "swap": None,
-        "forward": False, "forward_result": forward if forward.shape == gradients[0].shape else None,
+        "gradients": gradients, "results": float(np.prod(shape)),
+        "forward": forward if forward.shape == gradients[0].shape else None,
         # the truncation error grows with the square of the step; the rounding error falls with the step
         "uncertainty": float(2 * abs(_flat(gradients) - _flat(others)).max(initial=0)),
         "places": [f"argument {i}, entry {at}" for i, one in enumerate(gradients) for at in np.ndindex(one.shape)],

@@ -180,17 +180,6 @@ def deviation(got: Float64, wanted: Float64, scale: Float64 | float) -> Float64:
     return np.where(np.isnan(difference), np.inf, difference)
 
 
-def predictions(
-    kind: Kind, case: Case, sets: Iterable[tuple[Hypothesis, ...]], shape: tuple[int, ...]
-) -> Iterator[tuple[tuple[Hypothesis, ...], Case, Float64]]:
-    """Compute the answer under each set of hypotheses that can occur."""
-    for chosen in sets:
-        changed = altered(case, chosen)
-        answer = None if changed is None else kind.model(changed)
-        if changed is not None and answer is not None and answer.shape == shape:
-            yield chosen, changed, answer
-
-
 def orders(kinds: Sequence[Hypothesis]) -> Iterator[tuple[Hypothesis, ...]]:
     """Pairs of hypotheses, except two of one sort, such as two offsets; both orders if they change the same field."""
     for a, b in itertools.combinations(kinds, 2):
@@ -214,15 +203,12 @@ def judge(kind: Kind, got: object, case: Case, precision: str, subject: str | No
         return Report(subject, False, 0.0, np.inf, precision, where=where)
     numbers = numbers.reshape(wanted.shape).astype(np.float64)
     bound = kind.bound(case, wanted, u)
-    off = deviation(numbers, wanted, kind.scale(case, wanted))
+    unit = kind.scale(case, wanted)
+    off = deviation(numbers, wanted, unit)
     error = float(off.max(initial=0))
     if error <= bound:
         return Report(subject, True, bound, error, precision, got=numbers, wanted=wanted)
-
-    def error_of(changed: Case, answer: Float64) -> float:
-        return float(deviation(numbers, answer, kind.scale(changed, answer)).max(initial=0))
-
-    causes: list[tuple[float, tuple[Hypothesis, ...]]] = []
+    causes: dict[frozenset[str], tuple[float, tuple[Hypothesis, ...]]] = {}
     errors: list[tuple[float, str]] = []
     active: list[Hypothesis] = []
     stages: dict[str, Callable[[], Iterable[tuple[Hypothesis, ...]]]] = {
@@ -230,50 +216,37 @@ def judge(kind: Kind, got: object, case: Case, precision: str, subject: str | No
         "pairs": lambda: orders(active), "last": lambda: zip(kind.last(case, numbers)),
     }  # fmt: skip
     for stage, sets in stages.items():
-        for chosen, changed, answer in predictions(kind, case, sets(), wanted.shape):
-            if float(deviation(answer, wanted, kind.scale(case, wanted)).max(initial=0)) <= bound:
+        for chosen in () if causes else sets():
+            changed = altered(case, chosen)
+            answer = None if changed is None else kind.model(changed)
+            if changed is None or answer is None or answer.shape != wanted.shape:
+                continue  # the error cannot occur
+            if deviation(answer, wanted, unit).max(initial=0) <= bound:
                 continue  # without an effect on these inputs
             active += chosen if stage == "alone" else ()
-            left = error_of(changed, answer)
+            left = float(deviation(numbers, answer, kind.scale(changed, answer)).max(initial=0))
             errors.append((left, " + ".join(h.name for h in chosen)))
-            if left <= min(kind.bound(changed, answer, u), EXPLAINED * error):
-                causes.append((left, chosen))
-        if causes:
-            break
-    causes = _distinct(causes)
-    if not causes and u < ROUNDOFF["float32"] and error <= kind.bound(case, wanted, ROUNDOFF["float32"]):
-        causes = [(error, (FLOAT32,))]
-    named = {" + ".join(h.name for h in chosen) for _, chosen in causes}
-    others = [one for one in errors if one[1] not in named and np.isfinite(one[0])]
-    best = min(others, default=None)
+            names = frozenset(h.name for h in chosen)  # the better order of a pair
+            least = causes[names][0] if names in causes else np.inf
+            if left < least and left <= min(kind.bound(changed, answer, u), EXPLAINED * error):
+                causes[names] = left, chosen
+    found = sorted(causes.values(), key=lambda one: one[0])
+    if not found and u < ROUNDOFF["float32"] and error <= kind.bound(case, wanted, ROUNDOFF["float32"]):
+        found = [(error, (FLOAT32,))]
+    named = {" + ".join(h.name for h in chosen) for _, chosen in found}
+    best = min((one for one in errors if one[1] not in named and np.isfinite(one[0])), default=None)
     axes = ("batch",) * (wanted.ndim - len(kind.axes)) + kind.axes[len(kind.axes) - wanted.ndim :]
-    where = locate(off > bound, numbers, wanted, axes, kind.labels(case))
     return Report(
-        subject, False, bound, error, precision,
-        tuple(_cause(case, left, chosen, bound, best) for left, chosen in causes), where,
-        () if causes else tuple(h.name for h in active), numbers, wanted, axes,
+        subject, False, bound, error, precision, tuple(_cause(case, left, chosen, best) for left, chosen in found),
+        locate(off > bound, numbers, wanted, axes, kind.labels(case)),
+        () if found else tuple(h.name for h in active), numbers, wanted, axes,
     )  # fmt: skip
 
 
-def _distinct(causes: list[tuple[float, tuple[Hypothesis, ...]]]) -> list[tuple[float, tuple[Hypothesis, ...]]]:
-    """Keep one order of each pair, best first."""
-    kept: dict[frozenset[str], tuple[float, tuple[Hypothesis, ...]]] = {}
-    for left, chosen in sorted(causes, key=lambda one: one[0]):
-        kept.setdefault(frozenset(h.name for h in chosen), (left, chosen))
-    return list(kept.values())
-
-
-def _cause(
-    case: Case, left: float, chosen: tuple[Hypothesis, ...], bound: float, best: tuple[float, str] | None
-) -> Cause:
+def _cause(case: Case, left: float, chosen: tuple[Hypothesis, ...], best: tuple[float, str] | None) -> Cause:
+    words = {name: f"{x:.6g}" if isinstance(x, float) else x for name, x in case.items()}
+    sentence, change = (" And: ".join(text.format(**words) for text in texts)
+                        for texts in ([h.sentence for h in chosen], [h.change for h in chosen]))  # fmt: skip
     other = f"; the best other hypothesis, {best[1]}, leaves {best[0]:.2g}" if best else ""
-    return Cause(
-        " + ".join(h.name for h in chosen),
-        " And: ".join(_written(h.sentence, case) for h in chosen),
-        f"this explanation leaves an error of {left:.2g}{other}.",
-        " And: ".join(_written(h.change, case) for h in chosen),
-    )
-
-
-def _written(text: str, case: Case) -> str:
-    return text.format(**{name: f"{x:.6g}" if isinstance(x, float) else x for name, x in case.items()})
+    evidence = f"this explanation leaves an error of {left:.2g}{other}."
+    return Cause(" + ".join(h.name for h in chosen), sentence, evidence, change)

@@ -72,13 +72,18 @@ MASKS = hypotheses("mask", {
 })  # fmt: skip
 
 
-def _true_mask(c: Case) -> Float64:
+def mask_options(c: Case) -> Case:
+    """The arguments of `reference.attention` that say which pairs see each other."""
     q_segments, k_segments = c["segments"] or (None, None)
-    i, j = np.arange(float(c["n"])) + c["mask_shift"], np.arange(float(c["m"]))
-    options = {"causal": c["causal"], "window": c["window"], "q_segments": q_segments, "k_segments": k_segments}
+    return {
+        "causal": c["causal"], "window": c["window"], "q_segments": q_segments, "k_segments": k_segments,
+        "q_positions": np.arange(float(c["n"])) + c["mask_shift"], "k_positions": np.arange(float(c["m"])),
+    }  # fmt: skip
+
+
+def _true_mask(c: Case) -> Float64:
     zeros = np.zeros((c["n"], 1)), np.zeros((c["m"], 1))  # queries and keys whose logits are 0
-    weights = reference.attention_weights(*zeros, q_positions=i, k_positions=j, **options)
-    return np.asarray(weights > 0, np.float64)
+    return np.asarray(reference.attention_weights(*zeros, **mask_options(c)) > 0, np.float64)
 
 
 def reach(seen: npt.NDArray[np.bool_], shift: int) -> Window:

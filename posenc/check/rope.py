@@ -266,7 +266,6 @@ def _encode(c: Case) -> Float64:
 SINUSOIDS = (
     *(h for h in FREQUENCIES if h.name == "base" or h.name.startswith("exponent") or h.name in ("wavelengths", "turns",
       "order of frequencies") or h.name.endswith("float16") if h.name != "exponent over the head"),
-    *(h for h in ROTATION if h.name.startswith("offset") or h.name.endswith("float16")),
     *hypotheses("sinusoid", {
         "exponent over dim": {
             "w": when(lambda c: c["denominator"] == "half-1")(lambda c: c["plain"] ** (1 - 1 / len(c["plain"])))},
@@ -278,6 +277,7 @@ SINUSOIDS = (
         "direction": {"positions": lambda c: -c["positions"]},
         "root of dim": {"scaled": lambda c: c["dim"] ** 0.5},
     }),
+    *(h for h in ROTATION if h.name.startswith("offset") or h.name.endswith("float16")),
 )  # fmt: skip
 
 
