@@ -6,8 +6,7 @@ The module is imported at the first use of ``posenc.analysis``.
 from .bands import RopeBands, RopeCoverage, rope_bands, rope_coverage
 from .curves import InnerProduct, decay, inner_product
 from .matrices import TrianglePoints, correlation_matrix, distance_matrix, gram_matrix, triangle_points
-from .profiles import AttentionProfile, attention_profile, order_sensitivity
-from .reference import reference_logits, reference_matrix
+from .profiles import AttentionProfile, attention_profile, order_sensitivity, reference_logits, reference_matrix
 from .taylor import TaylorTerms, interaction_matrix, taylor_terms
 
 __all__ = [

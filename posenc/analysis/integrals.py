@@ -19,8 +19,8 @@ TARGET = 1e-12
 """Error of an integral of numbers of size 1, apart from the rounding of the angles."""
 HALVINGS = 128
 """Most halvings of an interval: a weight like ``t**-0.5`` needs 100 of them near 0."""
-BLOCK_NUMBERS = 1 << 20
-"""Complex numbers that are held in memory at a time."""
+DISTANCES = 8
+"""Distances that share their intervals: more take more memory, fewer more time."""
 
 FEW_RADIANS = 100.0
 """Up to this range of angles the halving rule serves every base; the closed form divides its rounding by ln base."""
@@ -53,9 +53,8 @@ def integrate_wave(x: Float64, theta: Curve, weight: Curve | None = None) -> Com
     """
     out = np.zeros(len(x), np.complex128)
     order = np.argsort(abs(x))
-    block = BLOCK_NUMBERS // (8 * FIRST_INTERVALS * len(NODES))
-    for start in range(0, len(x), block):
-        some = order[start : start + block]
+    for start in range(0, len(x), DISTANCES):
+        some = order[start : start + DISTANCES]
         out[some] = _integrate(x[some], theta, weight)
     return out
 
@@ -71,8 +70,7 @@ def _integrate(x: Float64, theta: Curve, weight: Curve | None) -> Complex128:
         left, right = np.stack([left, middle], 1).ravel(), np.stack([middle, right], 1).ravel()
         halves, _, rounding = _by_gauss(x, theta, weight, left, right)
         pairs = halves.reshape(len(x), -1, 2).sum(-1)
-        width = (right - left)[::2]
-        error = abs(pairs - whole).max(0)
+        error, width = abs(pairs - whole).max(0), (right - left)[::2]
         is_done = error <= allowed * np.maximum(width, 2.0**-8) * rounding.reshape(-1, 2).max(-1)
         total += pairs[:, is_done].sum(-1)
         if is_done.all():
@@ -88,17 +86,12 @@ def _by_gauss(
     """Return the integral over each interval (K, P), that of ``|weight|``, and the growth of errors by large angles."""
     half = (right - left)[:, None] / 2
     t = (left[:, None] + half * (NODES + 1)).ravel()
-    angle = read_curve("schedule", theta, t)
+    angle = read_curve("schedule", theta, t).reshape(len(half), -1)
     factor = np.ones_like(t) if weight is None else read_curve("weights", weight, t)
-    scaled = factor.reshape(half.shape[0], -1) * WEIGHTS * half
-    out = np.empty((len(x), len(half)), np.complex128)
-    rows = max(1, BLOCK_NUMBERS // t.size)
-    for start in range(0, len(x), rows):
-        some = slice(start, start + rows)
-        wave = np.exp(1j * x[some, None] * angle).reshape(-1, *scaled.shape)
-        out[some] = (wave * scaled).sum(-1)
-    rounding = 1 + 1e-3 * abs(x).max(initial=0) * abs(angle).reshape(scaled.shape).max(-1)
-    return out, abs(scaled).sum(-1), rounding
+    scaled = factor.reshape(angle.shape) * WEIGHTS * half
+    integrals = (np.exp(1j * x[:, None, None] * angle) * scaled).sum(-1)
+    rounding = 1 + 1e-3 * abs(x).max(initial=0) * abs(angle).max(-1)
+    return integrals, abs(scaled).sum(-1), rounding
 
 
 # ---- theta(t) = base**-t and t**alpha: with v = x theta(t), integrals of v**(s - 1) exp(i v) ----

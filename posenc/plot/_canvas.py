@@ -112,35 +112,41 @@ def figure_of(ax: Axes) -> Figure:
 
 
 def draw_curves(
-    ax: Axes, x: npt.ArrayLike, curves: Mapping[str, npt.ArrayLike], title: str, *,
+    ax: Axes | None, x: npt.ArrayLike, curves: Mapping[str, npt.ArrayLike], title: str, *,
     colors: Sequence[Color] | None = None, legend: bool = True, **labels: Any,
-) -> None:  # fmt: skip
+) -> tuple[Figure, Axes]:  # fmt: skip
     """Draw curves by their names, with a title, a grid, and a legend to the right of the axes, where it hides no curve.
 
     `colors` are those of an ordered family; `labels` are properties of the axes.
     """
+    figure, axes = axes_of(ax)
     for number, (name, curve) in enumerate(curves.items()):
         style: Any = {"color": colors[number]} if colors else line_style(number)
-        ax.plot(x, curve, label=name, linewidth=1.7, **style)
-    ax.set(title=title, **labels)
-    ax.grid(alpha=0.3)
+        axes.plot(x, curve, label=name, linewidth=1.7, **style)
+    axes.set(title=title, **labels)
+    axes.grid(alpha=0.3)
     if legend:
-        ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
+        axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
+    return figure, axes
 
 
-def draw_image(ax: Axes, values: Float64, label: str, aspect: Literal["auto", "equal"] = "auto") -> None:
-    """Draw a matrix as cells with a colour bar.
+def draw_image(
+    ax: Axes | None, values: Float64, label: str, aspect: Literal["auto", "equal"] = "auto", **labels: Any
+) -> tuple[Figure, Axes]:
+    """Draw a matrix as cells with a colour bar. New axes of a square image are as high as wide.
 
     Cells smaller than a pixel are averaged; the nearest one would show stripes that are not in the data. Cells that
     are NaN, such as hidden keys, are grey: white is the number 0.
     """
-    ax.set_facecolor(HIDDEN)
-    image = ax.imshow(values, aspect=aspect, interpolation="antialiased", **color_scale(values))
-    figure_of(ax).colorbar(image, ax=ax, label=label)
+    figure, axes = axes_of(ax) if aspect == "auto" else axes_of(ax, (6.4, 5.2), "compressed")
+    axes.set_facecolor(HIDDEN)
+    image = axes.imshow(values, aspect=aspect, interpolation="antialiased", **color_scale(values))
+    axes.set(**labels)
+    figure.colorbar(image, ax=axes, label=label)
+    return figure, axes
 
 
-def draw_logits(ax: Axes, values: Float64, name: str, head: int, heads: int) -> None:
+def draw_logits(ax: Axes | None, values: Float64, name: str, head: int, heads: int) -> tuple[Figure, Axes]:
     """Draw what the operator `name` adds to the logits of one of several heads, queries downwards."""
-    draw_image(ax, values, "added to the logit", "equal")
-    of_heads = f", head {head} of {heads}" if heads > 1 else ""
-    ax.set(xlabel="key", ylabel="query", title=f"posenc.{name}{of_heads}")
+    title = f"posenc.{name}" + (f", head {head} of {heads}" if heads > 1 else "")
+    return draw_image(ax, values, "added to the logit", "equal", xlabel="key", ylabel="query", title=title)

@@ -76,10 +76,10 @@ def decay(
     """
     x = np.arange(-128, 129) if distances is None else np.asarray(distances)
     curves = {f"θ(t) = {name}": decay_of(x, dim=dim, **options).real for name, options in schedules.items()}
-    figure, axes = axes_of(ax)
-    axes.axhline(0, color="0.5", linewidth=1)
     title = "Inner product of two sinusoidal encodings, by distance"
-    draw_curves(axes, x, curves, title, xlabel="distance of two positions", ylabel="mean of cos(distance · θ)")
+    labels = {"xlabel": "distance of two positions", "ylabel": "mean of cos(distance · θ)"}
+    figure, axes = draw_curves(ax, x, curves, title, **labels)
+    axes.axhline(0, color="0.5", linewidth=1)
     return figure
 
 
@@ -119,9 +119,7 @@ def distance_curves(values: npt.ArrayLike, *, positions: Iterable[int] | None = 
     distances = distance_matrix(encoding)
     curves = {f"from position {row}": distances[row] for row in rows}
     labels = {"xlabel": "position", "ylabel": "distance of the encodings", "ylim": (0, None)}
-    figure, axes = axes_of(ax)
-    draw_curves(axes, range(len(encoding)), curves, "Distance of a few positions from all others", **labels)
-    return figure
+    return draw_curves(ax, range(len(encoding)), curves, "Distance of a few positions from all others", **labels)[0]
 
 
 @door
@@ -165,10 +163,9 @@ def bias(
     rel = np.arange(-64, 65) if distances is None else np.asarray(distances)
     logits = profile_of("operator", operator, rel).logits
     curves = {f"head {head}": curve for head, curve in enumerate(logits)}
-    figure, axes = axes_of(ax)
-    draw_curves(axes, rel, curves, f"posenc.{operator.name}", colors=shades(len(logits)),
-                legend=legend and len(logits) > 1, xlabel=RELATIVE_POSITION, ylabel="added to the logit")  # fmt: skip
-    return figure
+    options: dict[str, Any] = {"colors": shades(len(logits)), "legend": legend and len(logits) > 1}
+    labels = {"xlabel": RELATIVE_POSITION, "ylabel": "added to the logit"}
+    return draw_curves(ax, rel, curves, f"posenc.{operator.name}", **options, **labels)[0]
 
 
 @door
@@ -256,10 +253,8 @@ def profile(
         weights = profile_of("schemes", scheme, rel).weights
         shown, heads = min(index, len(weights) - 1), len(weights)
         curves[f"{name},\nhead {shown} of {heads}" if heads > 1 else name] = weights[shown]
-    figure, axes = axes_of(ax)
     labels = {"xlabel": RELATIVE_POSITION, "ylabel": "attention weight", "yscale": "log"}
-    draw_curves(axes, rel, curves, "Attention to keys of equal content", **labels)
-    return figure
+    return draw_curves(ax, rel, curves, "Attention to keys of equal content", **labels)[0]
 
 
 @door
@@ -297,13 +292,12 @@ def rope_bands(
     array([0.5, 0.5])
     """
     bands = {name: bands_of(scaled, original, train_length=train_length) for name, scaled in scalings.items()}
-    figure, axes = axes_of(ax)
     least = min([1.0, *(band.ratio[band.ratio > 0].min(initial=1.0) for band in bands.values())])
     ticks = [2.0**-k for k in range(int(np.ceil(-np.log2(least) - 1e-9)) + 1)][:12]
     labels = {"xlabel": "pair, fast to slow", "ylabel": "frequency after / before", "yscale": "log"}
     ratios = {name: band.ratio for name, band in bands.items()}
     title = "Frequencies of a rotary embedding after a scaling"
-    draw_curves(axes, range(np.size(original)), ratios, title, **labels)
+    figure, axes = draw_curves(ax, range(np.size(original)), ratios, title, **labels)
     axes.set_yticks(ticks, [f"1/{1 / tick:g}" if tick < 1 else "1" for tick in ticks])
     axes.minorticks_off()
     for band in list(bands.values())[:1]:

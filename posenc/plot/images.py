@@ -83,9 +83,8 @@ def encoding(values: npt.ArrayLike, *, layout: Layout | None = "interleaved", ax
     channels = np.arange(matrix.shape[1])
     if layout == "interleaved":
         channels = np.concatenate([channels[0::2], channels[1::2]])
-    figure, axes = axes_of(ax)
-    draw_image(axes, matrix[:, channels], "encoding")
-    axes.set(xlabel="channel", ylabel="position", title=f"Encoding of {len(matrix)} positions")
+    labels = {"xlabel": "channel", "ylabel": "position", "title": f"Encoding of {len(matrix)} positions"}
+    figure, axes = draw_image(ax, matrix[:, channels], "encoding", **labels)
     if layout is not None:
         first = -(-len(channels) // 2)
         ticks = [k for start, end in ((0, first), (first, len(channels))) for k in range(start, end, -(-first // 4))]
@@ -127,10 +126,7 @@ def similarity(values: npt.ArrayLike, *, kind: Kind = "product", ax: Axes | None
     check_choice("kind", kind, KINDS)
     matrix_of, label, title = KINDS[kind]
     matrix = matrix_of(as_matrix("values", values))
-    figure, axes = axes_of(ax, (6.4, 5.2), "compressed")
-    draw_image(axes, matrix, label, "equal")
-    axes.set(xlabel="position", ylabel="position", title=title)
-    return figure
+    return draw_image(ax, matrix, label, "equal", xlabel="position", ylabel="position", title=title)[0]
 
 
 @door
@@ -190,9 +186,8 @@ def logits(
     added = operator.logits(q, k)[as_index("head", head, 0)].astype(np.float64) / np.sqrt(width)
     if any(part.name == "cope" for part in operator.parts):
         added[np.triu_indices(n, 1)] = np.nan
-    figure, axes = axes_of(ax, (6.4, 5.2), "compressed")
     greatest = float(np.nanmax(abs(added)))
-    draw_logits(axes, added, operator.name, head, heads)
+    figure, axes = draw_logits(ax, added, operator.name, head, heads)
     axes.images[0].set(cmap=DIVERGING, clim=(-greatest, greatest))  # white at 0, whatever the signs
     if words is not None:
         axes.set_xticks(range(n), words, rotation=90)
