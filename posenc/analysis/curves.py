@@ -161,7 +161,7 @@ def _bilinear_form(m: Array, n: Array, w: Float64, matrix: Array) -> Float64:
     left, right = (
         sinusoidal(x.reshape(-1), channels, frequencies=w, dtype=np.float64).reshape(*x.shape, channels) for x in (m, n)
     )
-    return np.einsum("...c,...c->...", left, right @ h.T)
+    return np.asarray(np.einsum("...c,...c->...", left, right @ h.T))
 
 
 @overload

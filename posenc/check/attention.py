@@ -15,7 +15,7 @@ from .inputs import Precision, ToArray, draw, dtype_of, parts
 from .judge import Case, Kind, angle_roundoff, coarser, guarded, hypotheses, judge, on_one_side, when, within
 from .judge import Hypothesis as H
 from .mask import MASKS, Segments, Window, mask_case, mask_options, visible
-from .report import Float64, Report
+from .report import Array, Float64, Report
 from .rope import OTHER, ROTATION, layouts, rotate, rotation_error, true_rotation
 
 
@@ -42,7 +42,7 @@ def attend(c: Case) -> Float64:
     if hide is not None and np.isfinite(hide):
         products, added = np.where(seen, products, 0), np.where(seen, added, hide)
 
-    def turned(x: Float64) -> Float64:
+    def turned(x: Array) -> Array:
         return x.swapaxes(-1, -2) if c["over_queries"] else x
 
     of_queries = turned(products)

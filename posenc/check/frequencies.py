@@ -199,7 +199,8 @@ def stretch(case: Case) -> float:
     """The factor of the base in static and dynamic NTK, before the exponent d / (d - 2)."""
     keys = case["keys"]
     s, trained = keys.get("factor", 1.0), keys.get("max_position_embeddings", 1)
-    return s if case["rope_type"] == "ntk" else s * max(keys.get("seq_len") or 0, trained) / trained - (s - 1)
+    longer = s * max(keys.get("seq_len") or 0, trained) / trained - (s - 1)
+    return float(s if case["rope_type"] == "ntk" else longer)
 
 
 def frequency_error(case: Case, u: float) -> float:

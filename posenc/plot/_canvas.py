@@ -112,18 +112,18 @@ def figure_of(ax: Axes) -> Figure:
 
 
 def draw_curves(
-    ax: Axes | None, x: npt.ArrayLike, curves: Mapping[str, npt.ArrayLike], title: str, *,
-    colors: Sequence[Color] | None = None, legend: bool = True, **labels: Any,
+    ax: Axes | None, x: npt.ArrayLike, curves: Mapping[str, npt.ArrayLike], labels: Mapping[str, Any], *,
+    colors: Sequence[Color] | None = None, legend: bool = True,
 ) -> tuple[Figure, Axes]:  # fmt: skip
-    """Draw curves by their names, with a title, a grid, and a legend to the right of the axes, where it hides no curve.
+    """Draw curves by their names, with a grid, and a legend to the right of the axes, where it hides no curve.
 
-    `colors` are those of an ordered family; `labels` are properties of the axes.
+    `labels` are the title and other properties of the axes; `colors` are those of an ordered family.
     """
     figure, axes = axes_of(ax)
     for number, (name, curve) in enumerate(curves.items()):
         style: Any = {"color": colors[number]} if colors else line_style(number)
         axes.plot(x, curve, label=name, linewidth=1.7, **style)
-    axes.set(title=title, **labels)
+    axes.set(**labels)
     axes.grid(alpha=0.3)
     if legend:
         axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
@@ -131,9 +131,9 @@ def draw_curves(
 
 
 def draw_image(
-    ax: Axes | None, values: Float64, label: str, aspect: Literal["auto", "equal"] = "auto", **labels: Any
+    ax: Axes | None, values: Float64, label: str, labels: Mapping[str, Any], aspect: Literal["auto", "equal"] = "auto"
 ) -> tuple[Figure, Axes]:
-    """Draw a matrix as cells with a colour bar. New axes of a square image are as high as wide.
+    """Draw a matrix as cells with a colour bar. `labels` are properties of the axes.
 
     Cells smaller than a pixel are averaged; the nearest one would show stripes that are not in the data. Cells that
     are NaN, such as hidden keys, are grey: white is the number 0.
@@ -149,4 +149,4 @@ def draw_image(
 def draw_logits(ax: Axes | None, values: Float64, name: str, head: int, heads: int) -> tuple[Figure, Axes]:
     """Draw what the operator `name` adds to the logits of one of several heads, queries downwards."""
     title = f"posenc.{name}" + (f", head {head} of {heads}" if heads > 1 else "")
-    return draw_image(ax, values, "added to the logit", "equal", xlabel="key", ylabel="query", title=title)
+    return draw_image(ax, values, "added to the logit", {"xlabel": "key", "ylabel": "query", "title": title}, "equal")

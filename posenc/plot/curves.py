@@ -77,8 +77,8 @@ def decay(
     x = np.arange(-128, 129) if distances is None else np.asarray(distances)
     curves = {f"θ(t) = {name}": decay_of(x, dim=dim, **options).real for name, options in schedules.items()}
     title = "Inner product of two sinusoidal encodings, by distance"
-    labels = {"xlabel": "distance of two positions", "ylabel": "mean of cos(distance · θ)"}
-    figure, axes = draw_curves(ax, x, curves, title, **labels)
+    labels = {"title": title, "xlabel": "distance of two positions", "ylabel": "mean of cos(distance · θ)"}
+    figure, axes = draw_curves(ax, x, curves, labels)
     axes.axhline(0, color="0.5", linewidth=1)
     return figure
 
@@ -118,8 +118,8 @@ def distance_curves(values: npt.ArrayLike, *, positions: Iterable[int] | None = 
     rows = [as_index("positions", row, 0) for row in positions]
     distances = distance_matrix(encoding)
     curves = {f"from position {row}": distances[row] for row in rows}
-    labels = {"xlabel": "position", "ylabel": "distance of the encodings", "ylim": (0, None)}
-    return draw_curves(ax, range(len(encoding)), curves, "Distance of a few positions from all others", **labels)[0]
+    labels = {"title": "Distance of a few positions from all others", "xlabel": "position", "ylim": (0, None)}
+    return draw_curves(ax, range(len(encoding)), curves, {**labels, "ylabel": "distance of the encodings"})[0]
 
 
 @door
@@ -163,9 +163,9 @@ def bias(
     rel = np.arange(-64, 65) if distances is None else np.asarray(distances)
     logits = profile_of("operator", operator, rel).logits
     curves = {f"head {head}": curve for head, curve in enumerate(logits)}
-    options: dict[str, Any] = {"colors": shades(len(logits)), "legend": legend and len(logits) > 1}
-    labels = {"xlabel": RELATIVE_POSITION, "ylabel": "added to the logit"}
-    return draw_curves(ax, rel, curves, f"posenc.{operator.name}", **options, **labels)[0]
+    labels = {"title": f"posenc.{operator.name}", "xlabel": RELATIVE_POSITION, "ylabel": "added to the logit"}
+    colors, has_legend = shades(len(logits)), legend and len(logits) > 1
+    return draw_curves(ax, rel, curves, labels, colors=colors, legend=has_legend)[0]
 
 
 @door
@@ -253,8 +253,8 @@ def profile(
         weights = profile_of("schemes", scheme, rel).weights
         shown, heads = min(index, len(weights) - 1), len(weights)
         curves[f"{name},\nhead {shown} of {heads}" if heads > 1 else name] = weights[shown]
-    labels = {"xlabel": RELATIVE_POSITION, "ylabel": "attention weight", "yscale": "log"}
-    return draw_curves(ax, rel, curves, "Attention to keys of equal content", **labels)[0]
+    labels = {"title": "Attention to keys of equal content", "xlabel": RELATIVE_POSITION, "yscale": "log"}
+    return draw_curves(ax, rel, curves, {**labels, "ylabel": "attention weight"})[0]
 
 
 @door
@@ -294,10 +294,10 @@ def rope_bands(
     bands = {name: bands_of(scaled, original, train_length=train_length) for name, scaled in scalings.items()}
     least = min([1.0, *(band.ratio[band.ratio > 0].min(initial=1.0) for band in bands.values())])
     ticks = [2.0**-k for k in range(int(np.ceil(-np.log2(least) - 1e-9)) + 1)][:12]
-    labels = {"xlabel": "pair, fast to slow", "ylabel": "frequency after / before", "yscale": "log"}
-    ratios = {name: band.ratio for name, band in bands.items()}
     title = "Frequencies of a rotary embedding after a scaling"
-    figure, axes = draw_curves(ax, range(np.size(original)), ratios, title, **labels)
+    labels = {"title": title, "xlabel": "pair, fast to slow", "ylabel": "frequency after / before", "yscale": "log"}
+    ratios = {name: band.ratio for name, band in bands.items()}
+    figure, axes = draw_curves(ax, range(np.size(original)), ratios, labels)
     axes.set_yticks(ticks, [f"1/{1 / tick:g}" if tick < 1 else "1" for tick in ticks])
     axes.minorticks_off()
     for band in list(bands.values())[:1]:
@@ -348,9 +348,9 @@ def precision(*, pairs: int = 32, ax: Axes | None = None) -> Figure:
     }
     exact = sinusoidal(positions, 2 * pairs, frequencies=frequencies, layout="halves", dtype=np.float64)
     errors = {name: abs(x - exact).reshape(len(octaves), -1).max(axis=1) for name, x in encodings.items()}
-    figure, axes = axes_of(ax)
+    _, axes = axes_of(ax)
     axes.axhline(2.0**-24, color="0.5", linewidth=1, linestyle=":", label="$2^{-24}$, spacing of\nfloat32 below 1")
     axes.set_xscale("log", base=2)
     labels = {"xlabel": "position", "ylabel": f"largest error of sin and cos, {pairs} frequencies", "yscale": "log"}
-    draw_curves(axes, octaves, errors, "Error of float32 encodings, against float64", xlim=(1, 2.0**53), **labels)
-    return figure
+    title = "Error of float32 encodings, against exact angles"
+    return draw_curves(axes, octaves, errors, {"title": title, "xlim": (1, 2.0**53), **labels})[0]

@@ -84,7 +84,7 @@ def encoding(values: npt.ArrayLike, *, layout: Layout | None = "interleaved", ax
     if layout == "interleaved":
         channels = np.concatenate([channels[0::2], channels[1::2]])
     labels = {"xlabel": "channel", "ylabel": "position", "title": f"Encoding of {len(matrix)} positions"}
-    figure, axes = draw_image(ax, matrix[:, channels], "encoding", **labels)
+    figure, axes = draw_image(ax, matrix[:, channels], "encoding", labels)
     if layout is not None:
         first = -(-len(channels) // 2)
         ticks = [k for start, end in ((0, first), (first, len(channels))) for k in range(start, end, -(-first // 4))]
@@ -126,7 +126,8 @@ def similarity(values: npt.ArrayLike, *, kind: Kind = "product", ax: Axes | None
     check_choice("kind", kind, KINDS)
     matrix_of, label, title = KINDS[kind]
     matrix = matrix_of(as_matrix("values", values))
-    return draw_image(ax, matrix, label, "equal", xlabel="position", ylabel="position", title=title)[0]
+    labels = {"xlabel": "position", "ylabel": "position", "title": title}
+    return draw_image(ax, matrix, label, labels, "equal")[0]
 
 
 @door
