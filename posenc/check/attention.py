@@ -67,7 +67,6 @@ def factor_of(power: float) -> Callable[[Case], object]:
 
 
 rotating, biased, capped, sinking = when("rotation"), when("bias"), when("cap"), when("sink")
-placed = when(lambda c: c["w"] is not None or c["operator"] is not None)  # not only the mask reads positions
 
 
 SOFTMAX_FIELDS: Case = {
@@ -144,11 +143,12 @@ ATTENTIONS = (
     *SOFTMAXES,
     *MASKS,
     *hypotheses("attention", {
-        "groups of heads": {"grouping": lambda c: "modulo" if 1 < c["groups"] < c["heads"] else None},
         "bias divided by the scale": {"bias_times": biased(lambda c: None if c["reads_content"] else 1 / c["scale"])},
         "alignment in the rotation": {"q_at": rotating(other_alignment)},
-        "alignment everywhere": {"q_at": placed(other_alignment), "mask_shift": lambda c: c["past"] - c["mask_shift"],
-                                 "q_shift": lambda c: c["past"] - c["q_shift"]},
+        "alignment everywhere": {
+            "q_at": when("positions")(other_alignment),
+            **{name: lambda c, name=name: c["past"] - c[name] for name in ("mask_shift", "q_shift")},
+        },
     }),
     *guarded((h for h in MATRICES if "future" not in h.fields and not h.name.startswith("bias by")), biased, " (bias)"),
     *CONTENTS,
@@ -344,10 +344,6 @@ def attend_in_chunks(c: Case) -> Float64:
     return np.concatenate(outs, -2)
 
 
-def _within(c: Case) -> Float64:
-    return np.asarray(c["k_true"] - c["start_of"])
-
-
 def _later(step: Callable[[Case], int]) -> Callable[[Case], object]:
     """Positions that are too large by a step after the first chunk."""
     return rotating(lambda c: c["k_true"] + step(c) * (c["start_of"] > 0))
@@ -355,10 +351,6 @@ def _later(step: Callable[[Case], int]) -> Callable[[Case], object]:
 
 CACHES = (
     *hypotheses("cache", {
-        "offset": {"q_at": rotating(_within), "k_at": rotating(_within)},
-        "offset of the queries": {"q_at": rotating(_within)},
-        "offset of the keys": {"k_at": rotating(_within)},
-        "offset everywhere": {"q_at": placed(_within), "k_at": _within, "bias_past": 0, "mask_past": 0},
         "offset one too large": {"q_at": _later(lambda c: 1), "k_at": _later(lambda c: 1)},
         "offset one too small": {"q_at": _later(lambda c: -1), "k_at": _later(lambda c: -1)},
         "offset of the queries one too large": {"q_at": _later(lambda c: 1)},
@@ -426,8 +418,9 @@ def cache(
         given = (x[:, start : start + chunk] for x in case["given"])
         found = impl(*(array(one[None] if batch else one) for one in given), int(start))
         outs.append(parts(found)[0])
+    start_of = np.repeat(starts, chunks).astype(np.float64)
     case |= {
-        "chunks": tuple(chunks), "start_of": np.repeat(starts, chunks).astype(np.float64), "k_true": case["k_at"],
+        "chunks": tuple(chunks), "start_of": start_of, "k_true": case["k_at"], "in_chunk": case["k_at"] - start_of,
         "chunk_of": np.repeat(np.arange(len(chunks)), chunks), "bias_past": 1, "mask_past": 1, "cached": "all",
         "rotations": "once", "keys_at_last": False, "later": {}, "reach": (window or (None,))[0],
     }  # fmt: skip

@@ -158,8 +158,6 @@ def _inside(c: Case) -> bool:
 FACTORS = factors(1.0)
 FREQUENCIES = hypotheses("frequencies", {
     "base": {"w": exponents(lambda plain, c: plain ** (np.log(10000.0) / np.log(c["base"])))},
-    "scaling ignored": {"w": lambda c: c["plain"], **FACTORS},
-    "frequencies not scaled": {"w": lambda c: c["plain"]},
     "scaling inverted": {"w": lambda c: c["plain"] ** 2 / c["w"]},
     "scaling twice": {"w": lambda c: c["w"] ** 2 / c["plain"]},
     "exponent halved": {"w": exponents(lambda plain, c: plain**0.5)},
@@ -185,7 +183,6 @@ FREQUENCIES = hypotheses("frequencies", {
     "low and high factor": {"w": of_type("llama3")(_without_blend)},
     "long and short factor": {"w": when(_inside)(_exchanged)},
     "list at the trained length": {"w": when(_at_the_edge)(_exchanged)},
-    "attention factor": FACTORS,
     "attention factor squared": factors(lambda c: c["factor"] ** 2),
     "attention factor inverted": factors(lambda c: 1 / c["factor"]),
     "mscale": factors(of_key("factor", lambda c, s: again("factor", attention_factor=0.1 * np.log(s) + 1)(c))),

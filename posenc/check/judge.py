@@ -33,15 +33,17 @@ class Hypothesis(NamedTuple):
 
 
 ROWS = [row.split(" | ") for row in Path(__file__).with_name("hypotheses.txt").read_text(encoding="utf-8").splitlines()]
-"""Table, name, sentence and change of each hypothesis; then its fields, if they are numbers or words; then the names of
-tests, if it can occur in some cases only."""
+"""Table, name, sentence and change of each hypothesis; then its fields, if they are numbers, words or other fields of
+the case; then the names of tests, if it can occur in some cases only."""
 TESTS: dict[str, Callable[[Case], object]] = {
     "causal": lambda c: c["causal"],
     "not causal": lambda c: not c["causal"],
     "square": lambda c: c["n"] == c["m"],
     "window": lambda c: c["window"],
     "reach": lambda c: c["reach"] is not None,
+    "grouped heads": lambda c: 1 < c["groups"] < c["heads"],
     "rotation": lambda c: c["w"] is not None,
+    "positions": lambda c: c["w"] is not None or c["operator"] is not None,
     "part of the head": lambda c: c["rotary_dim"] < c["width"],
     "cap": lambda c: c["softcap"] is not None,
     "sink": lambda c: c["sink"] is not None,
@@ -70,11 +72,17 @@ def guarded(table: Iterable[Hypothesis], guard: Guard, suffix: str = "") -> list
             for h in table]  # fmt: skip
 
 
+def _read(value: Any) -> Any:
+    """A value of a row of hypotheses.txt; a name in braces is another field of the case."""
+    is_name = isinstance(value, str) and value.startswith("{")
+    return (lambda c: c[value[1:-1]]) if is_name else value
+
+
 def hypotheses(table: str, computed: Mapping[str, Mapping[str, object]] | None = None) -> list[Hypothesis]:
     """The hypotheses of a table of hypotheses.txt. Fields that are not in their rows are in `computed`, by name."""
     found: list[Hypothesis] = []
     for _, name, sentence, change, *given in (row for row in ROWS if row[0] == table):
-        fields = json.loads(given[0]) if given else (computed or {})[name]
+        fields = {k: _read(v) for k, v in json.loads(given[0]).items()} if given else (computed or {})[name]
         one = [Hypothesis(name, sentence, change, fields)]
         for test in given[1:]:
             one = guarded(one, when(test))

@@ -67,10 +67,6 @@ def layouts(layout: str | None, r: int, out_layout: str | None = None) -> Case:
     }  # fmt: skip
 
 
-def other(*fields: str) -> dict[str, object]:
-    return {field: lambda c: c["other"] for field in fields}
-
-
 def only(keys: bool) -> Callable[[Case], object]:
     """Positions with which only the queries, or only the keys, are rotated."""
 
@@ -87,10 +83,6 @@ _whole_head = partial_head(lambda c: c["base"] ** (-2 * np.arange(c["width"] // 
 
 
 ROTATION = hypotheses("rotation", {
-    "layout": other("tables", "turn", "turn_out", "out_layout"),
-    "tables": other("tables"),
-    "rotation": other("turn", "turn_out", "out_layout"),
-    "order of rotate_half": other("turn_out"),
     "order of results": {"out_layout": lambda c: OTHER[c["out_layout"]]},
     "direction": {"positions": lambda c: -c["positions"]},
     "offset +1": {"positions": lambda c: c["positions"] + 1},
@@ -269,7 +261,6 @@ SINUSOIDS = (
     *hypotheses("sinusoid", {
         "exponent over dim": {
             "w": when(lambda c: c["denominator"] == "half-1")(lambda c: c["plain"] ** (1 - 1 / len(c["plain"])))},
-        "layout": {"sine_layout": lambda c: c["other"]},
         "order": {"order": lambda c: OTHER[c["order"]]},
         "a frequency for each channel": {"by_channel": lambda c: c["base"] ** (-2 * np.arange(c["dim"]) / c["dim"])},
         "exponent of the channel": {"by_channel": lambda c: c["base"] ** (-np.arange(c["dim"]) / c["dim"])},

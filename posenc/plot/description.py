@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 
 import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from .._core_api.arguments import door
 from ._arguments import fail
@@ -63,32 +61,28 @@ def of_axes(axes: Axes) -> str:
     begin = f"{title}. " if title else ""
     if axes.images:
         values = np.ma.filled(np.ma.asarray(axes.images[0].get_array(), np.float64), np.nan)
-        legend = axes.get_legend()
+        legend, bar = axes.get_legend(), axes.images[0].colorbar
+        label = plain(bar.ax.get_ylabel()) if bar is not None else ""
+        colours = f"{label} {span(values)}".strip()
         if legend is not None:  # its colours have names instead of numbers
             colours = ", ".join(plain(text.get_text()) for text in legend.get_texts())
-        else:
-            bar = axes.images[0].colorbar
-            label = plain(bar.ax.get_ylabel()) if bar is not None else ""
-            colours = f"{label} {span(values)}".strip()
         down, across = values.shape[:2]
         sizes = (f"{down} rows" + f" ({y})" * bool(y), f"{across} columns" + f" ({x})" * bool(x))
         return f"{begin}Image of {sizes[0]} and {sizes[1]}: {colours}."
     lines = [line for line in axes.get_lines() if np.size(line.get_xdata()) > 2]
+    curves = [np.asarray(line.get_xydata(), np.float64) for line in lines]
+    points = np.concatenate(curves)
+    places, heights = span(points[:, 0]), span(points[:, 1])
     if all(line.get_linestyle() == "None" for line in lines):
-        points = np.concatenate([np.asarray(line.get_xydata(), np.float64) for line in lines])
-        return f"{begin}{len(points)} points: {y} ({span(points[:, 1])}) against {x} ({span(points[:, 0])})."
+        return f"{begin}{len(points)} points: {y} ({heights}) against {x} ({places})."
     of = f" of {y}" if y else ""
-    places = span(np.concatenate([np.asarray(line.get_xdata(), np.float64).reshape(-1) for line in lines]))
     if len(lines) == 1:
-        return f"{begin}Curve{of} ({height(lines)}) by {x} ({places})."
-    named = lines if len(lines) <= NAMED else [lines[0], lines[-1]]
-    of_each = "; ".join(f"{plain(str(line.get_label()))}, {height([line])}" for line in named)
-    return f"{begin}{len(lines)} curves{of} by {x} ({places}): {of_each}."
-
-
-def height(lines: Iterable[Line2D]) -> str:
-    """Return the range of the curves."""
-    return span(np.concatenate([np.asarray(line.get_ydata(), np.float64).reshape(-1) for line in lines]))
+        return f"{begin}Curve{of} ({heights}) by {x} ({places})."
+    of_each = [
+        f"{plain(str(line.get_label()))}, {span(curve[:, 1])}" for line, curve in zip(lines, curves, strict=True)
+    ]
+    named = "; ".join(of_each if len(lines) <= NAMED else [of_each[0], of_each[-1]])
+    return f"{begin}{len(lines)} curves{of} by {x} ({places}): {named}."
 
 
 def span(values: npt.NDArray[np.float64]) -> str:
