@@ -132,8 +132,9 @@ def distance_matrix(encoding: npt.ArrayLike, *, out: Array | None = None) -> Arr
     Notes
     -----
     Distances below half of ``sqrt(|p|**2 + |q|**2)`` are roots of the sum of squared differences in float64, as in
-    ``np.linalg.norm``. The faster formula ``|p|**2 + |q|**2 - 2 p.q`` serves the others, where it loses at most three
-    bits of float64: it subtracts large numbers, and in float32 it puts positions 0 and 1 of a slow pair at distance 0.
+    ``np.linalg.norm``. The faster formula ``|p|**2 + |q|**2 - 2 p.q`` serves the others, where the bound of its error
+    is 8 times as large: it subtracts large numbers, and in float32 it puts positions 0 and 1 of a slow pair at distance
+    0.
 
     Examples
     --------

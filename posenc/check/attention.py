@@ -77,9 +77,6 @@ SOFTMAX_FIELDS: Case = {
 }  # fmt: skip
 SOFTMAXES = hypotheses("softmax", {
     "scale squared": {"scale": lambda c: c["scale"] ** 2},
-    "scale inverted": {"scale": lambda c: c["dim"] ** 0.5},
-    "scale of the model": {"scale": lambda c: (c["heads"] * c["dim"]) ** -0.5},
-    "scale instead of none": {"scale": lambda c: c["dim"] ** -0.5},
     "softmax factor": {"scale": factor_of(-1)},
     "softmax factor squared": {"scale": factor_of(1)},
     "root of the softmax factor": {"scale": factor_of(-0.5)},
@@ -225,6 +222,7 @@ def attention_case(
         "heads": heads, "groups": groups, "share": heads // groups,
         "dim": dim, "softcap": softcap, "sink": sink, "q_at": np.arange(float(n)) + case["mask_shift"],
         "k_at": np.arange(float(keys)), "scale": dim**-0.5 * case["softmax_factor"] if scale is None else scale,
+        "root_of_dim": dim**0.5, "scale_of_dim": dim**-0.5, "scale_of_model": (heads * dim) ** -0.5,
     }  # fmt: skip
     return case
 
@@ -344,18 +342,8 @@ def attend_in_chunks(c: Case) -> Float64:
     return np.concatenate(outs, -2)
 
 
-def _later(step: Callable[[Case], int]) -> Callable[[Case], object]:
-    """Positions that are too large by a step after the first chunk."""
-    return rotating(lambda c: c["k_true"] + step(c) * (c["start_of"] > 0))
-
-
 CACHES = (
-    *hypotheses("cache", {
-        "offset one too large": {"q_at": _later(lambda c: 1), "k_at": _later(lambda c: 1)},
-        "offset one too small": {"q_at": _later(lambda c: -1), "k_at": _later(lambda c: -1)},
-        "offset of the queries one too large": {"q_at": _later(lambda c: 1)},
-        "first chunk twice": {"q_at": _later(lambda c: c["chunks"][0]), "k_at": _later(lambda c: c["chunks"][0])},
-    }),
+    *hypotheses("cache"),
     *(h for h in ATTENTIONS if "alignment" not in h.name and h.name not in ("queries and keys exchanged", "polarity",
       "transposed mask", "queries one late", "queries one early", "softmax over queries", "transposed (bias)")),
 )  # fmt: skip
@@ -418,9 +406,10 @@ def cache(
         given = (x[:, start : start + chunk] for x in case["given"])
         found = impl(*(array(one[None] if batch else one) for one in given), int(start))
         outs.append(parts(found)[0])
-    start_of = np.repeat(starts, chunks).astype(np.float64)
+    at, start_of = case["k_at"], np.repeat(starts, chunks)
     case |= {
-        "chunks": tuple(chunks), "start_of": start_of, "k_true": case["k_at"], "in_chunk": case["k_at"] - start_of,
+        "chunks": tuple(chunks), "in_chunk": at - start_of, "one_late": at + (start_of > 0),
+        "one_early": at - (start_of > 0), "first_twice": at + chunks[0] * (start_of > 0),
         "chunk_of": np.repeat(np.arange(len(chunks)), chunks), "bias_past": 1, "mask_past": 1, "cached": "all",
         "rotations": "once", "keys_at_last": False, "later": {}, "reach": (window or (None,))[0],
     }  # fmt: skip
