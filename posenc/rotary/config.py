@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import NamedTuple, NoReturn, Protocol, TypeAlias
+from pathlib import Path
+from typing import NamedTuple, Protocol, TypeAlias
 
 from .._core_api.arguments import MOST_CHANNELS, as_index, as_number, door, fail, fail_value
 from .models import FULL, MODELS, OTHERS, ROTATES_IF, ROTATES_LAST, SLIDING, Model
@@ -54,13 +56,12 @@ class _Layer(NamedTuple):
 
         An integer stays an integer, because its powers are exact.
         """
-        found = {} if self.nested and key in self.rope else _present(self.config, names)
-        if key in self.rope:
-            found = {f"{key} inside": self.rope[key], **found}
-        values = [as_number(name.split()[0], value) for name, value in found.items()]
+        inside = {f"{key} inside": self.rope[key]} if key in self.rope else {}
+        stored = inside if self.nested and inside else {**inside, **_present(self.config, names)}
+        values = [as_number(name.split()[0], value) for name, value in stored.items()]
         if len(set(values)) > 1:
-            fail(ValueError, key, " and ".join(f"{k} {v}" for k, v in found.items()), "one value")
-        return next(iter(found.values()), None)
+            fail(ValueError, key, " and ".join(f"{k} {v}" for k, v in stored.items()), "one value")
+        return next(iter(stored.values()), None)
 
 
 def _present(config: Config, names: Iterable[str]) -> Config:
@@ -77,38 +78,27 @@ class HasDict(Protocol):
 def _read_config(config: Config | str | os.PathLike[str] | HasDict) -> Config:
     """Return a config that is a dict, an object with to_dict(), the path of a config.json, or its text."""
     expected = "a dict, the path of a config.json or its text, or an object with to_dict()"
-    found: object = config
+    content: object = config
     if isinstance(config, str | os.PathLike):
-        text = os.fspath(config)
-        found = _parse("its text", text) if text.lstrip().startswith("{") else _read_file(text, expected)
+        content = _read_json(os.fspath(config), expected)
     elif not isinstance(config, Mapping | type) and hasattr(config, "to_dict"):
-        found = config.to_dict()
-    if not isinstance(found, Mapping):
-        fail(TypeError, "config", f"type {type(found).__name__}", expected)
-    return found
+        content = config.to_dict()
+    if not isinstance(content, Mapping):
+        fail(TypeError, "config", f"type {type(content).__name__}", expected)
+    return content
 
 
-def _read_file(path: str, expected: str) -> object:
-    if not os.path.isfile(path):
+def _read_json(text: str, expected: str) -> object:
+    """Return the content of a config.json, from its path or its text."""
+    is_text = text.lstrip().startswith("{")
+    if not (is_text or os.path.isfile(text)):
         hub = ", such as transformers.AutoConfig.from_pretrained(name): posenc downloads nothing"
-        raise FileNotFoundError(f": config is {path!r}, which is no file; expected {expected}{hub}")
-    with open(path, "rb") as file:
-        return _parse(repr(path), file.read())
-
-
-def _parse(place: str, text: str | bytes) -> object:
-    import json  # NumPy does not import it
-
+        raise FileNotFoundError(f": config is {text!r}, which is no file; expected {expected}{hub}")
     try:
-        return json.loads(text)
-    except RecursionError:
-        _fail_depth()
+        return json.loads(text if is_text else Path(text).read_bytes())
     except ValueError as error:
-        fail(ValueError, "config", f"no JSON at {place}: {error}", "the path of a config.json, or its text")
-
-
-def _fail_depth() -> NoReturn:
-    fail(ValueError, "config", "more nested dicts than Python can read", "the text of a config.json")
+        has = f"no JSON at {'its text' if is_text else repr(text)}: {error}"
+        fail(ValueError, "config", has, "the path of a config.json, or its text")
 
 
 def _text_part(config: Config) -> Config:
@@ -143,25 +133,22 @@ def _named_text_part(config: Config) -> Config:
 
 def _model_type(config: object) -> str | None:
     """Return the model_type of a config. A model_type that is known only for its part for text is that part's."""
-    found = config.get("model_type") if isinstance(config, Mapping) else None
-    if not isinstance(found, str):
+    name = config.get("model_type") if isinstance(config, Mapping) else None
+    if not isinstance(name, str):
         return None
-    return f"{found}_text" if found not in {*MODELS, *OTHERS} and f"{found}_text" in MODELS else found
+    return f"{name}_text" if name not in {*MODELS, *OTHERS} and f"{name}_text" in MODELS else name
 
 
-def _check_model(config: Config) -> None:
-    """Refuse models that rotate no queries and keys by their positions."""
+def _check(config: Config) -> None:
+    """Refuse models that rotate no queries and keys by their positions, and unknown keys of the rope part."""
     name = _model_type(config)
     if name in OTHERS:
         expected = f"a model that rotates q and k by their positions; this one {OTHERS[name]}"
         fail_value(ValueError, "model_type", name, expected)
     if name in ROTATES_IF:
-        key, wanted, default = ROTATES_IF[name]
-        if config.get(key, default) != wanted:
-            fail_value(ValueError, key, config.get(key, default), f"{wanted!r}: {name} rotates only with it")
-
-
-def _check_names(config: Config) -> None:
+        key, needed, default = ROTATES_IF[name]
+        if config.get(key, default) != needed:
+            fail_value(ValueError, key, config.get(key, default), f"{needed!r}: {name} rotates only with it")
     for key, value in config.items():
         if not isinstance(key, str):
             fail(TypeError, "config", f"a key of type {type(key).__name__}", "strings")
@@ -228,14 +215,13 @@ def _read_layer(config: Config, layer_type: str | None, is_part: bool) -> _Layer
 def _rope_type(rope: Config) -> str:
     """Return `rope_type`, or `type`, its old name; if both are there, they must agree."""
     names = _present(rope, ("rope_type", "type"))
-    found: set[str] = set()
     for name, value in names.items():
         if not isinstance(value, str):
             fail(TypeError, name, f"type {type(value).__name__}", "a string")
-        found.add(ALIASES.get(value, value))
-    if len(found) > 1:
+    types = {ALIASES.get(value, value) for value in names.values()}
+    if len(types) > 1:
         fail(ValueError, "rope_type", " and ".join(map(repr, names.values())), "one type")
-    rope_type = next(iter(found), "default")
+    rope_type: str = next(iter(types), "default")
     if rope_type == "axial":
         expected = "a rotation by one position; rope_2d and rope_nd rotate by rows and columns of patches"
         fail_value(ValueError, "rope_type", rope_type, expected)
@@ -263,14 +249,15 @@ def _base_by_index(layer: _Layer) -> float | None:
 
 
 def _base(layer: _Layer) -> float:
+    names, default = BASES, layer.model.base
     has_two_bases = layer.model.sliding_base is not None or _present(layer.config, SLIDING_BASES)
-    sliding = bool(has_two_bases) and layer.layer_type == SLIDING
-    names = SLIDING_BASES if sliding else BASES
+    if has_two_bases and layer.layer_type == SLIDING:
+        names, default = SLIDING_BASES, layer.model.sliding_base
     base = _base_by_index(layer)
     if base is None:
         base = layer.number(names, "rope_theta")
     if base is None:
-        base = layer.model.sliding_base if sliding else layer.model.base
+        base = default
     if base is None:
         expected = f"the base, because model_type {layer.config.get('model_type')!r} has no known default"
         fail(ValueError, names[0], "no value", expected)
@@ -309,9 +296,8 @@ def _per_layer_head_dim(layer: _Layer) -> int | None:
 def _head_dim(layer: _Layer) -> int:
     config = layer.config
     # attention_head_dim is the name in Zamba 2, whose kv_channels is something else; kv_channels is the name in JetMoE.
-    own = _size(config, "head_dim", "attention_head_dim", "kv_channels")
-    width = _per_layer_head_dim(layer) or own or layer.model.head_dim
-    if width is not None:
+    stored = _size(config, "head_dim", "attention_head_dim", "kv_channels")
+    if width := _per_layer_head_dim(layer) or stored or layer.model.head_dim:
         return width
     hidden, heads = _size(config, *HIDDEN), _size(config, *HEADS)
     if layer.is_part and layer.model.sizes is not None:
@@ -322,16 +308,6 @@ def _head_dim(layer: _Layer) -> int:
     if hidden % heads:
         fail_value(ValueError, "hidden_size", hidden, f"a multiple of num_attention_heads, {heads}")
     return hidden // heads
-
-
-def head_width(config: Config | str | os.PathLike[str] | HasDict) -> int | None:
-    """Return the width of a head in a config that `rope_from_config` takes; None if it has the rotated width alone."""
-    whole = _read_config(config)
-    part = _text_part(whole)
-    try:
-        return _head_dim(_read_layer(part, None, part is not whole))
-    except ValueError:
-        return None
 
 
 def _rotary_dim(layer: _Layer, rope_type: str) -> tuple[int, bool]:
@@ -440,15 +416,14 @@ def rope_from_config(
     >>> posenc.rope(np.ones((32, 10, w.rotary_dim)), 10, w).shape  # w includes the layout
     (32, 10, 128)
     """
-    whole = _read_config(config)
-    if layer_type is not None and not isinstance(layer_type, str):
-        fail(TypeError, "layer_type", f"type {type(layer_type).__name__}", "a string or None")
     try:
+        whole = _read_config(config)
         part = _text_part(whole)
     except RecursionError:
-        _fail_depth()
-    _check_model(part)
-    _check_names(part)
+        fail(ValueError, "config", "more nested dicts than Python can read", "the text of a config.json")
+    if layer_type is not None and not isinstance(layer_type, str):
+        fail(TypeError, "layer_type", f"type {type(layer_type).__name__}", "a string or None")
+    _check(part)
     layer = _read_layer(part, layer_type, part is not whole)
     rope_type = _rope_type(layer.rope)
     keys = {
@@ -466,8 +441,8 @@ def rope_from_config(
     if rope_type == "proportional":
         keys["partial_rotary_factor"] = layer.number(PARTS, "partial_rotary_factor")
     (dim, is_first), base = _rotary_dim(layer, rope_type), _base(layer)
-    found = scaled_frequencies(dim, base, rope_type, seq_len, keys, "config")
-    inv_freq = -found.inv_freq if layer.model.is_backwards else found.inv_freq
+    w = scaled_frequencies(dim, base, rope_type, seq_len, keys, "config")
+    inv_freq = -w.inv_freq if layer.model.is_backwards else w.inv_freq
     is_swapped = layer.model.layout == "interleaved" and part.get("rope_interleave") is False
     layout = "half" if is_swapped else layer.model.layout
-    return replace(found, inv_freq=inv_freq, layout=layout, rotary_dim=dim if is_first else None)
+    return replace(w, inv_freq=inv_freq, layout=layout, rotary_dim=dim if is_first else None)
