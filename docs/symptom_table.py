@@ -68,7 +68,7 @@ ROWS: dict[str, Callable[[], Report]] = {
     "YaRN without attention factor": partial(check.rope, rope(plain.yarn(32, 1e4, 8.0, 32)), YARN, layout="half"),
     "whole head for half of it": partial(check.rope, rope(), dim=32, rotary_dim=16, layout="half"),
     "float32 angles near 10**6": partial(check.rope, single, positions=FAR, dtype="float64", **ROPE),
-    "sinusoid in halves": partial(check.sinusoid, partial(plain.sinusoid, dim=32, layout="halves"), 32),
+    "sinusoid in halves": partial(check.sinusoid, partial(plain.sinusoid, dim=32, layout="half"), 32),
     "a frequency for each channel": partial(check.sinusoid, partial(plain.sinusoid, dim=32, by_channel=2), 32),
     "slopes 2**(-8 h / 12)": partial(check.slopes, 2.0 ** (-8 * np.arange(1, 13) / 12), 12),
     "ALiBi with these slopes": partial(check.bias, alibi(2.0 ** (-8 * np.arange(1, 13) / 12)), ALIBI, 40),

@@ -59,8 +59,15 @@ from .absolute.frequency import frequencies
 from .absolute.interpolate import InterpolateTableGradient, interpolate_table, interpolate_table_vjp
 from .absolute.merge import MergeGradient, merge, merge_vjp
 from .absolute.recurrence import RecurrentGradient, recurrent, recurrent_vjp
-from .absolute.shift import ShiftGradient, shift, shift_matrix, shift_vjp
-from .absolute.sinusoid import SinusoidalGradient, sinusoidal, sinusoidal_vjp
+from .absolute.sinusoid import (
+    ShiftGradient,
+    SinusoidalGradient,
+    shift,
+    shift_matrix,
+    shift_vjp,
+    sinusoidal,
+    sinusoidal_vjp,
+)
 from .attention import attention, attention_vjp, attention_weights, merge_attention
 from .attention.quantized import Quantized, quantize
 from .bias.alibi import alibi, alibi_slopes

@@ -121,7 +121,7 @@ static void sinusoidal(double *out)
     Array positions = array("positions");
     int dim = (int)number("dim", 0), by_half = is_text("denominator", "half-1"),
         cosine_first = is_text("order", "cossin");
-    int in_halves = is_text("layout", "halves"), pairs = by_half ? dim / 2 : (dim + 1) / 2;
+    int in_halves = is_text("layout", "half"), pairs = by_half ? dim / 2 : (dim + 1) / 2;
     size_t rows = positions.at ? positions.size : (size_t)number("positions", 0);
     double scale = number("scale", 1), base = number("base", 10000);
     for (size_t row = 0; row < rows; row++)

@@ -72,7 +72,7 @@ def wide_tables(report: Report, mp: Any, exact: list[Any], sets: dict[str, np.nd
     """Absolute errors in float64. The reference is rounded to float64, which adds half an ulp, 5.6e-17."""
     for what in ("0 .. 2**31, sampled", "near zeros of sin and cos", "2**53"):
         positions = sets[what]
-        table = posenc.sinusoidal(positions, D, layout="halves", dtype=np.float64)
+        table = posenc.sinusoidal(positions, D, layout="half", dtype=np.float64)
         ours = np.split(table, 2, axis=1)
         angle = positions[:, None] * frequencies()
         numpy = (np.sin(angle), np.cos(angle))
@@ -197,7 +197,7 @@ def all_formulas() -> dict[str, tuple[Callable[[np.ndarray], Tables], bool]]:
     """Functions (positions -> sines, cosines) by name, each with a flag: True if its frequencies are float64."""
 
     def ours(positions: np.ndarray) -> Tables:
-        sine, cosine = np.split(posenc.sinusoidal(positions, D, layout="halves"), 2, axis=1)
+        sine, cosine = np.split(posenc.sinusoidal(positions, D, layout="half"), 2, axis=1)
         return sine, cosine
 
     def ours_rotary(positions: np.ndarray) -> Tables:

@@ -27,7 +27,7 @@ WIDTHS = (1, 2, 3, 4, 5, 7, 8, 9, 12, 16, 17, 24, 31, 32, 33, 40, 48, 64, 65, 72
 OF_METHOD = ("n", "m", "q", "k", "q_positions", "k_positions", "scale")
 """Arguments of a Bias's methods; the others construct it."""
 OPTIONS: dict[str, tuple[Any, ...]] = {
-    "layout": ("half", "halves", "interleaved"), "out_layout": (None, "half", "interleaved"),
+    "layout": ("half", "interleaved"), "out_layout": (None, "half", "interleaved"),
     "order": ("sincos", "cossin"), "denominator": ("dim", "half-1"), "base": (10000.0, 500, 2.5),
     "padding": ("zero", "circular", "replicate"), "mode": ("add", "mul", "mul1p", "concat", "replace"),
     "method": ("rk4_38", "rk4", "midpoint", "euler"), "cell": ("tanh", "gru"), "schedule": ("geometric", "power"),
@@ -519,7 +519,7 @@ def draw_sinusoid(rng: Generator, names: frozenset[str]) -> Call:
     if function == "rope_table":
         given = {"positions": positions, "frequencies": rng.uniform(0, 2, dim), "dtype": pick(rng, FLOATS)}
         return Call(function, given)
-    options: Arguments = {"layout": pick(rng, ("interleaved", "halves")), "order": pick(rng, ("sincos", "cossin"))}
+    options: Arguments = {"layout": pick(rng, ("interleaved", "half")), "order": pick(rng, ("sincos", "cossin"))}
     if chance(rng, 0.4):
         options["denominator"] = pick(rng, ("dim", "half-1"))
         options["base"] = pick(rng, (10000.0, 500, 3.3))

@@ -57,7 +57,7 @@ def run(report: Report) -> None:
     report.time(
         f"sinusoidal({N}, {DIM}) float32, fresh output, halves",
         {
-            "posenc.sinusoidal": lambda: posenc.sinusoidal(positions, DIM, layout="halves"),
+            "posenc.sinusoidal": lambda: posenc.sinusoidal(positions, DIM, layout="half"),
             "empty and fill": lambda: np.empty((N, DIM), np.float32).fill(1.5),
         },
     )

@@ -226,9 +226,9 @@ def test_masks_of_transformers() -> None:
 
 def test_sinusoids_of_transformers() -> None:
     table = marian.MarianSinusoidalPositionalEmbedding(24, 32).create_weight()
-    assert check.sinusoid(table, 32, layout="halves")
+    assert check.sinusoid(table, 32, layout="half")
     table = m2m.M2M100SinusoidalPositionalEmbedding.get_embedding(24, 32)
-    assert check.sinusoid(table, 32, layout="halves", denominator="half-1")
+    assert check.sinusoid(table, 32, layout="half", denominator="half-1")
 
 
 def test_swin() -> None:

@@ -108,7 +108,7 @@ def test_merge(mode, chunks):
 def test_sinusoidal(chunks):
     equal(pd.sinusoidal(50, 6, chunks=chunks, start=10**7), posenc.sinusoidal(50, 6, start=10**7))
     positions = random(50, dtype=float)
-    options = {"order": "cossin", "layout": "halves", "dtype": np.float64}
+    options = {"order": "cossin", "layout": "half", "dtype": np.float64}
     equal(pd.sinusoidal(positions, 6, chunks=chunks, **options), posenc.sinusoidal(positions, 6, **options))
     lazy = da.from_array(positions.reshape(2, 25), chunks=(1, 7))
     equal(pd.sinusoidal(lazy, 5), posenc.sinusoidal(positions.reshape(2, 25), 5))

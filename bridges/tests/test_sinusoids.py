@@ -65,8 +65,8 @@ def at_distances(cls: Any, n: int, d: int) -> Any:
     return cls.positional_embedding(torch.arange(n).float(), inverse)[:, 0]
 
 
-HALVES: dict[str, Any] = {"layout": "halves"}
-HALF_1: dict[str, Any] = {"layout": "halves", "denominator": "half-1"}
+HALVES: dict[str, Any] = {"layout": "half"}
+HALF_1: dict[str, Any] = {"layout": "half", "denominator": "half-1"}
 COSINES_FIRST: dict[str, Any] = {**HALF_1, "order": "cossin"}
 EVEN, ODD = (6, 64), (6, 15, 64)
 # model: (name in its module, how it makes a table, our options, widths, whether it computes in float64)
@@ -123,7 +123,7 @@ def test_fairseq_positions() -> None:
     peer = module.M2M100SinusoidalPositionalEmbedding(32, dim, padding_idx=pad)(tokens).numpy()
     real = tokens.numpy() != pad
     where = np.cumsum(real, axis=1) * real + pad
-    ours = np.where(real[..., None], posenc.sinusoidal(where, dim, layout="halves", denominator="half-1"), 0.0)
+    ours = np.where(real[..., None], posenc.sinusoidal(where, dim, layout="half", denominator="half-1"), 0.0)
     agree("sinusoidal", ours, peer, float(angle_error([where.max()]).max()), "transformers: m2m_100, padding")
 
 
@@ -135,5 +135,5 @@ def test_x_transformers(dim: int, offset: int) -> None:
     module = xt.ScaledSinusoidalEmbedding(dim)
     peer = module(torch.zeros(1, N, dim), offset=offset).detach().numpy()
     where = np.arange(N) + offset
-    ours = posenc.sinusoidal(where, dim, layout="halves", scale=module.scale.item())
+    ours = posenc.sinusoidal(where, dim, layout="half", scale=module.scale.item())
     agree("sinusoidal", ours, peer, angle_error(where), "x_transformers: ScaledSinusoidalEmbedding")

@@ -164,9 +164,9 @@ def test_fixed_numbers() -> None:
     rotary = pt.RotaryEmbedding(D, base=500.0, layout="interleaved").bfloat16()
     assert np.array_equal(rotary(x), posenc.rope(x, N, w, layout="interleaved"))
     assert np.array_equal(rotary(x, torch.arange(3, 9)), posenc.rope(x, N, w, layout="interleaved", start=3))
-    encode = pt.SinusoidalEmbedding(D, layout="halves", dtype=torch.float64)
-    assert np.array_equal(encode(N), posenc.sinusoidal(N, D, layout="halves", dtype=np.float64))
-    assert np.array_equal(encode(torch.tensor([2.5])), posenc.sinusoidal([2.5], D, layout="halves", dtype=np.float64))
+    encode = pt.SinusoidalEmbedding(D, layout="half", dtype=torch.float64)
+    assert np.array_equal(encode(N), posenc.sinusoidal(N, D, layout="half", dtype=np.float64))
+    assert np.array_equal(encode(torch.tensor([2.5])), posenc.sinusoidal([2.5], D, layout="half", dtype=np.float64))
     assert not [*encode.state_dict(), *rotary.state_dict()]
 
 
@@ -187,7 +187,7 @@ def test_configs() -> None:
     with pytest.raises(TypeError, match=r"RotaryEmbedding: base is 3\.0; expected None, because the config has it"):
         pt.RotaryEmbedding(config, base=3.0)
     with pytest.raises(TypeError, match="sinusoidal: got an unexpected keyword argument 'layer'"):
-        pt.SinusoidalEmbedding(8, layer="halves")
+        pt.SinusoidalEmbedding(8, layer="half")
 
 
 def test_state_dicts_of_models() -> None:

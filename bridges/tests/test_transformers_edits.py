@@ -147,7 +147,7 @@ def window(label):
 
 def marian(label):
     module = edited(label)(24, 32)
-    return check.sinusoid(module.create_weight(), 32, layout="halves")
+    return check.sinusoid(module.create_weight(), 32, layout="half")
 
 
 # label: (names of the cause, check). No name where no hypothesis describes the edit. The first table of hypotheses

@@ -285,7 +285,7 @@ def timestep() -> Pair:
             expected.append(peer.get_timestep_embedding(torch.from_numpy(times), width, is_flipped, shift, scale=2))
             ours.append(
                 posenc.sinusoidal(
-                    2 * times, width, layout="halves", order="cossin" if is_flipped else "sincos",
+                    2 * times, width, layout="half", order="cossin" if is_flipped else "sincos",
                     denominator="half-1" if shift else "dim",
                 )
             )  # fmt: skip

@@ -220,9 +220,9 @@ def digits(lecture: Lecture) -> Picture:
 
 def sinusoid(lecture: Lecture) -> Picture:
     pairs = SHOWN // 2
-    figure = posenc.plot.encoding(posenc.sinusoidal(SHOWN, SHOWN, layout="halves"), layout="halves")
+    figure = posenc.plot.encoding(posenc.sinusoidal(SHOWN, SHOWN, layout="half"), layout="half")
     figure.axes[0].set(xlabel=f"channel: {pairs} sines, then {pairs} cosines, fast to slow")
-    figure.axes[0].set_title(f'posenc.sinusoidal({SHOWN}, {SHOWN}, layout="halves")')
+    figure.axes[0].set_title(f'posenc.sinusoidal({SHOWN}, {SHOWN}, layout="half")')
     periods = 2 * math.pi / posenc.frequencies(SHOWN)
     return Picture(
         "sinusoid.png",

@@ -21,7 +21,7 @@ from .._core_api.arguments import (
     without_warnings,
 )
 from .._core_api.constants import LARGEST_ANGLE
-from .sinusoid import halves, row_blocks, select_rows, with_axes
+from .rotated_pairs import halves, row_blocks, select_rows, with_axes
 
 
 class ComplexOrderGradient(NamedTuple):

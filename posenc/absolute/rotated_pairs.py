@@ -1,17 +1,64 @@
-"""Gradients of rotated pairs of channels, and of the tables, positions and frequencies that rotate them."""
+"""Pairs of channels that a table of cosines and sines rotates, and the gradients of the rotation."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 
 from .. import _core
-from .._core_api.arguments import F64, Array, Float64, unbroadcast, without_warnings
-from .sinusoid import halves, row_blocks, select_rows, with_axes
+from .._core_api.arguments import F64, Array, Dtype, Float64, unbroadcast, without_warnings
 
 Index: TypeAlias = tuple[slice, ...]
+Layout = Literal["half", "interleaved"]
+LAYOUTS: tuple[Layout, ...] = get_args(Layout)
+BLOCK_NUMBERS = 1 << 17
+"""Numbers of an array that a gradient widens to float64 at a time, so that its temporary arrays stay in the cache."""
+
+
+def cos_sin_table(
+    positions: Array, frequencies: Float64, dtype: Dtype, factor: float = 1.0, low: Float64 | None = None
+) -> Array:
+    """Return [cos | sin] of the angles ``positions * frequencies``, times `factor`: (..., 2 len(frequencies))."""
+    count = len(frequencies)
+    table = _core.sinusoid(
+        positions=positions.reshape(positions.shape or 1), frequencies=frequencies, lo=low, sine=count,
+        cosine=0, step=1, sine_scale=factor, cosine_scale=factor, d=2 * count, dtype=dtype,
+    )  # fmt: skip
+    return table if positions.ndim else table[0]
+
+
+def halves(table: Array) -> tuple[Array, Array]:
+    """View a table [cos | sin] as (cos, sin)."""
+    pairs = table.shape[-1] // 2
+    return table[..., :pairs], table[..., pairs:]
+
+
+def with_axes(array: Array, axes: int) -> Array:
+    """View an array with more leading axes, of length 1."""
+    return array.reshape((1,) * (axes - array.ndim) + array.shape)
+
+
+def row_blocks(rows: tuple[int, ...], width: int) -> Iterator[tuple[slice, ...]]:
+    """Cut arrays (*rows, width) into blocks of at most BLOCK_NUMBERS numbers; a row stays whole."""
+    inner, axis = width, len(rows)
+    while axis and inner * rows[axis - 1] <= BLOCK_NUMBERS:
+        axis -= 1
+        inner *= rows[axis]
+    if axis == 0:
+        yield (slice(None),) * len(rows)
+        return
+    step = max(1, BLOCK_NUMBERS // inner)
+    for outer in np.ndindex(*rows[: axis - 1]):
+        whole = tuple([slice(i, i + 1) for i in outer]), (slice(None),) * (len(rows) - axis)
+        for first in range(0, rows[axis - 1], step):
+            yield (*whole[0], slice(first, first + step), *whole[1])
+
+
+def select_rows(index: tuple[slice, ...], rows: tuple[int, ...]) -> tuple[slice, ...]:
+    """Return the index of a block for an array whose axes of length 1 are broadcast."""
+    return tuple([slice(None) if length == 1 else block for block, length in zip(index, rows, strict=False)])
 
 
 class AngleGradient(NamedTuple):
@@ -30,12 +77,16 @@ class RotatedPairs(NamedTuple):
     interleaved: bool
     out_interleaved: bool
 
+    def rotate(self, x: Array, cos: Array, sin: Array, out: Array | None = None) -> Array:
+        """Rotate x by cos and sin, which broadcast against x."""
+        return _core.rope(
+            x=x, cos=cos, sin=sin, out=out, offset=self.offset, interleaved=self.interleaved,
+            out_interleaved=self.out_interleaved,
+        )  # fmt: skip
+
     def x_gradient(self, grad: Array, cos: Array, sin: Array) -> Array:
         """Rotate `grad` by the negated angles, from the result's layout to that of x."""
-        return _core.rope(
-            x=grad, cos=cos, sin=-sin, offset=self.offset,
-            interleaved=self.out_interleaved, out_interleaved=self.interleaved,
-        )  # fmt: skip
+        return RotatedPairs(self.offset, self.pairs, self.out_interleaved, self.interleaved).rotate(grad, cos, -sin)
 
     def table_gradients(self, grad: Array, x: Array, rows: tuple[int, ...]) -> Iterator[tuple[Index, Float64, Float64]]:
         """Yield (index, d_cos, d_sin), terms of the gradients of cos and sin with `rows`, as many axes as x has rows.
@@ -48,7 +99,9 @@ class RotatedPairs(NamedTuple):
             dy0, dy1 = self._widen(grad[index], self.out_interleaved)
             with without_warnings():
                 d_cos, d_sin = dy0 * x0 + dy1 * x1, dy1 * x0 - dy0 * x1
-            block = tuple([1 if length == 1 else own for length, own in zip(rows, x0.shape[:-1], strict=True)])
+            block = tuple(
+                [1 if length == 1 else rows_of_x for length, rows_of_x in zip(rows, x0.shape[:-1], strict=True)]
+            )
             shape = (*block, self.pairs)
             yield select_rows(index, rows), unbroadcast(d_cos, shape, F64), unbroadcast(d_sin, shape, F64)
 
@@ -78,12 +131,11 @@ class RotatedPairs(NamedTuple):
             with without_warnings():
                 d_angle = c * d_sin - s * d_cos
                 for axis in range(len(w)):
-                    own = select_rows(index, w.shape[1:])
-                    d_rows[index][..., axis] += (w[axis][own] * d_angle).sum(-1)
+                    heads = select_rows(index, w.shape[1:])
+                    d_rows[index][..., axis] += (w[axis][heads] * d_angle).sum(-1)
                     if growth is not None:
                         d_rows[index][..., axis] += (growth[axis] * (c * d_cos + s * d_sin)).sum(-1)
-                    of_angles = p[..., axis, None] * d_angle
-                    d_w[axis][own] += unbroadcast(of_angles, w[axis][own].shape, F64)
+                    d_w[axis][heads] += unbroadcast(p[..., axis, None] * d_angle, w[axis][heads].shape, F64)
         return AngleGradient(
             unbroadcast(d_rows, places.shape, F64).reshape(positions.shape), d_w.reshape(frequencies.shape)
         )

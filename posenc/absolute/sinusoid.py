@@ -1,8 +1,7 @@
-"""The sinusoidal encoding."""
+"""The sinusoidal encoding, and the linear map from the encoding of one position to that of another."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import lru_cache
 from typing import Literal, NamedTuple, get_args
 
@@ -13,27 +12,29 @@ from .. import _core
 from .._core_api.arguments import (
     F64,
     Array,
-    Dtype,
     Float64,
     as_index,
     as_number,
+    broadcasts_to,
+    cast_result,
     check_choice,
     check_range,
+    check_table_size,
+    compute_dtype,
     door,
     fail,
+    fail_value,
     result_dtype,
     unbroadcast,
     without_warnings,
 )
 from .._core_api.constants import MOST_WIDTH
 from .frequency import DENOMINATORS, Denominator, as_frequencies, exact_frequencies
+from .rotated_pairs import LAYOUTS, Layout, RotatedPairs, cos_sin_table, halves, row_blocks
 
-Layout = Literal["interleaved", "halves"]
 Order = Literal["sincos", "cossin"]
-LAYOUTS: tuple[Layout, ...] = get_args(Layout)
 ORDERS: tuple[Order, ...] = get_args(Order)
-BLOCK_NUMBERS = 1 << 17
-"""Numbers of an array that a gradient widens to float64 at a time, so that its temporary arrays stay in the cache."""
+EVEN_WIDTH = "an even width: a sine without its cosine cannot be shifted"
 
 
 class SinusoidalGradient(NamedTuple):
@@ -50,9 +51,28 @@ class SinusoidalGradient(NamedTuple):
     frequencies: Float64
 
 
+class ShiftGradient(NamedTuple):
+    """Gradients of `shift`.
+
+    Attributes
+    ----------
+    encoding : array (..., N, d)
+        In the dtype of the encoding.
+    offset : float64 array
+        In the shape of the argument.
+    frequencies : float64 array (e,)
+        One number per pair, also if `base` gives the frequencies.
+    """
+
+    encoding: Array
+    offset: Float64
+    frequencies: Float64
+
+
 class Columns(NamedTuple):
     """Frequencies in float64 or double-double, and the columns of their sines and cosines in a row of the encoding."""
 
+    width: int
     frequencies: Float64
     low: Float64 | None
     """The exact frequencies minus `frequencies`; None if the user passed frequencies, which count as exact."""
@@ -64,79 +84,56 @@ class Columns(NamedTuple):
     """Columns from a sine to the next sine, and from a cosine to the next cosine."""
 
 
-def read_columns(
-    dim: int, base: float, frequencies: npt.ArrayLike | None, layout: Layout, order: Order, denominator: Denominator
+def _read_columns(
+    dim: int | None,
+    base: float,
+    frequencies: npt.ArrayLike | None,
+    layout: Layout,
+    order: Order,
+    denominator: Denominator,
 ) -> Columns:
-    """Check the options of an encoding of width `dim`, and return its frequencies and columns."""
+    """Check the options of an encoding, and return its frequencies and columns."""
     check_choice("layout", layout, LAYOUTS)
     check_choice("order", order, ORDERS)
     check_choice("denominator", denominator, DENOMINATORS)
-    low: Float64 | None
-    if frequencies is None:
-        high, low = exact_frequencies(dim, base, denominator)
-    else:
-        high, low = as_frequencies(frequencies), None
-        if len(high) not in (dim // 2, (dim + 1) // 2):
-            counts = f"{(dim + 1) // 2} or {dim // 2}" if dim % 2 else f"{dim // 2}"
-            fail(ValueError, "frequencies", f"{len(high)} entries", counts)
-    step, second = (2, 1) if layout == "interleaved" else (1, len(high))
+    w, low = (None, None) if frequencies is None else (as_frequencies(frequencies), None)
+    if dim is None and w is not None:
+        dim = 2 * len(w)
+    width = as_index("dim", dim, 1, MOST_WIDTH)
+    if w is None:
+        w, low = exact_frequencies(width, base, denominator)
+    elif len(w) not in (width // 2, (width + 1) // 2):
+        counts = f"{(width + 1) // 2} or {width // 2}" if width % 2 else f"{width // 2}"
+        fail(ValueError, "frequencies", f"{len(w)} entries", counts)
+    step, second = (2, 1) if layout == "interleaved" else (1, len(w))
     sine, cosine = (0, second) if order == "sincos" else (second, 0)
-    return Columns(high, low, sine, cosine, step)
+    return Columns(width, w, low, sine, cosine, step)
 
 
-@lru_cache(maxsize=64, typed=True)
-def _exact_columns(dim: int, base: float, layout: Layout, order: Order, denominator: Denominator) -> Columns:
-    return read_columns(as_index("dim", dim, 1, MOST_WIDTH), base, None, layout, order, denominator)
+_kept_columns = lru_cache(maxsize=64, typed=True)(_read_columns)
 
 
-def cos_sin_table(
-    positions: Array, frequencies: Float64, dtype: Dtype, factor: float = 1.0, low: Float64 | None = None
-) -> Array:
-    """Return [cos | sin] of the angles ``positions * frequencies``, times `factor`: (..., 2 len(frequencies))."""
-    count = len(frequencies)
-    table = _core.sinusoid(
-        positions=positions.reshape(positions.shape or 1), frequencies=frequencies, lo=low, sine=count,
-        cosine=0, step=1, sine_scale=factor, cosine_scale=factor, d=2 * count, dtype=dtype,
-    )  # fmt: skip
-    return table if positions.ndim else table[0]
-
-
-def halves(table: Array) -> tuple[Array, Array]:
-    """View a table [cos | sin] as (cos, sin)."""
-    pairs = table.shape[-1] // 2
-    return table[..., :pairs], table[..., pairs:]
-
-
-def with_axes(array: Array, axes: int) -> Array:
-    """View an array with more leading axes, of length 1."""
-    return array.reshape((1,) * (axes - array.ndim) + array.shape)
-
-
-def row_blocks(rows: tuple[int, ...], width: int) -> Iterator[tuple[slice, ...]]:
-    """Cut arrays (*rows, width) into blocks of at most BLOCK_NUMBERS numbers; a row stays whole."""
-    inner, axis = width, len(rows)
-    while axis and inner * rows[axis - 1] <= BLOCK_NUMBERS:
-        axis -= 1
-        inner *= rows[axis]
-    if axis == 0:
-        yield (slice(None),) * len(rows)
-        return
-    step = max(1, BLOCK_NUMBERS // inner)
-    for outer in np.ndindex(*rows[: axis - 1]):
-        whole = tuple([slice(i, i + 1) for i in outer]), (slice(None),) * (len(rows) - axis)
-        for first in range(0, rows[axis - 1], step):
-            yield (*whole[0], slice(first, first + step), *whole[1])
-
-
-def select_rows(index: tuple[slice, ...], rows: tuple[int, ...]) -> tuple[slice, ...]:
-    """Return the index of a block for an array whose axes of length 1 are broadcast."""
-    return tuple([slice(None) if length == 1 else own for own, length in zip(index, rows, strict=False)])
+def read_columns(
+    dim: int | None,
+    base: float,
+    frequencies: npt.ArrayLike | None,
+    layout: Layout,
+    order: Order,
+    denominator: Denominator,
+) -> Columns:
+    """Return the frequencies and columns of an encoding, which are kept for calls with the same `base`."""
+    try:
+        if frequencies is None:
+            return _kept_columns(dim, base, None, layout, order, denominator)
+    except TypeError:  # an argument that is not hashable
+        pass
+    return _read_columns(dim, base, frequencies, layout, order, denominator)
 
 
 @door
 def sinusoidal(
     positions: npt.ArrayLike,
-    dim: int,
+    dim: int | None = None,
     *,
     base: float = 10000.0,
     frequencies: npt.ArrayLike | None = None,
@@ -156,16 +153,16 @@ def sinusoidal(
     ----------
     positions : int or array (..., N)
         An int n means start .. start+n-1, by default 0 .. n-1. An array has integers or reals up to 2**53 in magnitude.
-    dim : int
-        Width of the encoding, at least 1.
+    dim : int, optional
+        Width of the encoding, at least 1. With `frequencies` it may be left out: twice their number.
     base : float
         ``w[i] = base**-t``, ``t = 2 i / dim``. w is not rounded to float64. See the function `frequencies`.
     frequencies : array (ceil(dim / 2),) or (dim // 2,), optional
         w in radians per position; replaces `base` and `denominator`. The float64 numbers count as exact.
-    layout : {"interleaved", "halves"}
-        ``sin, cos, sin, cos, ...`` or ``[sin ... | cos ...]``. `rope` has the layouts "half" and "interleaved".
+    layout : {"interleaved", "half"}
+        ``sin, cos, sin, cos, ...`` or ``[sin ... | cos ...]``.
     order : {"sincos", "cossin"}
-        The function that comes first: in each pair, or with "halves" in the first half of the columns.
+        The function that comes first: in each pair, or with "half" in the first half of the columns.
     denominator : {"dim", "half-1"}
         Decides t; see the function `frequencies`.
     scale : float
@@ -199,9 +196,9 @@ def sinusoidal(
     instruction sets (`use_isa`) two float32 entries in 10**9 differ, by 1 ulp.
 
     Options of other implementations. The paper, keras-hub, XLM, DistilBERT: the defaults. Marian, Pegasus, RoFormer,
-    CTRL, Transformer-XL, XLNet: ``layout="halves"``. x-transformers: ``layout="halves"`` and a learned `scale`.
-    tensor2tensor, fairseq, M2M100, Whisper: ``layout="halves", denominator="half-1"`` (fairseq counts positions from
-    padding_idx + 1). MusicGen: ``layout="halves", denominator="half-1", order="cossin"``. tensor2tensor pads an odd
+    CTRL, Transformer-XL, XLNet: ``layout="half"``. x-transformers: ``layout="half"`` and a learned `scale`.
+    tensor2tensor, fairseq, M2M100, Whisper: ``layout="half", denominator="half-1"`` (fairseq counts positions from
+    padding_idx + 1). MusicGen: ``layout="half", denominator="half-1", order="cossin"``. tensor2tensor pads an odd
     width with zeros, as this function does with "half-1".
 
     Examples
@@ -216,19 +213,14 @@ def sinusoidal(
     >>> words = np.ones((2, 3, 4), np.float32)
     >>> encoded = words + posenc.sinusoidal(3, 4, start=100)
     """
-    try:
-        columns = _exact_columns(dim, base, layout, order, denominator) if frequencies is None else None
-    except TypeError:  # an argument that is not hashable
-        columns = None
-    if columns is None:
-        dim = as_index("dim", dim, 1, MOST_WIDTH)
-        columns = read_columns(dim, base, frequencies, layout, order, denominator)
+    columns = read_columns(dim, base, frequencies, layout, order, denominator)
     if type(scale) is not float or scale != 1.0:
         scale = as_number("scale", scale)
         check_range("scale", scale, result_dtype(dtype, out))
     return _core.sinusoid(
         positions=positions, frequencies=columns.frequencies, lo=columns.low, out=out, sine=columns.sine,
-        cosine=columns.cosine, step=columns.step, sine_scale=scale, cosine_scale=scale, d=dim, dtype=dtype, start=start,
+        cosine=columns.cosine, step=columns.step, sine_scale=scale, cosine_scale=scale, d=columns.width, dtype=dtype,
+        start=start,
     )  # fmt: skip
 
 
@@ -236,7 +228,7 @@ def sinusoidal(
 def sinusoidal_vjp(
     grad: npt.ArrayLike,
     positions: npt.ArrayLike,
-    dim: int,
+    dim: int | None = None,
     *,
     base: float = 10000.0,
     frequencies: npt.ArrayLike | None = None,
@@ -272,21 +264,213 @@ def sinusoidal_vjp(
     >>> posenc.sinusoidal_vjp(np.ones((1, 2)), [0.0], 2)
     SinusoidalGradient(positions=array([1.]), frequencies=array([0.]))
     """
-    dim = as_index("dim", dim, 1, MOST_WIDTH)
     columns = read_columns(dim, base, frequencies, layout, order, denominator)
-    positions, grad = _core.read("sinusoid", positions=positions, grad=grad, d=dim, start=start)
+    positions, grad = _core.read("sinusoid", positions=positions, grad=grad, d=columns.width, start=start)
     scale = as_number("scale", scale)
     check_range("scale", scale, grad.dtype)
     w, count = columns.frequencies, len(columns.frequencies)
     d_positions, d_frequencies = np.empty(positions.shape), np.zeros(count)
-    for index in row_blocks(positions.shape, dim):
+    for index in row_blocks(positions.shape, columns.width):
         places = positions[index]
         cos, sin = halves(cos_sin_table(places, w, F64, scale, columns.low))
-        own = np.zeros((*places.shape, 2 * count))  # 0 where the last column of an odd width has no partner
-        own[..., :dim] = grad[index][..., : 2 * count]
-        grad_sin, grad_cos = (own[..., first :: columns.step][..., :count] for first in (columns.sine, columns.cosine))
+        wide = np.zeros((*places.shape, 2 * count))  # 0 where the last column of an odd width has no partner
+        wide[..., : columns.width] = grad[index][..., : 2 * count]
+        grad_sin, grad_cos = (wide[..., first :: columns.step][..., :count] for first in (columns.sine, columns.cosine))
         with without_warnings():
             d_angles = cos * grad_sin - sin * grad_cos
             d_positions[index] = (w * d_angles).sum(-1)
             d_frequencies += unbroadcast(places[..., None] * d_angles, (count,), F64)
     return SinusoidalGradient(d_positions, d_frequencies)
+
+
+class _Shift(NamedTuple):
+    """A shift as a rotation of the pairs (sin, cos) or (cos, sin)."""
+
+    table: Array
+    """[cos | sin] of ``positions * frequencies``."""
+    positions: Array
+    """``sign * offset``: a shift rotates pairs (sin, cos) clockwise and pairs (cos, sin) counter-clockwise."""
+    sign: float
+    frequencies: Float64
+    pairs: RotatedPairs
+
+
+def _read_shift(
+    encoding: Array,
+    offset: npt.ArrayLike,
+    base: float,
+    frequencies: npt.ArrayLike | None,
+    layout: Layout,
+    order: Order,
+    denominator: Denominator,
+) -> _Shift:
+    width = encoding.shape[-1]
+    if width % 2 or not width:
+        fail(ValueError, "encoding", f"last axis {width}", EVEN_WIDTH)
+    columns = read_columns(width, base, frequencies, layout, order, denominator)
+    offset = _core.read("pos offset()", offset=offset)
+    if not broadcasts_to(offset.shape, encoding.shape[:-1]) or (offset.ndim and offset.shape[-1] != encoding.shape[-2]):
+        expected = f"one offset, or one per row of {encoding.shape[:-1]}"
+        fail(ValueError, "offset", f"shape {offset.shape}", expected)
+    sign = -1 if order == "sincos" else 1  # sin(a + b) = sin a cos b + cos a sin b
+    positions = np.asarray(offset * sign)
+    table = cos_sin_table(positions, columns.frequencies, compute_dtype(encoding), low=columns.low)
+    interleaved = layout == "interleaved"
+    return _Shift(table, positions, sign, columns.frequencies, RotatedPairs(0, width // 2, interleaved, interleaved))
+
+
+@door
+def shift(
+    encoding: npt.ArrayLike,
+    offset: npt.ArrayLike,
+    *,
+    base: float = 10000.0,
+    frequencies: npt.ArrayLike | None = None,
+    layout: Layout = "interleaved",
+    order: Order = "sincos",
+    denominator: Denominator = "dim",
+    out: Array | None = None,
+) -> Array:
+    """Shift sinusoidal encodings to other positions.
+
+    ``PE[p + k]`` from ``PE[p]``, by ``sin(a + b) = sin a cos b + cos a sin b`` and its equivalent for the cosine.
+
+    The map is linear in the encoding and equal at every position: it needs the offset k, not p.
+
+    Parameters
+    ----------
+    encoding : array (..., N, d)
+        Rows made by `sinusoidal` with the same options and any `scale`; d is even.
+    offset : number or array (..., N)
+        One k for all rows, or one for each row; integers or reals.
+    base, frequencies, layout, order, denominator
+        As in `sinusoidal`.
+    out : array (..., N, d), optional
+        Filled and returned.
+
+    Returns
+    -------
+    ndarray (..., N, d)
+        In the dtype of `encoding`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        An odd width (its last sine has no cosine), an offset whose shape does not fit, an unknown option.
+
+    Notes
+    -----
+    Vaswani et al. 2017, section 3.5, states that the shift is a linear map.
+
+    Examples
+    --------
+    >>> import numpy as np, posenc
+    >>> p = posenc.sinusoidal(4, 6, dtype=np.float64)
+    >>> bool(np.allclose(posenc.shift(p, 1000), posenc.sinusoidal(np.arange(4) + 1000, 6, dtype=np.float64)))
+    True
+    """
+    data = _core.read("real encoding(d)", encoding=encoding)
+    s = _read_shift(data, offset, base, frequencies, layout, order, denominator)
+    return s.pairs.rotate(data, *halves(s.table), out)
+
+
+@door
+def shift_vjp(
+    grad: npt.ArrayLike,
+    encoding: npt.ArrayLike,
+    offset: npt.ArrayLike,
+    *,
+    base: float = 10000.0,
+    frequencies: npt.ArrayLike | None = None,
+    layout: Layout = "interleaved",
+    order: Order = "sincos",
+    denominator: Denominator = "dim",
+) -> ShiftGradient:
+    """Return the gradients of `shift`.
+
+    ``dencoding`` is `grad` shifted by ``-offset``. With the gradient dtheta of each angle ``theta = offset w``,
+    ``doffset = sum_i w dtheta`` and ``dw = sum_n offset dtheta``.
+
+    Parameters
+    ----------
+    grad : array (..., N, d)
+        Cotangent of the shifted encoding. See `shift` for the other arguments.
+
+    Returns
+    -------
+    ShiftGradient
+        ``encoding`` in its dtype, ``offset`` and ``frequencies`` in float64, each in the shape of its argument.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `shift`. Also if `grad` does not have the shape of `encoding`.
+
+    Examples
+    --------
+    >>> import numpy as np, posenc
+    >>> posenc.shift_vjp(np.array([[1.0, 0.0]]), np.array([[0.0, 1.0]]), 0)
+    ShiftGradient(encoding=array([[1., 0.]]), offset=array(1.), frequencies=array([0.]))
+    """
+    data, grad = _core.read("real encoding(d) -> real out(d)", encoding=encoding, grad=grad)
+    s = _read_shift(data, offset, base, frequencies, layout, order, denominator)
+    grad = grad.astype(s.table.dtype, copy=False)
+    d_encoding = s.pairs.x_gradient(grad, *halves(s.table))
+    angles = s.pairs.angle_gradient(grad, data, s.table, s.positions[..., None], s.frequencies[None])
+    d_offset = np.asarray(s.sign * angles.positions[..., 0])  # an array for one offset, too
+    return ShiftGradient(cast_result(d_encoding, data.dtype), d_offset, angles.frequencies[0])
+
+
+@door
+def shift_matrix(
+    offset: float,
+    dim: int,
+    *,
+    base: float = 10000.0,
+    frequencies: npt.ArrayLike | None = None,
+    layout: Layout = "interleaved",
+    order: Order = "sincos",
+    denominator: Denominator = "dim",
+) -> Float64:
+    """Return the matrix of `shift`.
+
+    ``PE[p + offset] = matrix @ PE[p]`` for every p.
+
+    Parameters
+    ----------
+    offset : number
+        k, an integer or a real.
+    dim : int
+        Even width of the encoding.
+    base, frequencies, layout, order, denominator
+        As in `sinusoidal`.
+
+    Returns
+    -------
+    ndarray of float64, shape (dim, dim)
+        A rotation: its inverse is its transpose, and the matrix of ``-offset``.
+
+    Raises
+    ------
+    TypeError, ValueError
+        An odd width, an offset that is not one number, an unknown option.
+
+    Notes
+    -----
+    Vaswani et al. 2017, section 3.5: ``PE[p + k]`` is a linear function of ``PE[p]``.
+
+    Examples
+    --------
+    >>> import posenc
+    >>> posenc.shift_matrix(1, 2).round(3)
+    array([[ 0.54 ,  0.841],
+           [-0.841,  0.54 ]])
+    """
+    dim = as_index("dim", dim, 1, MOST_WIDTH)
+    number = _core.read("pos offset:()", offset=offset)
+    if dim % 2:
+        fail_value(ValueError, "dim", dim, EVEN_WIDTH)
+    check_table_size(dim * dim, dim=dim)
+    identity = np.eye(dim)
+    s = _read_shift(identity, number, base, frequencies, layout, order, denominator)
+    return np.ascontiguousarray(s.pairs.rotate(identity, *halves(s.table)).T)

@@ -49,7 +49,7 @@ def _wave_sums(positions: Array, frequencies: Float64, weights: Float64) -> Comp
     for start in range(0, len(distinct), block):
         rows = slice(start, start + block)
         table = sinusoidal(
-            distinct[rows], 2 * e, frequencies=frequencies, layout="halves", order="cossin", dtype=np.float64
+            distinct[rows], 2 * e, frequencies=frequencies, layout="half", order="cossin", dtype=np.float64
         )
         sums.real[rows], sums.imag[rows] = table[:, :e] @ weights, table[:, e:] @ weights
     return sums[index.reshape(positions.shape)]

@@ -15,7 +15,7 @@ from .judge import Case, Kind, angle_roundoff, as_numbers, coarser, hypotheses, 
 from .judge import Hypothesis as H
 from .report import Float64, Report
 
-OTHER = {"half": "interleaved", "interleaved": "half", "halves": "interleaved", "sincos": "cossin", "cossin": "sincos",
+OTHER = {"half": "interleaved", "interleaved": "half", "sincos": "cossin", "cossin": "sincos",
          "code": "paper", "paper": "code"}  # fmt: skip
 NARROW = ("bfloat16", "float16")
 PAIRS = {"half": "(i, i + {0})", "interleaved": "(2 i, 2 i + 1)"}
@@ -250,7 +250,7 @@ def _encode(c: Case) -> Float64:
     angle = rounded(c["positions"][:, None] * w, c["angle_dtype"])
     sine = (channel % 2 == 0) == (c["order"] == "sincos")
     table = c["sign"] * np.where(sine | c["all_sine"], np.sin(angle), np.cos(angle)) * c["scaled"]
-    if c["sine_layout"] == "halves":
+    if c["sine_layout"] == "half":
         table = np.concatenate([table[:, 0::2], table[:, 1::2]], -1)
     return rounded(table, c["table_dtype"])
 
@@ -274,7 +274,7 @@ SINUSOIDS = (
 
 def _sine_phases(c: Case, numbers: Float64) -> Float64:
     """The angle of each position and pair, (N, pairs)."""
-    halves = c["sine_layout"] == "halves"
+    halves = c["sine_layout"] == "half"
     sine, cosine = np.split(numbers, 2, -1) if halves else (numbers[:, 0::2], numbers[:, 1::2])
     return np.asarray(np.arctan2(*((sine, cosine) if c["order"] == "sincos" else (cosine, sine))))
 
@@ -317,12 +317,12 @@ def sinusoid(
     Examples
     --------
     >>> import posenc, posenc.check
-    >>> report = posenc.check.sinusoid(posenc.sinusoidal(24, 64, layout="halves"), 64)
+    >>> report = posenc.check.sinusoid(posenc.sinusoidal(24, 64, layout="half"), 64)
     >>> print(report.causes[0].sentence)
     The sines and cosines have the layout halves; expected interleaved.
     """
     where, order = places(positions), choice("order", order, "sincos", "cossin")
-    other_layout = "halves" if choice("layout", layout, "interleaved", "halves") == "interleaved" else "interleaved"
+    other_layout = "half" if choice("layout", layout, "interleaved", "half") == "interleaved" else "interleaved"
     w = np.asarray(reference.frequencies(dim, base=base, denominator=denominator))
     case: Case = {
         "w": w, "plain": w, "base": base, "rotary_dim": dim, "dim": dim, "positions": where.astype(np.float64),

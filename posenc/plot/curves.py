@@ -343,10 +343,10 @@ def precision(*, pairs: int = 32, ax: Axes | None = None) -> Figure:
     positions = np.floor(octaves[:, None] * np.random.default_rng(0).uniform(1, 2, 4)).astype(np.int64).reshape(-1)
     product = positions.astype(np.float32)[:, None] * frequencies.astype(np.float32)
     encodings = {
-        "posenc.sinusoidal": sinusoidal(positions, 2 * pairs, frequencies=frequencies, layout="halves"),
+        "posenc.sinusoidal": sinusoidal(positions, 2 * pairs, frequencies=frequencies, layout="half"),
         "usual formula,\nfloat32(p) * float32(w)": np.concatenate([np.sin(product), np.cos(product)], -1),
     }
-    exact = sinusoidal(positions, 2 * pairs, frequencies=frequencies, layout="halves", dtype=np.float64)
+    exact = sinusoidal(positions, 2 * pairs, frequencies=frequencies, layout="half", dtype=np.float64)
     errors = {name: abs(x - exact).reshape(len(octaves), -1).max(axis=1) for name, x in encodings.items()}
     _, axes = axes_of(ax)
     axes.axhline(2.0**-24, color="0.5", linewidth=1, linestyle=":", label="$2^{-24}$, spacing of\nfloat32 below 1")

@@ -20,7 +20,7 @@ from ..analysis import correlation_matrix, distance_matrix, gram_matrix, rope_co
 from ._arguments import Array, Float64, PairFrequencies, as_index, as_matrix, check_choice, fail
 from ._canvas import DIVERGING, axes_of, color_scale, draw_image, draw_logits, shades
 
-Layout = Literal["interleaved", "halves"]
+Layout = Literal["interleaved", "half"]
 Kind = Literal["product", "distance", "correlation"]
 
 KINDS: dict[str, tuple[Callable[[npt.ArrayLike], Array], str, str]] = {
@@ -29,7 +29,7 @@ KINDS: dict[str, tuple[Callable[[npt.ArrayLike], Array], str, str]] = {
     "correlation": (correlation_matrix, "correlation", "Correlations of all pairs of positions"),
 }
 """Matrix, label of the colour bar and title of each kind of `similarity`."""
-LAYOUTS = {"interleaved": "the even ones, then the odd ones", "halves": "first half, then second half"}
+LAYOUTS = {"interleaved": "the even ones, then the odd ones", "half": "first half, then second half"}
 """Order in which `encoding` shows the channels."""
 MAPS_PER_ROW = 6
 """Attention maps side by side."""
@@ -51,7 +51,7 @@ def encoding(values: npt.ArrayLike, *, layout: Layout | None = "interleaved", ax
     ----------
     values : array (N, d)
         From `sinusoidal`, `learned` and so on.
-    layout : {"interleaved", "halves"} or None
+    layout : {"interleaved", "half"} or None
         Order of the channels in `values`, as in `sinusoidal`. The picture shows the first channels of all pairs, a
         line, and the second channels: neighbouring columns then have neighbouring frequencies. None draws channels
         that have no pairs, in their own order.

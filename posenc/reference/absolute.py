@@ -44,13 +44,13 @@ def _columns(dim, count, layout, order):
     return sine[sine < dim], cosine[cosine < dim]
 
 
-def sinusoidal(positions, dim, *, base=10000.0, frequencies=None, layout="interleaved", order="sincos",
+def sinusoidal(positions, dim=None, *, base=10000.0, frequencies=None, layout="interleaved", order="sincos",
                denominator="dim", scale=1.0, start=0):  # fmt: skip
     """Encode positions by sines and cosines.
 
     ``PE[p, 2i] = sin(p w_i)``, ``PE[p, 2i + 1] = cos(p w_i)``.
 
-    Vaswani et al. 2017, section 3.5. The layout "halves" has all sines before all cosines.
+    Vaswani et al. 2017, section 3.5. The layout "half" has all sines before all cosines.
 
     Examples
     --------
@@ -60,6 +60,7 @@ def sinusoidal(positions, dim, *, base=10000.0, frequencies=None, layout="interl
            [0.841, 0.54 , 0.01 , 1.   ]])
     """
     w = geometric(dim, base=base, denominator=denominator) if frequencies is None else wide(frequencies)
+    dim = 2 * len(w) if dim is None else dim
     angle = places(positions, start)[..., None] * w
     sine, cosine = _columns(dim, len(w), layout, order)
     table = np.zeros((*angle.shape[:-1], dim), angle.dtype)

@@ -118,7 +118,7 @@ def xl_table(K, dim):
     Dai et al. 2019 (Transformer-XL), section 3.3: R before its projection to heads.
     """
     distance = K - np.arange(2 * K + 1)
-    return absolute.sinusoidal(distance, dim, base=10000.0 + 0 * K, layout="halves")
+    return absolute.sinusoidal(distance, dim, base=10000.0 + 0 * K, layout="half")
 
 
 def deberta(rel_q, rel_k, *, buckets=None, max_position=None, terms=("c2p", "p2c"), p2c_index="code"):

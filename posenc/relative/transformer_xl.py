@@ -161,4 +161,4 @@ def xl_table(K: int, dim: int) -> Float64:
     if width % 2:
         fail_value(ValueError, "dim", width, "an even number")
     check_table_size((2 * last + 1) * width, K=last, dim=width)
-    return sinusoidal(last - np.arange(2 * last + 1), width, layout="halves", dtype=np.float64)
+    return sinusoidal(last - np.arange(2 * last + 1), width, layout="half", dtype=np.float64)

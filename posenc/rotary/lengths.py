@@ -8,8 +8,8 @@ import numpy.typing as npt
 from .. import _core
 from .._core_api.arguments import F64, Array, Float64, as_index, as_number, as_positive, door, fail, fail_value
 from .._core_api.constants import LARGEST_POSITION
+from ..absolute.rotated_pairs import Layout
 from .rotation import Angles, Frequencies, read_rotation
-from .scaling import Layout
 
 
 @door

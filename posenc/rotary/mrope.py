@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from .._core_api.arguments import I64, Array, as_bool, as_index, door, fail, fail_value
+from ..absolute.rotated_pairs import Layout
 from .rotation import Angles, Frequencies, Indices, RopeGradient, Rotation, read_rotation
-from .scaling import Layout
 
 
 def _coordinate_of_pair(rotation: Rotation, sections: Iterable[int], interleaved: bool, overflow: int) -> Indices:

@@ -26,9 +26,8 @@ from .._core_api.arguments import (
     without_warnings,
 )
 from .._core_api.constants import MOST_WIDTH
-from ..absolute.sinusoid import cos_sin_table, halves
+from ..absolute.rotated_pairs import LAYOUTS, Layout, cos_sin_table, halves
 from .rotation import (
-    LAYOUTS,
     Angles,
     Frequencies,
     RopeGradient,
@@ -40,7 +39,7 @@ from .rotation import (
     read_rotation,
     read_table,
 )
-from .scaling import Layout, RopeFrequencies
+from .scaling import RopeFrequencies
 
 
 class RopeTableGradient(NamedTuple):

@@ -10,9 +10,9 @@ import numpy.typing as npt
 
 from .. import _core
 from .._core_api.arguments import Array, cast_result, check_choice, door, fail
-from ..absolute.sinusoid import halves
+from ..absolute.rotated_pairs import Layout, halves
 from .rotation import Angles, Frequencies, RopeGradient, Rotation, read_rotation
-from .scaling import Layout, RopeFrequencies
+from .scaling import RopeFrequencies
 
 Axes = Literal["concat", "blocks", "alternate"]
 AXES: tuple[Axes, ...] = get_args(Axes)

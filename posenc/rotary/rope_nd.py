@@ -11,8 +11,8 @@ import numpy.typing as npt
 from .. import _core
 from .._core_api.arguments import MOST_CHANNELS, Array, Float64, as_index, check_table_size, door, fail
 from ..absolute.frequency import exact_frequencies
+from ..absolute.rotated_pairs import Layout
 from .rotation import Angles, RopeGradient, Rotation, read_rotation
-from .scaling import Layout
 
 
 @door

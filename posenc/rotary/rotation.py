@@ -7,7 +7,7 @@ channels is rotated (`Angles`). Everything after that is `Rotation.rotate` and `
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple, NoReturn, TypeAlias, TypeVar, get_args
+from typing import NamedTuple, NoReturn, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -30,11 +30,9 @@ from .._core_api.arguments import (
     without_warnings,
 )
 from ..absolute.frequency import as_frequencies
-from ..absolute.rotated_pairs import RotatedPairs
-from ..absolute.sinusoid import halves
-from .scaling import Layout, RopeFrequencies
+from ..absolute.rotated_pairs import LAYOUTS, Layout, RotatedPairs, halves
+from .scaling import RopeFrequencies
 
-LAYOUTS: tuple[Layout, ...] = get_args(Layout)
 Frequencies: TypeAlias = npt.ArrayLike | RopeFrequencies
 Indices: TypeAlias = npt.NDArray[np.int64]
 Table: TypeAlias = tuple[npt.ArrayLike, npt.ArrayLike]

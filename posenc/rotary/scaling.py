@@ -25,11 +25,11 @@ from .._core_api.arguments import (
 )
 from .._core_api.notebook import picture
 from ..absolute.frequency import exact_frequencies
+from ..absolute.rotated_pairs import Layout
 
 RopeType = Literal[
     "default", "linear", "ntk", "dynamic", "ntk_by_parts", "yarn", "longrope", "llama3", "proportional", "ntk_mixed"
 ]
-Layout = Literal["half", "interleaved"]
 LENGTHS = ("max_position_embeddings", "original_max_position_embeddings")
 
 

@@ -17,9 +17,8 @@ from .._core_api.arguments import (
     door,
     fail,
 )
-from ..absolute.sinusoid import cos_sin_table
+from ..absolute.rotated_pairs import Layout, cos_sin_table
 from .rotation import Angles, Frequencies, RopeGradient, Rotation, read_rotation
-from .scaling import Layout
 
 
 def _growth(pairs: int, scale_base: float, gamma: float, downscale: bool) -> Float64:

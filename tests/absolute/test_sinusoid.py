@@ -12,7 +12,7 @@ from posenc import reference
 
 @pytest.mark.parametrize("denominator", ["dim", "half-1"])
 @pytest.mark.parametrize("order", ["sincos", "cossin"])
-@pytest.mark.parametrize("layout", ["interleaved", "halves"])
+@pytest.mark.parametrize("layout", ["interleaved", "half"])
 @pytest.mark.parametrize("dim", [1, 2, 3, 4, 5, 15])
 def test_odd_widths(dim, layout, order, denominator):
     """Over dim, an odd width has one more column of the first kind: keras-hub drops the last cosine, Marian has
@@ -63,6 +63,14 @@ def test_any_positive_base(base):
     assert np.allclose(w, np.longdouble(base) ** -(np.arange(4) / np.longdouble(4)), rtol=2.0**-52, atol=0)
 
 
+def test_frequencies_give_the_width():
+    w = posenc.frequencies(6)
+    assert np.array_equal(posenc.sinusoidal(3, frequencies=w), posenc.sinusoidal(3, 6, frequencies=w))
+    grad = np.ones((3, 6))
+    ours, same = posenc.sinusoidal_vjp(grad, 3, frequencies=w), posenc.sinusoidal_vjp(grad, 3, 6, frequencies=w)
+    assert np.array_equal(ours.positions, same.positions)
+
+
 def test_gradient_of_frequencies_that_a_base_gives():
     """The gradients with base= and with the same frequencies= agree, up to the rounding of the frequencies to
     float64."""
@@ -77,7 +85,7 @@ def test_gradient_of_frequencies_that_a_base_gives():
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
-@pytest.mark.parametrize("layout", ["interleaved", "halves"])
+@pytest.mark.parametrize("layout", ["interleaved", "half"])
 @pytest.mark.parametrize("dim", [1, 2, 7, 511, 513, 1026])
 def test_gradient_over_tiles(dim, layout, dtype, isa):
     """Widths on both sides of the tile of 256 pairs, integer and fractional positions, any storage dtype of the
@@ -119,7 +127,8 @@ ERRORS = [
     (lambda: posenc.sinusoidal(4, 5, frequencies=[1.0]), ValueError, "frequencies has 1 entries; expected 3 or 2"),
     (lambda: posenc.sinusoidal(4, 2, frequencies=[[1.0]]), ValueError, "frequencies has 2 axes; expected 1"),
     (lambda: posenc.sinusoidal([2**53], 2, frequencies=[9.0]), ValueError, "expected at most 2**56 radians"),
-    (lambda: posenc.sinusoidal(4, 4, layout="half"), ValueError, "sinusoidal: layout is 'half'; expected one of"),
+    (lambda: posenc.sinusoidal(4, 4, layout="halves"), ValueError, "layout is 'halves'; expected one of 'half', 'int"),
+    (lambda: posenc.sinusoidal(4), TypeError, "sinusoidal: dim has type NoneType; expected an integer"),
     (lambda: posenc.sinusoidal(4, 4, order="x"), ValueError, "sinusoidal: order is 'x'; expected one of"),
     (lambda: posenc.sinusoidal(4, 4, scale=np.inf), ValueError, "sinusoidal: scale is inf; expected a finite number"),
     (lambda: posenc.sinusoidal(4, 4, dtype=np.int64), TypeError, "sinusoidal: dtype is int64; expected float16"),

@@ -26,7 +26,7 @@ def exact(base, dim=DIM):
 
 def truth(positions, w):
     """sin and cos of position * w, (N, 2, e), correctly rounded to float64."""
-    table = reference.sinusoidal(numbers(positions), 2 * len(w), frequencies=w, layout="halves")
+    table = reference.sinusoidal(numbers(positions), 2 * len(w), frequencies=w, layout="half")
     return table.reshape(len(table), 2, len(w)).astype(np.float64)
 
 
@@ -67,7 +67,7 @@ def assert_ulps(result, wanted, dtype=F32, count=1.0):
 @pytest.mark.parametrize("base", [10000, 500000.0, 1e6, 2])
 def test_float32_within_one_ulp_at_sampled_positions(base, isa):
     positions = sampled()
-    table = posenc.sinusoidal(positions, DIM, base=base, layout="halves")
+    table = posenc.sinusoidal(positions, DIM, base=base, layout="half")
     assert_ulps(halves(table), truth(positions, exact(base)))
 
 
@@ -79,8 +79,8 @@ def test_float32_within_one_ulp_nearest_the_zeros(i):
     assert np.abs(wanted[..., i]).min() < 1e-6, "these positions are not near any zero"
     for name in posenc.isas():
         with posenc.use_isa(name):
-            assert_ulps(halves(posenc.sinusoidal(positions, DIM, layout="halves")), wanted)
-            double = posenc.sinusoidal(positions, DIM, layout="halves", dtype=F64)
+            assert_ulps(halves(posenc.sinusoidal(positions, DIM, layout="half")), wanted)
+            double = posenc.sinusoidal(positions, DIM, layout="half", dtype=F64)
             assert np.abs(halves(double) - wanted).max() <= 4e-16
 
 
@@ -96,7 +96,7 @@ def test_given_frequencies_are_exact_float64(frequencies, isa):
     assert_ulps(np.stack([sin, cos], -2).astype(F64), wanted)
     cos, sin = posenc.rope_table(positions, frequencies, dtype=F64)
     assert np.abs(np.stack([sin, cos], -2) - wanted).max() <= 4e-16
-    table = posenc.sinusoidal(positions, 2 * len(w), frequencies=frequencies, layout="halves")
+    table = posenc.sinusoidal(positions, 2 * len(w), frequencies=frequencies, layout="half")
     assert_ulps(halves(table), wanted)
 
 
@@ -106,8 +106,8 @@ def test_positions_up_to_2_to_the_53(position, isa):
     positions = [position]
     wanted = truth(positions, w)
     for given in (positions, [float(position)]):
-        assert np.abs(halves(posenc.sinusoidal(given, DIM, layout="halves")) - wanted).max() <= 2.0**-24
-        double = halves(posenc.sinusoidal(given, DIM, layout="halves", dtype=F64))
+        assert np.abs(halves(posenc.sinusoidal(given, DIM, layout="half")) - wanted).max() <= 2.0**-24
+        double = halves(posenc.sinusoidal(given, DIM, layout="half", dtype=F64))
         assert np.abs(double - wanted).max() <= 1e-12
 
 
@@ -116,22 +116,22 @@ def test_zeros_beyond_2_to_the_31(isa):
     for i in range(0, DIM // 2, 5):
         positions = [p for p in nearest_zeros(w[i], 2**53) if p > HIGHEST]
         wanted = truth(positions, w)
-        assert np.abs(halves(posenc.sinusoidal(positions, DIM, layout="halves")) - wanted).max() <= 2.0**-24
-        assert np.abs(halves(posenc.sinusoidal(positions, DIM, layout="halves", dtype=F64)) - wanted).max() <= 1e-12
+        assert np.abs(halves(posenc.sinusoidal(positions, DIM, layout="half")) - wanted).max() <= 2.0**-24
+        assert np.abs(halves(posenc.sinusoidal(positions, DIM, layout="half", dtype=F64)) - wanted).max() <= 1e-12
 
 
 def test_float64_within_4e_16_at_sampled_positions(isa):
     positions = sampled()
     wanted = truth(positions, exact(10000))
-    assert np.abs(halves(posenc.sinusoidal(positions, DIM, layout="halves", dtype=F64)) - wanted).max() <= 4e-16
+    assert np.abs(halves(posenc.sinusoidal(positions, DIM, layout="half", dtype=F64)) - wanted).max() <= 4e-16
 
 
 def test_fractional_positions(isa):
     """For fractions no ulp is promised near the zeros; the absolute bounds hold."""
     positions = [float(p) for p in np.random.default_rng(5).uniform(-1e6, 1e6, 100)] + [0.1, 1 / 3, 1e-300, 5e-324]
     wanted = truth(positions, exact(10000))
-    assert np.abs(halves(posenc.sinusoidal(positions, DIM, layout="halves")) - wanted).max() <= 2.0**-24
-    assert np.abs(halves(posenc.sinusoidal(positions, DIM, layout="halves", dtype=F64)) - wanted).max() <= 4e-16
+    assert np.abs(halves(posenc.sinusoidal(positions, DIM, layout="half")) - wanted).max() <= 2.0**-24
+    assert np.abs(halves(posenc.sinusoidal(positions, DIM, layout="half", dtype=F64)) - wanted).max() <= 4e-16
 
 
 @pytest.mark.parametrize("dtype", [d for d in (np.dtype(np.float16), BF16) if d is not None], ids=str)
@@ -139,7 +139,7 @@ def test_half_types_are_rounded_once(dtype, isa):
     """Half an ulp of the storage dtype, and a float32 ulp."""
     positions = sampled()
     wanted = truth(positions, exact(10000))
-    result = halves(posenc.sinusoidal(positions, DIM, layout="halves", dtype=dtype))
+    result = halves(posenc.sinusoidal(positions, DIM, layout="half", dtype=dtype))
     bound = ulp(wanted, dtype) / 2 + ulp(wanted, F32)
     assert np.all(np.abs(result - wanted) <= bound)
 
@@ -176,7 +176,7 @@ def test_rows_depend_on_their_position_alone(dim, dtype, isa):
 def test_unit_norm_of_every_pair(isa):
     """sin**2 + cos**2 = 1 within two float64 roundings of each, also at the largest positions."""
     positions = np.random.default_rng(7).integers(-(2**53), 2**53, 200)
-    table = halves(posenc.sinusoidal(positions, 256, layout="halves", dtype=F64))
+    table = halves(posenc.sinusoidal(positions, 256, layout="half", dtype=F64))
     assert np.abs((table**2).sum(-2) - 1).max() <= 4 * 4e-16
 
 
@@ -205,7 +205,7 @@ def test_float32_is_the_same_on_every_instruction_set(which, rng):
     by 2**-53, and float32 results where a boundary lies between them. The bound, one in 10**7, is fifty times that."""
     positions = ISA_SETS[which](rng)
     differing = entries = 0
-    for dim, options in ((64, {}), (1000, {"layout": "halves"}), (512, {"base": 5e5, "denominator": "half-1"})):
+    for dim, options in ((64, {}), (1000, {"layout": "half"}), (512, {"base": 5e5, "denominator": "half-1"})):
         first, *others = on_each_isa(lambda dim=dim, options=options: posenc.sinusoidal(positions, dim, **options))
         for other in others:
             different = first != other

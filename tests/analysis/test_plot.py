@@ -111,7 +111,7 @@ def test_cells_are_the_encoding(ax):
     assert same_bits(np.asarray(ax.images[0].get_array()), halves)
     labels = [label.get_text() for label in ax.get_xticklabels()]
     assert labels == ["0", "32", "64", "96", "1", "33", "65", "97"]
-    for layout, values in (("halves", halves), (None, P.astype(np.float64))):
+    for layout, values in (("half", halves), (None, P.astype(np.float64))):
         axes = plot.encoding(values, layout=layout).axes[0]
         assert same_bits(np.asarray(axes.images[0].get_array()), values)
         assert len(axes.get_lines()) == (layout is not None)

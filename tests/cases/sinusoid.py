@@ -23,7 +23,7 @@ def norm_of_pairs(rotated, *, layout="interleaved", out_layout=None, axes=None, 
     width = x.shape[-1] - rotary_offset if rotary_dim is None else rotary_dim
     here = slice(rotary_offset, rotary_offset + width)
     blocks = 2 if axes == "blocks" else 1
-    half, is_half = width // blocks // 2, (out_layout or layout) in ("half", "halves")
+    half, is_half = width // blocks // 2, (out_layout or layout) == "half"
     pairs = x[..., here].reshape(*x.shape[:-1], blocks, *((2, half) if is_half else (half, 2)))
     norm = np.broadcast_to(np.sqrt((pairs**2).sum(-2 if is_half else -1, keepdims=True)), pairs.shape)
     size = np.zeros(x.shape)
@@ -47,7 +47,7 @@ def make_sinusoidal(**options):
 def make_trained(rng, n):
     """Fractional positions, trained frequencies, and batch axes."""
     return {
-        "positions": rng.uniform(-50, 50, (2, n)), "dim": max(n, 1), "layout": "halves",
+        "positions": rng.uniform(-50, 50, (2, n)), "dim": max(n, 1), "layout": "half",
         "frequencies": rng.uniform(0, 2, (max(n, 1) + 1) // 2),
     }  # fmt: skip
 
@@ -66,7 +66,7 @@ def make_shift(**options):
 def make_shift_rows(rng, n):
     return {
         "encoding": rng.standard_normal((2, n, 2 * max(n, 1))), "offset": rng.uniform(-99, 99, (2, n)),
-        "frequencies": rng.uniform(0, 2, max(n, 1)), "layout": "halves", "order": "cossin",
+        "frequencies": rng.uniform(0, 2, max(n, 1)), "layout": "half", "order": "cossin",
     }  # fmt: skip
 
 
@@ -97,16 +97,16 @@ CASES = [
     ),
     Case(
         function="sinusoidal", label="count", tolerance=sinusoid_tolerance,
-        make=lambda rng, n: {"positions": n, "dim": 33, "layout": "halves"}, real=real_sinusoidal,
+        make=lambda rng, n: {"positions": n, "dim": 33, "layout": "half"}, real=real_sinusoidal,
     ),
     Case(
         function="sinusoidal", label="fairseq", tolerance=sinusoid_tolerance,
-        make=make_sinusoidal(layout="halves", denominator="half-1"), real=real_sinusoidal, axes={"positions": "n"},
+        make=make_sinusoidal(layout="half", denominator="half-1"), real=real_sinusoidal, axes={"positions": "n"},
         gradients=at("positions"),
     ),
     Case(
         function="sinusoidal", label="musicgen", tolerance=sinusoid_tolerance,
-        make=make_sinusoidal(layout="halves", denominator="half-1", order="cossin", scale=3.0, base=500.0),
+        make=make_sinusoidal(layout="half", denominator="half-1", order="cossin", scale=3.0, base=500.0),
         real=real_sinusoidal, axes={"positions": "n"}, gradients=at("positions"),
     ),
     Case(
@@ -125,7 +125,7 @@ CASES = [
     Case(
         # entries are sines and cosines, within the bound of the table, or exact zeros
         function="shift_matrix", tolerance=lambda expected, work, arguments: (4e-16,),
-        make=lambda rng, n: {"offset": 17.25, "dim": 2 * n, "layout": "halves"}, least=1,
+        make=lambda rng, n: {"offset": 17.25, "dim": 2 * n, "layout": "half"}, least=1,
         real=lambda rng: {"offset": 1000, "dim": 1024},
     ),
 ]  # fmt: skip

@@ -150,7 +150,7 @@ def sinusoid(positions, dim, base=10000.0, layout="interleaved", step=2, by_chan
     if by_channel:
         all_angles = np.asarray(positions)[:, None] / base ** (by_channel * np.arange(dim) / dim)
         return np.where(np.arange(dim) % 2 == 0, np.sin(all_angles), np.cos(all_angles))
-    if layout == "halves":
+    if layout == "half":
         return np.concatenate([np.sin(angle), np.cos(angle)], -1)
     return np.stack([np.sin(angle), np.cos(angle)], -1).reshape(len(angle), dim)
 

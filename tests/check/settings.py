@@ -59,7 +59,7 @@ SETTINGS = {
     "rope partial": (check.rope, ({**PLAIN, "partial_rotary_factor": 0.5},), {"layout": "half", "dim": 32}),
     "rope quarter": (check.rope, ({**PLAIN, "partial_rotary_factor": 0.25},), {"layout": "half", "dim": 32}),
     "sinusoid": (check.sinusoid, (32,), {"base": 50000.0}),
-    "sinusoid half-1": (check.sinusoid, (32,), {"layout": "halves", "denominator": "half-1"}),
+    "sinusoid half-1": (check.sinusoid, (32,), {"layout": "half", "denominator": "half-1"}),
     "slopes 12": (check.slopes, (12,), {}),
     "slopes 22": (check.slopes, (22,), {}),
     "buckets": (check.buckets, (), {"buckets": 40, "max_distance": 96}),

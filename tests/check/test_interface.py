@@ -145,7 +145,7 @@ def test_a_small_error_of_a_long_bias_is_seen(size):
 def test_positions_are_read_off_a_rotation_and_off_a_sinusoid(wrong, sentence):
     for report in (
         check.rope(lambda x, p: plain.rope(x, wrong(p), W), dim=32, layout="half"),
-        check.sinusoid(lambda p: plain.sinusoid(wrong(p), 32, layout="halves"), 32, layout="halves"),
+        check.sinusoid(lambda p: plain.sinusoid(wrong(p), 32, layout="half"), 32, layout="half"),
     ):
         assert [(cause.name, cause.sentence) for cause in report.causes] == [("positions", sentence)]
 
@@ -171,8 +171,8 @@ def test_results_of_another_shape_and_not_a_number():
     (lambda: check.rope(wrong, dim=32), r'layout is None; expected "half" or "interleaved"'),
     (lambda: check.rope(wrong, dim=32, layout="half", positions=np.ones((3, 8))),
      r"positions has shape \(3, 8\); expected a number or an array \(N,\)"),
-    (lambda: check.sinusoid(np.zeros((24, 32)), 32, layout="half"),
-     r'layout is half; expected "interleaved" or "halves"'),
+    (lambda: check.sinusoid(np.zeros((24, 32)), 32, layout="halves"),
+     r'layout is halves; expected "interleaved" or "half"'),
     (lambda: check.sinusoid(np.zeros((24, 32)), 32, order="sin"), r'order is sin; expected "sincos" or "cossin"'),
     (lambda: check.mask(np.ones((3, 8)), 3, 8, align="left"), r'align is left; expected "end" or "start"'),
 ])  # fmt: skip

@@ -343,7 +343,7 @@ SINGLE = {
         check.cache, plain.decoder(W16, lambda start: 0, shift=0), frequencies=W16, layout="half")),
     "cache: alignment": ("alignment", partial(
         check.cache, plain.decoder(W16, shift=0), frequencies=W16, layout="half")),
-    "sinusoid: halves": ("layout", partial(check.sinusoid, partial(plain.sinusoid, dim=32, layout="halves"), 32)),
+    "sinusoid: halves": ("layout", partial(check.sinusoid, partial(plain.sinusoid, dim=32, layout="half"), 32)),
     "sinusoid: channels": (
         "a frequency for each channel", partial(check.sinusoid, partial(plain.sinusoid, dim=32, by_channel=2), 32)),
     "sinusoid: exponent of the channel": (
@@ -392,7 +392,7 @@ PAIRS = {
     "cache: offset and window": ("offset + no window", partial(
         check.cache, plain.decoder(W16, lambda start: 0), frequencies=W16, layout="half", window=(3, None))),
     "sinusoid: halves from one": ("layout + offset +1", partial(
-        check.sinusoid, partial(plain.sinusoid, dim=32, layout="halves", offset=1), 32)),
+        check.sinusoid, partial(plain.sinusoid, dim=32, layout="half", offset=1), 32)),
 }  # fmt: skip
 PLANTED = {**SINGLE, **PAIRS}
 

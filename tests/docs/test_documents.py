@@ -358,7 +358,7 @@ def test_s2_the_share_of_positions_falls_with_the_base():
 @pytest.mark.parametrize(("a", "b"), [(3, 4), (512, 511), (10**6, 17), (123456, -(10**6)), (0.25, 7.5)])
 def test_s4_a_sum_of_positions_from_both_vectors(a, b):
     """S4: the vector of position a + b is a combination of those of a and b."""
-    x, y, both = posenc.sinusoidal(np.array([a, b, a + b]), 128, layout="halves", dtype=np.float64)
+    x, y, both = posenc.sinusoidal(np.array([a, b, a + b]), 128, layout="half", dtype=np.float64)
     (sa, ca), (sb, cb) = np.split(x, 2), np.split(y, 2)
     wanted = np.concatenate([sa * cb + ca * sb, ca * cb - sa * sb])
     assert np.abs(both - wanted).max() <= 2e-15  # four factors within 4e-16, three roundings

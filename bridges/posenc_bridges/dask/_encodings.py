@@ -288,7 +288,7 @@ def sinusoidal(arguments: Arguments, *, chunks: ChunksArgument | None = None) ->
     >>> posenc_bridges.dask.sinusoidal(1000, 64, chunks=(300, -1)).chunks
     ((300, 300, 300, 100), (64,))
     """
-    function, positions, dim = "sinusoidal", arguments["positions"], arguments["dim"]
+    function, positions = "sinusoidal", arguments["positions"]
     chunks = arguments.pop("chunks", None)
     options = {name: value for name, value in arguments.items() if name not in ("positions", "start")}
     run: Callable[[object], Array] = partial(posenc.sinusoidal, **options)
@@ -301,14 +301,14 @@ def sinusoidal(arguments: Arguments, *, chunks: ChunksArgument | None = None) ->
     given: dict[str, Chunks] = {}
     if chunks is not None:
         wanted = (*(chunks,) * len(shape), -1) if isinstance(chunks, int | str) else chunks
-        *leading, last = da.core.normalize_chunks(wanted, (*shape, dim), dtype=np.dtype(np.float64))
+        *leading, last = da.core.normalize_chunks(wanted, (*shape, sample.shape[-1]), dtype=np.dtype(np.float64))
         if len(last) != 1:
             fail(ValueError, "chunks", f"{len(last)} chunks of the last axis", "one, written -1")
         given = dict(zip(axes, leading, strict=True))
     elif not isinstance(places, da.Array):
         expected = "the chunks of the result, such as (4096, -1), because positions is no dask array"
         fail_value(TypeError, "chunks", None, expected)
-    return map_blocks(run, (*axes, "D"), [(places, axes)], sample.dtype, given, D=dim)
+    return map_blocks(run, (*axes, "D"), [(places, axes)], sample.dtype, given, D=sample.shape[-1])
 
 
 @door

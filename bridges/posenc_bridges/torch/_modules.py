@@ -410,7 +410,7 @@ class SinusoidalEmbedding(torch.nn.Module):  # type: ignore[misc, unused-ignore]
     dim : int
         Number of channels.
     **options
-        Those of `sinusoidal`, such as ``layout="halves"`` or ``dtype=torch.bfloat16``.
+        Those of `sinusoidal`, such as ``layout="half"`` or ``dtype=torch.bfloat16``.
 
     Notes
     -----
