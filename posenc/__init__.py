@@ -91,11 +91,9 @@ from .relative.shaw import nezha, shaw
 from .relative.transformer_xl import transformer_xl, xl_table
 from .relative.tupe import tupe
 from .rotary.config import rope_from_config
+from .rotary.coordinates import axial_frequencies, mrope, mrope_vjp, rope_2d, rope_2d_vjp, rope_nd, rope_nd_vjp
 from .rotary.lengths import floor_log_scale, logn_scale, rerope_positions, rerotate, self_extend_positions
-from .rotary.mrope import mrope, mrope_vjp
 from .rotary.rope import RopeTableGradient, convert_layout, rope, rope_matrix, rope_table, rope_vjp
-from .rotary.rope_2d import rope_2d, rope_2d_vjp
-from .rotary.rope_nd import axial_frequencies, rope_nd, rope_nd_vjp
 from .rotary.rotation import RopeGradient
 from .rotary.scaling import RopeFrequencies, rope_frequencies
 from .rotary.xpos import xpos, xpos_vjp

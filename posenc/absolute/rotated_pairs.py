@@ -18,13 +18,19 @@ BLOCK_NUMBERS = 1 << 17
 
 
 def cos_sin_table(
-    positions: Array, frequencies: Float64, dtype: Dtype, factor: float = 1.0, low: Float64 | None = None
+    positions: Array,
+    frequencies: Float64,
+    dtype: Dtype,
+    cosine_scale: float = 1.0,
+    sine_scale: float | None = None,
+    low: Float64 | None = None,
 ) -> Array:
-    """Return [cos | sin] of the angles ``positions * frequencies``, times `factor`: (..., 2 len(frequencies))."""
+    """Return [cos | sin] of the angles ``positions * frequencies``, times their scales: (..., 2 len(frequencies))."""
     count = len(frequencies)
     table = _core.sinusoid(
         positions=positions.reshape(positions.shape or 1), frequencies=frequencies, lo=low, sine=count,
-        cosine=0, step=1, sine_scale=factor, cosine_scale=factor, d=2 * count, dtype=dtype,
+        cosine=0, step=1, sine_scale=cosine_scale if sine_scale is None else sine_scale, cosine_scale=cosine_scale,
+        d=2 * count, dtype=dtype,
     )  # fmt: skip
     return table if positions.ndim else table[0]
 

@@ -272,7 +272,7 @@ def sinusoidal_vjp(
     d_positions, d_frequencies = np.empty(positions.shape), np.zeros(count)
     for index in row_blocks(positions.shape, columns.width):
         places = positions[index]
-        cos, sin = halves(cos_sin_table(places, w, F64, scale, columns.low))
+        cos, sin = halves(cos_sin_table(places, w, F64, scale, low=columns.low))
         wide = np.zeros((*places.shape, 2 * count))  # 0 where the last column of an odd width has no partner
         wide[..., : columns.width] = grad[index][..., : 2 * count]
         grad_sin, grad_cos = (wide[..., first :: columns.step][..., :count] for first in (columns.sine, columns.cosine))

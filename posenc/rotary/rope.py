@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import NamedTuple, overload
 
 import numpy as np
@@ -33,6 +32,7 @@ from .rotation import (
     RopeGradient,
     Rotation,
     Table,
+    agree,
     align_table,
     read_frequencies,
     read_layout,
@@ -57,6 +57,7 @@ class RopeTableGradient(NamedTuple):
     sin: Array
 
 
+@door
 def rope(
     x: npt.ArrayLike,
     positions: npt.ArrayLike | Table,
@@ -150,46 +151,25 @@ def rope(
     >>> posenc.rope(q, [99], w).shape
     (8, 1, 64)
     """
-    w, factor, own_layout, own_dim, agrees = frequencies, 1.0, layout, rotary_dim, True
+    w, factor = frequencies, 1.0
     if type(frequencies) is RopeFrequencies:  # half the time of isinstance
-        w, factor, known_layout, known_dim = frequencies._known
-        own_layout = layout if known_layout is None else known_layout
-        own_dim = rotary_dim if known_dim is None else known_dim
-        agrees = layout in (own_layout, None) and rotary_dim in (own_dim, None)
-    is_last_but_one = type(seq_axis) is int and seq_axis == -2
-    if (
-        agrees and is_last_but_one and w is not None and own_layout is not None
-        and (type(positions) is int or (type(positions) is np.ndarray and positions.ndim == 1))
-    ):  # fmt: skip
+        w, factor = frequencies.inv_freq, frequencies.attention_factor
+        if frequencies.layout is not None:
+            layout = agree("layout", layout, frequencies.layout)
+        if frequencies.rotary_dim is not None:
+            rotary_dim = agree("rotary_dim", rotary_dim, frequencies.rotary_dim)
+    is_sequence = type(positions) is int or (type(positions) is np.ndarray and positions.ndim == 1)
+    if is_sequence and type(seq_axis) is int and seq_axis == -2 and w is not None and layout is not None:
         return _core.rope_positions(
-            "rope", x=x, positions=positions, frequencies=w, out=out, layout=own_layout, rotary_offset=rotary_offset,
-            out_layout=out_layout, inverse=inverse, attention_factor=factor, rotary_dim=own_dim, start=start,
+            x=x, positions=positions, frequencies=w, out=out, layout=layout, rotary_offset=rotary_offset,
+            out_layout=out_layout, inverse=inverse, attention_factor=factor, rotary_dim=rotary_dim, start=start,
         )  # fmt: skip
-    return _rope(
-        x, positions, frequencies, start, layout, rotary_dim, rotary_offset, inverse, out_layout, seq_axis, out
-    )
-
-
-@partial(door, name="rope")
-def _rope(
-    x: npt.ArrayLike,
-    positions: npt.ArrayLike | Table,
-    frequencies: Frequencies | None,
-    start: int,
-    layout: Layout | None,
-    rotary_dim: int | None,
-    rotary_offset: int,
-    inverse: bool,
-    out_layout: Layout | None,
-    seq_axis: int,
-    out: Array | None,
-) -> Array:
-    """Compute `rope` by a table of the positions."""
     rotation = read_rotation(x, frequencies, layout, rotary_dim, rotary_offset, inverse, out_layout, seq_axis)
     if frequencies is None:
-        return rotation.rotate_by(*align_table(rotation, *read_table(rotation, positions, start)), out)
-    places = rotation.positions(positions, start=start)
-    return rotation.rotate(rotation.plain_table(places, *rotation.frequencies(frequencies)), out)
+        cos, sin = align_table(rotation, *read_table(rotation, positions, start))
+        return rotation.pairs.rotate(rotation.x, cos, sin, out)
+    angles = Angles(rotation.positions(positions, start=start), *rotation.frequencies(frequencies))
+    return rotation.rotate(rotation.table(angles), out)
 
 
 @overload
@@ -273,9 +253,8 @@ def rope_vjp(
     rotation = read_rotation(x, frequencies, layout, rotary_dim, rotary_offset, inverse, out_layout, seq_axis)
     if frequencies is None:
         return _table_vjp(grad, rotation, positions, start)
-    w, factor = rotation.frequencies(frequencies)
-    angles = Angles(rotation.positions(positions, start=start), w, factor)
-    return rotation.vjp(grad, rotation.table(angles), angles)
+    angles = Angles(rotation.positions(positions, start=start), *rotation.frequencies(frequencies))
+    return rotation.vjp(grad, angles)
 
 
 def _table_vjp(grad: npt.ArrayLike, rotation: Rotation, table: npt.ArrayLike | Table, start: int) -> RopeTableGradient:

@@ -7,7 +7,7 @@ channels is rotated (`Angles`). Everything after that is `Rotation.rotate` and `
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple, NoReturn, TypeAlias, TypeVar
+from typing import NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -30,7 +30,7 @@ from .._core_api.arguments import (
     without_warnings,
 )
 from ..absolute.frequency import as_frequencies
-from ..absolute.rotated_pairs import LAYOUTS, Layout, RotatedPairs, halves
+from ..absolute.rotated_pairs import LAYOUTS, Layout, RotatedPairs, cos_sin_table, halves
 from .scaling import RopeFrequencies
 
 Frequencies: TypeAlias = npt.ArrayLike | RopeFrequencies
@@ -63,35 +63,30 @@ class Angles(NamedTuple):
     positions: Array
     """(..., N), or (A, ..., N) if there are A coordinates."""
     frequencies: Float64
-    """(pairs,) if each pair has one coordinate, else (A, pairs), or (A, H, pairs) for each head."""
+    """(pairs,) if there is one coordinate, else (A, pairs), or (A, H, pairs) for each head."""
     factor: float = 1.0
     """Multiplies cos and sin."""
-    coordinate: Indices | None = None
-    """The coordinate of each pair; None if there are not several, or if all take part."""
-    source: Indices | None = None
-    """The place of each pair's frequency in the user's array; None if they are in order."""
+    pairs: tuple[Indices, Indices] | None = None
+    """The coordinate of each pair, and the place of its frequency in the user's array; None if `frequencies` is it."""
 
-    def matrix(self) -> Float64:
-        """Return the frequencies as (A, pairs), with 0 where a coordinate does not rotate a pair."""
-        if self.coordinate is None:
-            return self.frequencies
-        matrix = np.zeros((len(self.positions), len(self.frequencies)))
-        matrix[self.coordinate, np.arange(len(self.frequencies))] = self.frequencies
-        return matrix
+    @staticmethod
+    def of_pairs(positions: Array, w: Float64, factor: float, coordinate: Indices, place: Indices) -> Angles:
+        """Return the angles of pairs that have one coordinate each."""
+        matrix = np.zeros((len(positions), len(place)))
+        matrix[coordinate, np.arange(len(place))] = w[place]
+        return Angles(positions, matrix, factor, (coordinate, place))
 
-    def gather(self, d_matrix: Float64) -> Float64:
-        """Return the gradient of the user's frequencies from that of `matrix`."""
-        if self.coordinate is None:
-            return d_matrix.reshape(self.frequencies.shape)
-        of_pairs: Float64 = d_matrix[self.coordinate, np.arange(len(self.frequencies))]
-        if self.source is None:
-            return of_pairs
-        gathered = np.zeros(int(self.source.max()) + 1)
-        np.add.at(gathered, self.source, of_pairs)
+    def gather(self, d_frequencies: Float64) -> Float64:
+        """Return the gradient of the user's frequencies."""
+        if self.pairs is None:
+            return d_frequencies.reshape(self.frequencies.shape)
+        coordinate, place = self.pairs
+        gathered = np.zeros(int(place.max()) + 1)
+        np.add.at(gathered, place, d_frequencies[coordinate, np.arange(len(place))])
         return gathered
 
 
-@dataclass(slots=True)  # not frozen: that would add a fifth to the time of a call on a small array
+@dataclass(frozen=True)
 class Rotation:
     """A rotation whose arguments are checked: which channels of x are rotated, and how their pairs are stored.
 
@@ -129,12 +124,8 @@ class Rotation:
         if isinstance(positions, (tuple, list)) and _is_table(positions):
             expected = "positions, because frequencies are passed too"
             fail(ValueError, argument, "a table (cos, sin)", expected)
-        row = (
-            "rope_positions" if argument == "positions" else f"pos {argument}%(n)"
-        )  # a row takes less time than a text
-        array: Array = _core.read(row, **{argument: positions}, start=start)
-        if array.shape != (self.x.shape[self.seq_axis],):
-            self.check_fits_sequence(argument, array.shape)
+        array: Array = _core.read(f"pos {argument}%(n)", **{argument: positions}, start=start)
+        self.check_fits_sequence(argument, array.shape)
         return array
 
     def coordinates(self, positions: npt.ArrayLike, count: int) -> Array:
@@ -143,15 +134,17 @@ class Rotation:
         if array.ndim < 2 or len(array) != count:
             expected = f"({count}, N), ({count}, B, N) or ({count}, B, H, N): one row for each coordinate"
             fail(ValueError, "positions", f"shape {array.shape}", expected)
-        if array.shape[1:] != (self.x.shape[self.seq_axis],):
-            self.check_fits_sequence("positions", array.shape[1:])
+        self.check_fits_sequence("positions", array.shape[1:])
         return array
 
     def check_fits_sequence(self, argument: str, shape: tuple[int, ...]) -> None:
         """Refuse positions that are neither (N,) nor broadcast against x axis by axis, with or without its heads."""
-        lengths = self.x.shape[:-1]
-        if self.seq_axis != -2 or len(shape) != len(lengths):
-            lengths = tuple([self.x.shape[axis] for axis in self.axes_of(len(shape))])
+        lengths = list(self.x.shape[:-1])
+        lengths.append(lengths.pop(self.seq_axis if self.seq_axis >= 0 else self.seq_axis + 1))
+        if len(shape) == 1:
+            lengths = lengths[-1:]
+        elif len(shape) == len(lengths) - 1:
+            del lengths[-2]
         if len(shape) != len(lengths):
             most = self.x.ndim - 1
             batched = f", or {most - 1} without its axis of heads" if most > 2 else ""
@@ -162,18 +155,8 @@ class Rotation:
             fail(ValueError, argument, f"length {shape[-1]}", expected)
         for length, of_x in zip(shape, lengths, strict=True):
             if length not in (of_x, 1):
-                expected = f"a shape that broadcasts against {lengths}"
+                expected = f"a shape that broadcasts against {tuple(lengths)}"
                 fail(ValueError, argument, f"shape {shape}", expected)
-
-    def axes_of(self, ndim: int) -> list[int]:
-        """Return the axes of x that positions with `ndim` axes run along; the last is the sequence axis."""
-        axes = list(range(self.x.ndim - 1))
-        axes.append(axes.pop(self.seq_axis if self.seq_axis >= 0 else self.seq_axis + 1))
-        if ndim == 1:
-            return axes[-1:]
-        if ndim == len(axes) - 1:
-            del axes[-2]
-        return axes
 
     def with_heads(self, array: Array, after: int = 0) -> Array:
         """Insert an axis for heads into positions (batch, N); `after` axes follow those of the positions."""
@@ -187,34 +170,21 @@ class Rotation:
 
     def table(self, angles: Angles) -> Array:
         """Return [cos | sin] (..., N, rotary_dim) of the angles, times the factor, or of the inverse rotation."""
-        positions, frequencies, factor, coordinate, _ = angles
-        if coordinate is None and frequencies.ndim == 1:
-            return self.plain_table(positions, frequencies, factor)
+        positions, frequencies, factor, _ = angles
         cosine_scale, sine_scale = (1 / factor, -1 / factor) if self.inverse else (factor, factor)
-        if coordinate is None and frequencies.ndim == 2:
-            largest = (frequencies != 0).argmax(axis=0)
-            own = frequencies[largest, np.arange(frequencies.shape[1])]
-            if np.count_nonzero(own) == np.count_nonzero(frequencies):  # a pair has one coordinate
-                frequencies, coordinate = own, largest
+        if frequencies.ndim == 1:
+            return cos_sin_table(self.with_heads(positions), frequencies, self.dtype, cosine_scale, sine_scale)
         positions = self.coordinates_last(positions)
-        if coordinate is not None:
-            return self._table_by_coordinate(positions, frequencies, coordinate, sine_scale, cosine_scale)
-        if frequencies.ndim == 3:
+        if frequencies.ndim == 2:
+            coordinate = (frequencies != 0).argmax(axis=0)
+            w = frequencies[coordinate, np.arange(frequencies.shape[1])]
+            if np.count_nonzero(w) == np.count_nonzero(frequencies):  # a pair has one coordinate
+                return self._table_by_coordinate(positions, w, coordinate, sine_scale, cosine_scale)
+        else:
             frequencies = np.moveaxis(frequencies, 0, 1)[:, None]  # (H, 1, A, pairs)
         return _core.rotation_table(
             positions=positions, frequencies=frequencies, sine_scale=sine_scale,
             cosine_scale=cosine_scale, t=2 * frequencies.shape[-1], dtype=self.dtype,
-        )  # fmt: skip
-
-    def plain_table(self, positions: Array, frequencies: Float64, factor: float) -> Array:
-        """Return the table of one coordinate."""
-        if positions.ndim > 1:
-            positions = self.with_heads(positions)
-        pairs = len(frequencies)
-        cosine_scale, sine_scale = (1 / factor, -1 / factor) if self.inverse else (factor, factor)
-        return _core.sinusoid(
-            positions=positions, frequencies=frequencies, sine=pairs, cosine=0, step=1,
-            sine_scale=sine_scale, cosine_scale=cosine_scale, d=2 * pairs, dtype=self.dtype,
         )  # fmt: skip
 
     def _table_by_coordinate(
@@ -225,11 +195,10 @@ class Rotation:
         table = np.empty((*positions.shape[:-1], 2 * pairs), self.dtype)
         order = coordinate.argsort(kind="stable")
         first = coordinate[order].searchsorted(np.arange(positions.shape[-1] + 1))
-        own = frequencies[order]
         for axis, (begin, end) in enumerate(zip(first[:-1].tolist(), first[1:].tolist(), strict=True)):
             if begin < end:
                 _core.sinusoid(  # Each call clears the columns right of its own.
-                    positions=positions[..., axis], frequencies=own[begin:end], out=table,
+                    positions=positions[..., axis], frequencies=frequencies[order[begin:end]], out=table,
                     sine=pairs + begin, cosine=begin, step=1, sine_scale=sine_scale, cosine_scale=cosine_scale,
                 )  # fmt: skip
         if (order[:-1] > order[1:]).any():
@@ -246,18 +215,11 @@ class Rotation:
 
     def rotate(self, table: Array, out: Array | None) -> Array:
         """Rotate x by a table [cos | sin] (..., N, rotary_dim)."""
-        return self.rotate_by(*halves(self.along_sequence(table)), out)
-
-    def rotate_by(self, cos: Array, sin: Array, out: Array | None) -> Array:
-        """Rotate x by cos and sin, which broadcast against x."""
-        return _core.rope(
-            x=self.x, cos=cos, sin=sin, out=out, offset=self.rotary_offset,
-            interleaved=self.interleaved, out_interleaved=self.out_interleaved,
-        )  # fmt: skip
+        return self.pairs.rotate(self.x, *halves(self.along_sequence(table)), out)
 
     @property
     def pairs(self) -> RotatedPairs:
-        """The rotated channels, for gradients."""
+        """The rotated channels."""
         return RotatedPairs(self.rotary_offset, self.rotary_dim // 2, self.interleaved, self.out_interleaved)
 
     def read_grad(self, grad: npt.ArrayLike) -> Array:
@@ -266,29 +228,32 @@ class Rotation:
         wide: Array = array.astype(self.dtype, copy=False)
         return wide
 
-    def vjp(self, grad: npt.ArrayLike, table: Array, angles: Angles, growth: Float64 | None = None) -> RopeGradient:
+    def vjp(
+        self, grad: npt.ArrayLike, angles: Angles, table: Array | None = None, growth: Float64 | None = None
+    ) -> RopeGradient:
         """Return the gradients with respect to x, to `angles.positions` and to the user's frequencies.
 
-        In `xpos` one position adds `growth` (A, pairs) to the logarithm of the size of each pair.
+        `xpos` has a table of its own. One position adds `growth` (A, pairs) to the logarithm of the size of each pair.
         """
+        if table is None:
+            table = self.table(angles)
         x, grad = self.x, self.read_grad(grad)
         d_x = self.pairs.x_gradient(grad, *halves(self.along_sequence(table)))
-        is_one = angles.coordinate is None and angles.frequencies.ndim == 1
-        if is_one:
-            positions, frequencies = self.with_heads(angles.positions)[..., None], angles.frequencies[None]
-        else:
-            positions, frequencies = self.coordinates_last(angles.positions), angles.matrix()
-            if frequencies.ndim == 3:
-                frequencies = frequencies[:, :, None]  # (A, H, 1, pairs)
+        positions, frequencies = angles.positions, angles.frequencies
+        if frequencies.ndim == 1:
+            positions, frequencies = positions[None], frequencies[None]
+        elif frequencies.ndim == 3:
+            frequencies = frequencies[:, :, None]  # (A, H, 1, pairs)
+        places = self.coordinates_last(positions)
         d_y, x_rows = (np.moveaxis(array, self.seq_axis, -2) for array in (grad, x))
-        d_positions, d_matrix = self.pairs.angle_gradient(d_y, x_rows, table, positions, frequencies, growth)
-        d_positions = d_positions[..., 0] if is_one else np.moveaxis(d_positions, -1, 0)
+        d_positions, d_frequencies = self.pairs.angle_gradient(d_y, x_rows, table, places, frequencies, growth)
+        d_positions = np.moveaxis(d_positions, -1, 0)
         if self.inverse:
-            d_positions, d_matrix = -d_positions, -d_matrix
+            d_positions, d_frequencies = -d_positions, -d_frequencies
         return RopeGradient(
             cast_result(d_x, x.dtype),
             np.ascontiguousarray(d_positions.reshape(angles.positions.shape)),
-            angles.gather(d_matrix),
+            angles.gather(d_frequencies),
         )
 
 
@@ -308,42 +273,29 @@ def read_rotation(
     The frequencies are read for the options that they include.
     """
     array: Array = _core.read("rope", x=x)
-    # A call on a small array is mostly Python, so the checks that most arguments pass are inline.
-    if isinstance(frequencies, RopeFrequencies):
-        layout = read_layout(layout, frequencies)
-        if frequencies.rotary_dim is not None:
-            rotary_dim = agree("rotary_dim", rotary_dim, frequencies.rotary_dim)
-    elif type(layout) is not str or layout not in LAYOUTS:
-        layout = read_layout(layout, frequencies)
-    if out_layout is not None:
-        check_choice("out_layout", out_layout, LAYOUTS)
+    layout = read_layout(layout, frequencies)
+    if isinstance(frequencies, RopeFrequencies) and frequencies.rotary_dim is not None:
+        rotary_dim = agree("rotary_dim", rotary_dim, frequencies.rotary_dim)
+    if out_layout is None:
+        out_layout = layout
+    check_choice("out_layout", out_layout, LAYOUTS)
     if array.ndim < 2:
         fail(ValueError, argument, f"{array.ndim} axes", "at least 2, a sequence axis and channels")
-    if type(seq_axis) is not int or seq_axis != -2:
-        seq_axis = as_index("seq_axis", seq_axis, -array.ndim)
-        if seq_axis == -1 or seq_axis >= array.ndim - 1:
-            expected = f"an axis of {argument} before the last of its {array.ndim}"
-            fail_value(ValueError, "seq_axis", seq_axis, expected)
-    width = array.shape[-1]
-    if type(rotary_offset) is not int or not 0 <= rotary_offset <= width:
-        rotary_offset = as_index("rotary_offset", rotary_offset, 0)
+    seq_axis = as_index("seq_axis", seq_axis, -array.ndim)
+    if seq_axis == -1 or seq_axis >= array.ndim - 1:
+        fail_value(ValueError, "seq_axis", seq_axis, f"an axis of {argument} before the last of its {array.ndim}")
+    width, rotary_offset = array.shape[-1], as_index("rotary_offset", rotary_offset, 0)
     channels = width - rotary_offset if rotary_dim is None else as_index("rotary_dim", rotary_dim, 2)
     if channels % 2 or not 2 <= channels <= width - rotary_offset:
-        _fail_width(argument, width, rotary_dim, rotary_offset)
-    if inverse is not False:
-        inverse = as_bool("inverse", inverse)
-    interleaved = layout == "interleaved"
-    out_interleaved = interleaved if out_layout is None else out_layout == "interleaved"
-    return Rotation(array, seq_axis, channels, rotary_offset, interleaved, out_interleaved, inverse, argument)
-
-
-def _fail_width(argument: str, width: int, rotary_dim: int | None, rotary_offset: int) -> NoReturn:
-    channels = width - rotary_offset if rotary_dim is None else rotary_dim
-    even = "an even rotary_dim"
-    expected = even if channels % 2 else f"2 or more channels from rotary_offset {rotary_offset} to {width}"
-    if rotary_dim is None:
-        fail(ValueError, argument, f"last axis {width}", expected)
-    fail_value(ValueError, "rotary_dim", rotary_dim, expected)
+        rest = f"2 or more channels from rotary_offset {rotary_offset} to {width}"
+        expected = "an even rotary_dim" if channels % 2 else rest
+        if rotary_dim is None:
+            fail(ValueError, argument, f"last axis {width}", expected)
+        fail_value(ValueError, "rotary_dim", rotary_dim, expected)
+    interleaved, out_interleaved = layout == "interleaved", out_layout == "interleaved"
+    return Rotation(
+        array, seq_axis, channels, rotary_offset, interleaved, out_interleaved, as_bool("inverse", inverse), argument
+    )
 
 
 def read_layout(layout: Layout | None, frequencies: Frequencies | None) -> Layout:
@@ -360,11 +312,11 @@ def read_layout(layout: Layout | None, frequencies: Frequencies | None) -> Layou
 Option = TypeVar("Option", Layout, int)
 
 
-def agree(argument: str, given: Option | None, known: Option) -> Option:
+def agree(argument: str, value: Option | None, known: Option) -> Option:
     """Return an option of `rope` that the frequencies include; refuse another one."""
-    if given is not None and given != known:
+    if value is not None and value != known:
         expected = f"None or {known!r}, the {argument} of frequencies (dataclasses.replace changes it)"
-        fail_value(ValueError, argument, given, expected)
+        fail_value(ValueError, argument, value, expected)
     return known
 
 
@@ -377,8 +329,6 @@ def _is_table(pair: tuple[object, ...] | list[object]) -> bool:
 
 def read_frequencies(frequencies: Frequencies) -> tuple[Float64, float]:
     """Return radians per position, and the attention_factor, which multiplies cos and sin."""
-    if type(frequencies) is np.ndarray and frequencies.dtype is F64 and frequencies.ndim == 1:
-        return frequencies, 1.0
     if isinstance(frequencies, RopeFrequencies):
         factor = as_number("attention_factor", frequencies.attention_factor)
         if factor == 0:
@@ -398,19 +348,17 @@ def read_table(rotation: Rotation, table: npt.ArrayLike | Table, start: int = 0)
         fail_value(TypeError, "start", start, "an int n for positions, not a table")
     cos: Array = _core.read("rope", cos=table[0])
     sin: Array = _core.read("rope", sin=table[1])
-    rows, pairs = (rotation.x.shape[rotation.seq_axis],), rotation.rotary_dim // 2
+    pairs = rotation.rotary_dim // 2
     for argument, half in (("cos", cos), ("sin", sin)):
         if half.ndim < 2 or half.shape[-1] != pairs:
             fail(ValueError, argument, f"shape {half.shape}", f"(..., N, rotary_dim // 2 = {pairs})")
-        if half.shape[:-1] != rows:
-            rotation.check_fits_sequence(argument, half.shape[:-1])
+        rotation.check_fits_sequence(argument, half.shape[:-1])
     return cos, sin
 
 
 def align_table(rotation: Rotation, cos: Array, sin: Array) -> tuple[Array, Array]:
     """Return cos and sin, or those of the inverse rotation, along the sequence axis of x."""
-    if rotation.x.ndim > 3:
-        cos, sin = rotation.with_heads(cos, 1), rotation.with_heads(sin, 1)
+    cos, sin = rotation.with_heads(cos, 1), rotation.with_heads(sin, 1)
     if rotation.inverse:
         cos, sin = cos.astype(F64), sin.astype(F64)
         with without_warnings():
@@ -420,6 +368,4 @@ def align_table(rotation: Rotation, cos: Array, sin: Array) -> tuple[Array, Arra
             fail(ValueError, "positions", "a pair with cos = sin = 0", expected)
         with without_warnings():
             cos, sin = cos / norm, -sin / norm
-    if rotation.seq_axis == -2:
-        return cos, sin
     return rotation.along_sequence(cos), rotation.along_sequence(sin)

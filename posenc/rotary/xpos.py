@@ -187,4 +187,5 @@ def xpos_vjp(
     (array([[0., 1.]]), array([1.]), array([0.]))
     """
     rotation = read_rotation(x, frequencies, layout, seq_axis=seq_axis)
-    return rotation.vjp(grad, *_angles(rotation, positions, frequencies, scale_base, gamma, center, downscale))
+    table, angles, growth = _angles(rotation, positions, frequencies, scale_base, gamma, center, downscale)
+    return rotation.vjp(grad, angles, table, growth)
