@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, NoReturn, TypeAlias
 
 import numpy as np
@@ -78,14 +78,8 @@ class RopeFrequencies:
     layout: Layout | None = None
     rotary_dim: int | None = None
     description: str = ""
-    _known: tuple[Float64, float, Layout | None, int | None] = field(init=False)
 
     __array_ufunc__ = None
-
-    def __post_init__(self) -> None:
-        """Collect what `rope` reads in C, because four attributes cost a tenth of a small call."""
-        known = (self.inv_freq, self.attention_factor, self.layout, self.rotary_dim)
-        object.__setattr__(self, "_known", known)
 
     def __len__(self) -> int:
         return len(self.inv_freq)
@@ -114,6 +108,13 @@ class RopeFrequencies:
 Keys: TypeAlias = Mapping[str, Any]
 
 
+LEAST = {"factor": 1.0, "mscale": 0.0, "mscale_all_dim": 0.0, "partial_rotary_factor": 0.0, "b": 0.0}
+"""The least values of keys. All other numbers are above 0."""
+DEFAULTS = {
+    "beta_fast": 32.0, "beta_slow": 1.0, "mscale": 0.0, "mscale_all_dim": 0.0, "partial_rotary_factor": 1.0, "b": 0.625,
+}  # fmt: skip
+
+
 class _Request(NamedTuple):
     """One call of `rope_frequencies`. Its methods read and check the keys."""
 
@@ -125,29 +126,24 @@ class _Request(NamedTuple):
     seq_len: int | None
     keys: Keys
 
-    def number(self, key: str, default: float | None = None, *, least: float = 0.0, above: bool = True) -> float:
-        """Return a number above `least`, or with ``above=False`` at least `least`; without a default it is required."""
-        expected = f"a number above {least:g}" if above else f"a number of at least {least:g}"
+    def number(self, key: str, default: float | None = None) -> float:
+        """Return a number; `default` replaces the default of the key."""
+        default = DEFAULTS.get(key) if default is None else default
+        expected = f"a number of at least {LEAST[key]:g}" if key in LEAST else "a number above 0"
         if key not in self.keys:
-            if default is None:
-                self.fail_missing(key, expected)
-            return default
+            return self.fail_missing(key, expected) if default is None else default
         value = as_number(key, self.keys[key])
-        if value < least or (above and value == least):
+        if value < LEAST.get(key, 0.0) or (value == 0 and key not in LEAST):
             fail_value(ValueError, key, self.keys[key], expected)
         return value
 
     def fail_missing(self, key: str, expected: str) -> NoReturn:
         fail(ValueError, key, "no value", f"{expected}: rope_type {self.rope_type!r} needs it")
 
-    def factor(self, default: float | None = None) -> float:
-        """Return the ratio of the extended length to that of training."""
-        return self.number("factor", default, least=1.0, above=False)
-
     def factor_or_ratio(self) -> float:
         """Return the factor, which defaults to the ratio of the two lengths."""
         if "factor" in self.keys or not all(length in self.keys for length in LENGTHS):
-            return self.factor()
+            return self.number("factor")
         extended, trained = (self.keys[length] for length in LENGTHS)
         if extended < trained:
             expected = f"at least {LENGTHS[1]}, {trained}: their ratio is the missing factor"
@@ -174,50 +170,40 @@ class _Request(NamedTuple):
             fail(ValueError, key, "entries that are not finite and positive", "positive numbers")
         return array
 
-    def beta(self) -> tuple[float, float]:
-        """Return beta_slow and beta_fast: full rotations of a pair within the length of training.
+    def rotations(self, low: str = "beta_slow", high: str = "beta_fast") -> tuple[float, float]:
+        """Return two numbers of full rotations of a pair within the length of training.
 
-        Pairs with more than beta_fast keep their frequency. Pairs with fewer than beta_slow are divided by the factor.
+        Pairs with more than the second keep their frequency. Pairs with fewer than the first are divided by the factor.
         """
-        return self.ordered("beta_slow", 1.0, "beta_fast", 32.0)
-
-    def ordered(
-        self, low: str, low_default: float | None, high: str, high_default: float | None
-    ) -> tuple[float, float]:
-        """Return two positive numbers, of which the second is larger."""
-        first, second = self.number(low, low_default), self.number(high, high_default)
+        first, second = self.number(low), self.number(high)
         if second <= first:
             fail_value(ValueError, high, second, f"more than {low}, {first}")
         return first, second
 
 
-_Scaled: TypeAlias = tuple[Float64, float, float]
-"""inv_freq, attention_factor, softmax_factor."""
+def _default(r: _Request) -> RopeFrequencies:
+    return RopeFrequencies(r.inv_freq.copy())
 
 
-def _default(r: _Request) -> _Scaled:
-    return r.inv_freq.copy(), 1.0, 1.0
+def _linear(r: _Request) -> RopeFrequencies:
+    return RopeFrequencies(r.inv_freq / r.number("factor"))
 
 
-def _linear(r: _Request) -> _Scaled:
-    return r.inv_freq / r.factor(), 1.0, 1.0
-
-
-def _with_larger_base(r: _Request, factor: float) -> Float64:
+def _with_larger_base(r: _Request, factor: float) -> RopeFrequencies:
     """Return (base factor**(d / (d - 2)))**(-2k / d): pair 0 is unchanged and the last is divided by the factor."""
     if r.dim < 4:
         fail_value(ValueError, "dim", r.dim, "at least 4: the first pair is kept and the last is divided")
-    return r.inv_freq * factor ** (-2.0 * np.arange(r.dim // 2) / (r.dim - 2))
+    return RopeFrequencies(r.inv_freq * factor ** (-2.0 * np.arange(r.dim // 2) / (r.dim - 2)))
 
 
-def _ntk(r: _Request) -> _Scaled:
-    return _with_larger_base(r, r.factor()), 1.0, 1.0
+def _ntk(r: _Request) -> RopeFrequencies:
+    return _with_larger_base(r, r.number("factor"))
 
 
-def _dynamic(r: _Request) -> _Scaled:
-    factor, trained = r.factor(), r.train_length(LENGTHS[0])
+def _dynamic(r: _Request) -> RopeFrequencies:
+    factor, trained = r.number("factor"), r.train_length(LENGTHS[0])
     beyond = max((r.seq_len or 0) - trained, 0)
-    return _with_larger_base(r, 1 + factor * beyond / trained), 1.0, 1.0  # = factor n / trained - (factor - 1)
+    return _with_larger_base(r, 1 + factor * beyond / trained)  # = factor n / trained - (factor - 1)
 
 
 def _blend(r: _Request, keep: Float64, factor: float) -> Float64:
@@ -225,35 +211,34 @@ def _blend(r: _Request, keep: Float64, factor: float) -> Float64:
     return r.inv_freq * (1 - keep) / factor + r.inv_freq * keep
 
 
-def _keep_by_rotations(r: _Request, low: float, high: float) -> Float64:
-    """Return a ramp from 0 to 1, linear in the full rotations of a pair within the length of training."""
+def _by_rotations(r: _Request, low: float, high: float) -> RopeFrequencies:
+    """Return a blend that is linear in the full rotations of a pair within the length of training."""
     rotations = r.train_length() * r.inv_freq / (2 * np.pi)
-    return np.clip((rotations - low) / (high - low), 0.0, 1.0)
+    keep = np.clip((rotations - low) / (high - low), 0.0, 1.0)
+    return RopeFrequencies(_blend(r, keep, r.number("factor")))
 
 
-def _ntk_by_parts(r: _Request) -> _Scaled:
-    return _blend(r, _keep_by_rotations(r, *r.beta()), r.factor()), 1.0, 1.0
+def _ntk_by_parts(r: _Request) -> RopeFrequencies:
+    return _by_rotations(r, *r.rotations())
 
 
-def _llama3(r: _Request) -> _Scaled:
-    factor = r.factor()
-    low, high = r.ordered("low_freq_factor", None, "high_freq_factor", None)
-    return _blend(r, _keep_by_rotations(r, low, high), factor), 1.0, 1.0
+def _llama3(r: _Request) -> RopeFrequencies:
+    return _by_rotations(r, *r.rotations("low_freq_factor", "high_freq_factor"))
 
 
-def _yarn(r: _Request) -> _Scaled:
+def _yarn(r: _Request) -> RopeFrequencies:
     factor, keep = r.factor_or_ratio(), _keep_by_pair(r)
-    mscale, all_dim = (r.number(key, 0.0, above=False) for key in ("mscale", "mscale_all_dim"))
+    mscale, all_dim = r.number("mscale"), r.number("mscale_all_dim")
     attention = _mscale(factor, mscale) / _mscale(factor, all_dim) if mscale and all_dim else _mscale(factor, 1.0)
     softmax = _mscale(factor, all_dim) * _mscale(factor, all_dim)
     if not math.isfinite(softmax):
         fail_value(ValueError, "mscale_all_dim", all_dim, "a number whose square is finite")
-    return _blend(r, keep, factor), r.number("attention_factor", attention), softmax
+    return RopeFrequencies(_blend(r, keep, factor), r.number("attention_factor", attention), softmax)
 
 
 def _keep_by_pair(r: _Request) -> Float64:
     """Return YaRN's ramp from 1 to 0, linear in k between the pairs with beta_fast and beta_slow rotations."""
-    trained, (slow, fast) = r.train_length(), r.beta()
+    trained, (slow, fast) = r.train_length(), r.rotations()
     if r.base <= 1:
         fail_value(ValueError, "base", r.base, "more than 1: rope_type 'yarn' divides by its logarithm")
 
@@ -279,33 +264,33 @@ def _mscale(factor: float, mscale: float) -> float:
     return 0.1 * mscale * math.log(factor) + 1.0
 
 
-def _longrope(r: _Request) -> _Scaled:
+def _longrope(r: _Request) -> RopeFrequencies:
     trained, short, long = r.train_length(), r.factors("short_factor"), r.factors("long_factor")
     if "attention_factor" in r.keys:
         attention = r.number("attention_factor")
-        r.factor(1.0)
+        r.number("factor", 1.0)
     else:
         factor = r.factor_or_ratio()
         if trained < 2:
             fail_value(ValueError, LENGTHS[1], trained, "at least 2, because its logarithm is a divisor")
         attention = math.sqrt(1 + math.log(factor) / math.log(trained))
-    return r.inv_freq / (long if (r.seq_len or 0) > trained else short), attention, 1.0
+    return RopeFrequencies(r.inv_freq / (long if (r.seq_len or 0) > trained else short), attention)
 
 
-def _proportional(r: _Request) -> _Scaled:
-    part = r.number("partial_rotary_factor", 1.0, above=False)
+def _proportional(r: _Request) -> RopeFrequencies:
+    part = r.number("partial_rotary_factor")
     if part > 1:
         fail_value(ValueError, "partial_rotary_factor", part, "a number from 0 to 1")
     rotated = np.arange(r.dim // 2) < int(part * r.dim // 2)
-    return np.where(rotated, r.inv_freq, 0.0) / r.factor(1.0), 1.0, 1.0
+    return RopeFrequencies(np.where(rotated, r.inv_freq, 0.0) / r.number("factor", 1.0))
 
 
-def _ntk_mixed(r: _Request) -> _Scaled:
-    factor, b, pairs = r.factor(), r.number("b", 0.625, above=False), r.dim // 2
-    return r.inv_freq * factor ** -(((np.arange(pairs) + 1.0) / pairs) ** b), 1.0, 1.0
+def _ntk_mixed(r: _Request) -> RopeFrequencies:
+    factor, b, pairs = r.number("factor"), r.number("b"), r.dim // 2
+    return RopeFrequencies(r.inv_freq * factor ** -(((np.arange(pairs) + 1.0) / pairs) ** b))
 
 
-ROPE_TYPES: dict[str, tuple[Callable[[_Request], _Scaled], tuple[str, ...]]] = {
+ROPE_TYPES: dict[str, tuple[Callable[[_Request], RopeFrequencies], tuple[str, ...]]] = {
     "default": (_default, ()),
     "linear": (_linear, ("factor",)),
     "ntk": (_ntk, ("factor",)),
@@ -331,8 +316,8 @@ def scaled_frequencies(
     check_choice("rope_type", rope_type, ROPE_TYPES)
     if seq_len is not None:
         seq_len = as_index("seq_len", seq_len, 0)
-    scale, own_keys = ROPE_TYPES[rope_type]
-    known = own_keys + LENGTHS
+    scale, names = ROPE_TYPES[rope_type]
+    known = names + LENGTHS
     for key in keys:
         if key not in known:
             expected = f"only the keys of rope_type {rope_type!r}: " + ", ".join(known)
@@ -342,11 +327,11 @@ def scaled_frequencies(
     present = {key: value for key, value in keys.items() if value is not None}
     present |= {key: as_index(key, present[key], 1) for key in LENGTHS if key in present}
     inv_freq, _ = exact_frequencies(dim, base, "dim")
-    scaled = scale(_Request(rope_type, dim, float(base), inv_freq, seq_len, present))
+    w = scale(_Request(rope_type, dim, float(base), inv_freq, seq_len, present))
     description = f"base {float(base):g}"
     if rope_type != "default":
         description += f", {rope_type}" + (f", factor {float(present['factor']):g}" if "factor" in present else "")
-    return RopeFrequencies(*scaled, description=description)
+    return replace(w, description=description)
 
 
 @door
