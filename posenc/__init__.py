@@ -54,11 +54,18 @@ from .absolute.embedding import (
     learned,
     learned_vjp,
 )
-from .absolute.floater import FloaterGradient, floater, floater_vjp, integrate
 from .absolute.frequency import frequencies
 from .absolute.interpolate import InterpolateTableGradient, interpolate_table, interpolate_table_vjp
 from .absolute.merge import MergeGradient, merge, merge_vjp
-from .absolute.recurrence import RecurrentGradient, recurrent, recurrent_vjp
+from .absolute.scans import (
+    FloaterGradient,
+    RecurrentGradient,
+    floater,
+    floater_vjp,
+    integrate,
+    recurrent,
+    recurrent_vjp,
+)
 from .absolute.sinusoid import (
     ShiftGradient,
     SinusoidalGradient,
