@@ -45,63 +45,61 @@ class ComplexOrderGradient(NamedTuple):
 
 
 class _Operands(NamedTuple):
-    """The checked arguments of `complex_order`."""
+    """The checked arguments of `complex_order`. Where an argument lacks leading axes, they have the length 1."""
 
     amplitude: Array
-    positions: Array
     frequency: Float64
+    positions: Array
+    """(..., N, 1)."""
     phase: Float64 | None
 
     def table(self, index: tuple[slice, ...]) -> Array:
         """Return [cos | sin] in float64 for a block of amplitude's rows, with the rows that its angles differ in."""
-        places, w = self._select(self.positions, index), self._select(self.frequency, index, 1)
-        if self.phase is None:
-            coordinates, frequencies = places[..., None], w[..., None, :]
-        else:
+        coordinates, w = _rows(self.positions, index).astype(F64), _rows(self.frequency, index)
+        frequencies = w[..., None, :]
+        if self.phase is not None:
             # w p + phase is the sum of two angles, at the coordinates (p, unit) with the frequencies (w, phase / unit).
             # The kernel bounds the largest coordinate times the largest frequency, so unit is a power of two near p.
-            largest = float(np.abs(places).max(initial=0.0))
+            largest = _largest_magnitude(coordinates)
             unit = 2.0 ** (math.frexp(largest)[1] - 1) if largest else 1.0
-            coordinates = np.stack([places, np.full_like(places, unit)], axis=-1)
-            phase = self._select(self.phase, index, 1) / unit
-            frequencies = np.stack(np.broadcast_arrays(w, phase), axis=-2)
+            coordinates = np.concatenate([coordinates, np.full_like(coordinates, unit)], axis=-1)
+            frequencies = np.stack(np.broadcast_arrays(w, _rows(self.phase, index) / unit), axis=-2)
         width = self.amplitude.shape[-1]
-        if frequencies.shape[-1] != width:
-            frequencies = np.broadcast_to(frequencies, (*frequencies.shape[:-1], width)).copy()
         return _core.rotation_table(
-            positions=coordinates, frequencies=frequencies, sine_scale=1, cosine_scale=1, t=2 * width,
-            dtype=F64,
+            positions=coordinates, frequencies=np.broadcast_to(frequencies, (*frequencies.shape[:-1], width)),
+            sine_scale=1, cosine_scale=1, t=2 * width, dtype=F64,
         )  # fmt: skip
 
-    def _select(self, array: Array, index: tuple[slice, ...], columns: int = 0) -> Float64:
-        """Return the part of positions, frequency or phase that belongs to a block, in float64."""
-        array = np.atleast_1d(array)
-        rows = array.shape[: array.ndim - columns]
-        index = index[len(index) - len(rows) :]
-        return array[select_rows(index, rows)].astype(F64)
 
-
-def _read_operands(
-    amplitude: npt.ArrayLike, frequency: npt.ArrayLike, positions: npt.ArrayLike, phase: npt.ArrayLike | None
-) -> _Operands:
-    row = "real amplitude(n,c), pos positions%<(n), f64 frequency!<(n,c), f64 phase?!<(n,c)"
-    operands = _Operands(*_core.read(
-        row, amplitude=amplitude, positions=positions, frequency=frequency, phase=phase
-    ))  # fmt: skip
-    n, places = operands.amplitude.shape[-2], operands.positions
-    if places.shape[-1] != n:
-        fail(ValueError, "positions", f"shape {places.shape}", f"{n} positions on the last axis")
-    largest = _largest_magnitude(operands.frequency)
-    if largest * _largest_magnitude(places) > LARGEST_ANGLE:
-        fail(ValueError, "frequency", largest, "at most 2**56 radians at the largest position")
-    largest = 0.0 if operands.phase is None else _largest_magnitude(operands.phase)
-    if 2 * largest > LARGEST_ANGLE:
-        fail(ValueError, "phase", largest, "at most 2**55 radians")
-    return operands
+def _rows(array: Array, index: tuple[slice, ...]) -> Array:
+    """Return a block of an array whose axes of length 1 are broadcast."""
+    return array[select_rows(index, array.shape)]
 
 
 def _largest_magnitude(array: Array) -> float:
     return max(-float(array.min()), float(array.max())) if array.size else 0.0
+
+
+def _read_operands(
+    amplitude: npt.ArrayLike, frequency: npt.ArrayLike, positions: npt.ArrayLike, phase: npt.ArrayLike | None
+) -> tuple[_Operands, list[tuple[int, ...]]]:
+    """Return the operands, and the shapes of frequency, positions and phase."""
+    row = "real amplitude(n,c), f64 frequency!<(n,c), pos positions%<(n), f64 phase?!<(n,c)"
+    amplitude, *angles = _core.read(row, amplitude=amplitude, frequency=frequency, positions=positions, phase=phase)
+    frequency, positions, phase = angles
+    n = amplitude.shape[-2]
+    if positions.shape[-1] != n:
+        fail(ValueError, "positions", f"shape {positions.shape}", f"{n} positions on the last axis")
+    largest = _largest_magnitude(frequency)
+    if largest * _largest_magnitude(positions) > LARGEST_ANGLE:
+        fail(ValueError, "frequency", largest, "at most 2**56 radians at the largest position")
+    largest = 0.0 if phase is None else _largest_magnitude(phase)
+    if 2 * largest > LARGEST_ANGLE:
+        fail(ValueError, "phase", largest, "at most 2**55 radians")
+    shapes = [() if array is None else array.shape for array in angles]
+    angles[1] = positions[..., None]
+    operands = _Operands(amplitude, *(None if a is None else with_axes(a, amplitude.ndim) for a in angles))
+    return operands, shapes
 
 
 @door
@@ -158,7 +156,7 @@ def complex_order(
            [ 0.+1.j],
            [-1.+0.j]])
     """
-    operands = _read_operands(amplitude, frequency, positions, phase)
+    operands, _ = _read_operands(amplitude, frequency, positions, phase)
     dtype = compute_dtype(operands.amplitude)
     out: Array = np.empty(operands.amplitude.shape, np.complex128 if dtype is F64 else np.complex64)
     pairs = out.view(dtype)
@@ -206,37 +204,32 @@ def complex_order_vjp(
     >>> g.amplitude, g.frequency, g.positions
     (array([[0.]]), array([0.]), array([1.]))
     """
-    operands = _read_operands(amplitude, frequency, positions, phase)
-    amplitude, shape = operands.amplitude, operands.amplitude.shape
+    operands, shapes = _read_operands(amplitude, frequency, positions, phase)
+    amplitude, frequency, positions, phase = operands
     grad = as_array("grad", grad)
     if not (grad.dtype.kind == "c" and grad.dtype.itemsize <= 16):
         grad = _core.read("f64 grad()", grad=grad)
-    if grad.shape != shape:
-        fail(ValueError, "grad", f"shape {grad.shape}", str(shape))
+    if grad.shape != amplitude.shape:
+        fail(ValueError, "grad", f"shape {grad.shape}", str(amplitude.shape))
     pairs = np.ascontiguousarray(grad, np.complex128).view(F64)
-    d_amplitude = np.empty(shape, amplitude.dtype.newbyteorder("="))
-    positions, frequency = (
-        with_axes(operands.positions[..., None], len(shape)),
-        with_axes(operands.frequency, len(shape)),
-    )
-    d_positions, d_frequency = np.zeros(positions.shape), np.zeros(frequency.shape)
-    d_phase = None if operands.phase is None else np.zeros(with_axes(operands.phase, len(shape)).shape)
-    for index in row_blocks(shape[:-1], shape[-1]):
+    d_amplitude = np.empty(amplitude.shape, amplitude.dtype.newbyteorder("="))
+    d_frequency, d_positions = np.zeros(frequency.shape), np.zeros(positions.shape)
+    d_phase = None if phase is None else np.zeros(phase.shape)
+    for index in row_blocks(amplitude.shape[:-1], amplitude.shape[-1]):
         cos, sin = halves(operands.table(index))
         d_angle = _core.complex_order_vjp(
             amplitude=amplitude[index], grad=pairs[index], cos=cos, sin=sin, damplitude=d_amplitude[index]
         )
-        of_positions, of_angles = select_rows(index, positions.shape), select_rows(index, frequency.shape)
         with without_warnings():
-            _add(d_positions[of_positions], (frequency[of_angles] * d_angle).sum(-1, keepdims=True))
-            _add(d_frequency[of_angles], positions[of_positions] * d_angle)
+            _add(_rows(d_positions, index), (_rows(frequency, index) * d_angle).sum(-1, keepdims=True))
+            _add(_rows(d_frequency, index), _rows(positions, index) * d_angle)
         if d_phase is not None:
-            _add(d_phase[select_rows(index, d_phase.shape)], d_angle)
+            _add(_rows(d_phase, index), d_angle)
     return ComplexOrderGradient(
         d_amplitude,
-        d_frequency.reshape(operands.frequency.shape),
-        d_positions.reshape(operands.positions.shape),
-        None if d_phase is None or operands.phase is None else d_phase.reshape(operands.phase.shape),
+        d_frequency.reshape(shapes[0]),
+        d_positions.reshape(shapes[1]),
+        None if d_phase is None else d_phase.reshape(shapes[2]),
     )
 
 

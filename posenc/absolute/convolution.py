@@ -54,34 +54,23 @@ class ConvPosition2dGradient(NamedTuple):
     bias: Array | None
 
 
-class _Grid(NamedTuple):
-    """The tokens of x as a grid, which follows a prefix. A sequence is a grid of one row without a prefix."""
+class _Convolution(NamedTuple):
+    """The checked arguments of `conv_position` or `conv_position_2d`. A sequence is a grid of one row."""
 
+    x: Array
+    taps: Array
+    """The kernel as (rows, columns, d)."""
+    bias: Array | None
     height: int
     width: int
     prefix: int
-
-    def view(self, array: Array) -> Array:
-        """View the tokens of the grid as (..., height, width, d)."""
-        return array[..., self.prefix :, :].reshape(*array.shape[:-2], self.height, self.width, array.shape[-1])
-
-
-class _Convolution(NamedTuple):
-    """The checked arguments of `conv_position` or `conv_position_2d`."""
-
-    x: Array
-    kernel: Array
-    """(d, rows, columns), with one row for a sequence."""
-    bias: Array | None
-    grid: _Grid
+    """Tokens before the grid."""
     top: int
     left: int
-    padding: Padding
-    residual: bool
 
-    def kernel_by_tap(self) -> Array:
-        """View the kernel as (rows, columns, d)."""
-        return self.kernel.transpose(1, 2, 0)
+    def grid(self, array: Array) -> Array:
+        """View the tokens of the grid as (..., height, width, d)."""
+        return array[..., self.prefix :, :].reshape(*array.shape[:-2], self.height, self.width, array.shape[-1])
 
 
 def _read_convolution(
@@ -89,92 +78,72 @@ def _read_convolution(
     kernel: npt.ArrayLike,
     bias: npt.ArrayLike | None,
     padding: Padding,
-    residual: bool,
-    *,
     size: tuple[int, int, int] | None = None,
     left: int | None = None,
 ) -> _Convolution:
     """Check the arguments of a convolution of a grid, or without `size` (height, width, prefix) of a sequence."""
     axes = "d,s" if size is None else "d,r,s"
-    row = f"real x(n,d), real kernel:({axes}), real bias?:(d)"
-    x, kernel, bias = _core.read(row, x=x, kernel=kernel, bias=bias)
+    x, kernel, bias = _core.read(f"real x(n,d), real kernel:({axes}), real bias?:(d)", x=x, kernel=kernel, bias=bias)
     if 0 in kernel.shape[1:]:
         fail(ValueError, "kernel", f"shape {kernel.shape}", "at least one tap")
     n = x.shape[-2]
-    grid = _Grid(1, n, 0) if size is None else _read_grid(n, *size)
-    if size is None:
-        kernel = kernel[:, None]
-    _, rows, columns = kernel.shape
+    names = ("height", "width", "prefix")
+    height, width, prefix = (as_index(*one, 0) for one in zip(names, size or (1, n, 0), strict=True))
+    if n != prefix + height * width:
+        fail(ValueError, "x", f"{n} tokens", f"{prefix + height * width}, prefix + height * width")
+    taps = (kernel if size else kernel[:, None]).transpose(1, 2, 0)
+    rows, columns, _ = taps.shape
     top, before = (rows - 1) // 2, (columns - 1) // 2
     if left is not None:
         before = as_index("left", left, 0)
         if before >= columns:
             fail_value(ValueError, "left", before, f"less than {columns}, the taps of the kernel")
-    if padding == "circular" and grid.height * grid.width:
-        _check_reach(grid.height, rows - 1 - top)
-        _check_reach(grid.width, max(before, columns - 1 - before))
-    return _Convolution(x, kernel, bias, grid, top, before, padding, residual)
+    if padding == "circular" and height * width:
+        for length, reach in ((height, rows - 1 - top), (width, max(before, columns - 1 - before))):
+            if reach > length:
+                expected = f"at most {length}, because circular padding goes around once"
+                fail(ValueError, "kernel", f"taps that reach {reach} tokens past the end", expected)
+    return _Convolution(x, taps, bias, height, width, prefix, top, before)
 
 
-def _read_grid(n: int, height: int, width: int, prefix: int) -> _Grid:
-    height, width = as_index("height", height, 0), as_index("width", width, 0)
-    prefix = as_index("prefix", prefix, 0)
-    if n != prefix + height * width:
-        fail(ValueError, "x", f"{n} tokens", f"{prefix + height * width}, prefix + height * width")
-    return _Grid(height, width, prefix)
-
-
-def _check_reach(length: int, reach: int) -> None:
-    if reach > length:
-        has, expected = (
-            f"taps that reach {reach} tokens past the end",
-            f"at most {length}, because circular padding goes around once",
-        )
-        fail(ValueError, "kernel", has, expected)
-
-
-def _convolve(c: _Convolution, out: Array | None) -> Array:
-    grid = c.grid
+def _convolve(c: _Convolution, padding: Padding, residual: bool, out: Array | None) -> Array:
     x, result = _core.read("real x(n,d) -> real out=(n,d)", x=c.x, out=out)
-    prefix = x[..., : grid.prefix, :].copy()  # `out` may be x
+    prefix = x[..., : c.prefix, :].copy()  # `out` may be x
     _core.convolution(
-        x=grid.view(x), kernel=c.kernel_by_tap(), bias=c.bias, out=grid.view(np.asarray(result)),
-        top=c.top, left=c.left, padding=c.padding, residual=c.residual,
+        x=c.grid(x), kernel=c.taps, bias=c.bias, out=c.grid(np.asarray(result)), top=c.top, left=c.left,
+        padding=padding, residual=residual,
     )  # fmt: skip
-    result[..., : grid.prefix, :] = prefix
+    result[..., : c.prefix, :] = prefix
     return result
 
 
-def _gradients(grad: npt.ArrayLike, c: _Convolution) -> tuple[Array, Array, Array | None]:
+def _gradients(
+    grad: npt.ArrayLike, c: _Convolution, padding: Padding, residual: bool
+) -> tuple[Array, Array, Array | None]:
     """Return the gradients with respect to x, kernel (d, rows, columns) and bias."""
-    bias, grid, by_tap = c.bias, c.grid, c.kernel_by_tap()
     x, grad = _core.read("real x(n,d) -> real out(n,d)", x=c.x, grad=grad)
+    rows, columns, _ = c.taps.shape
+    d_taps, d_bias = _core.convolution_vjp(
+        grad=c.grid(grad), x=c.grid(x), r=rows, s=columns, top=c.top, left=c.left, padding=padding
+    )
     d_x = np.empty(x.shape, x.dtype.newbyteorder("="))
     if d_x.size:
         # The transpose reverses the kernel. For "replicate" it is a convolution with zeros on a larger grid, of which
         # the results beyond the edges are added to the tokens that were replicated.
-        rows, columns, _ = by_tap.shape
-        tokens, d_tokens, padding = grid.view(grad), grid.view(d_x), c.padding
+        tokens, d_tokens, replicates = c.grid(grad), c.grid(d_x), padding == "replicate"
         edges = (c.top, rows - 1 - c.top), (c.left, columns - 1 - c.left)
-        if c.padding == "replicate":
+        if replicates:
             tokens = np.pad(tokens, [(0, 0)] * (x.ndim - 2) + [*edges, (0, 0)])
-            d_tokens, padding = np.empty(tokens.shape, compute_dtype(x)), "zero"
+            d_tokens = np.empty(tokens.shape, compute_dtype(x))
         _core.convolution(
-            x=tokens, kernel=by_tap[::-1, ::-1], out=d_tokens, top=edges[0][1], left=edges[1][1],
-            padding=padding, residual=c.residual, dtype=d_tokens.dtype,
+            x=tokens, kernel=c.taps[::-1, ::-1], out=d_tokens, top=edges[0][1], left=edges[1][1],
+            padding="zero" if replicates else padding, residual=residual, dtype=d_tokens.dtype,
         )  # fmt: skip
-        if c.padding == "replicate":
-            grid.view(d_x)[...] = cast_result(_add_edges(_add_edges(d_tokens, -3, *edges[0]), -2, *edges[1]), d_x.dtype)
-        d_x[..., : grid.prefix, :] = cast_result(grad[..., : grid.prefix, :], d_x.dtype)
-    d_kernel, d_bias = _core.convolution_vjp(
-        grad=grid.view(grad), x=grid.view(x), r=by_tap.shape[0], s=by_tap.shape[1],
-        top=c.top, left=c.left, padding=c.padding,
-    )  # fmt: skip
-    return (
-        d_x,
-        np.ascontiguousarray(cast_result(d_kernel.transpose(2, 0, 1), c.kernel.dtype)),
-        None if bias is None else cast_result(d_bias, bias.dtype),
-    )
+        if replicates:
+            c.grid(d_x)[...] = cast_result(_add_edges(_add_edges(d_tokens, -3, *edges[0]), -2, *edges[1]), d_x.dtype)
+        d_x[..., : c.prefix, :] = cast_result(grad[..., : c.prefix, :], d_x.dtype)
+    d_kernel = np.ascontiguousarray(cast_result(d_taps.transpose(2, 0, 1), c.taps.dtype))
+    return d_x, d_kernel, None if c.bias is None else cast_result(d_bias, c.bias.dtype)
 
 
 def _add_edges(array: Array, axis: int, before: int, after: int) -> Array:
@@ -257,7 +226,7 @@ def conv_position(
     >>> posenc.conv_position(np.ones((5, 1)), np.ones((1, 3)), padding="circular")[:, 0]
     array([3., 3., 3., 3., 3.])
     """
-    return _convolve(_read_convolution(x, kernel, bias, padding, residual, left=left), out)
+    return _convolve(_read_convolution(x, kernel, bias, padding, left=left), padding, residual, out)
 
 
 @door
@@ -300,8 +269,8 @@ def conv_position_vjp(
     >>> gradient.kernel
     array([[4., 5., 4.]])
     """
-    convolution = _read_convolution(x, kernel, bias, padding, residual, left=left)
-    d_x, d_kernel, d_bias = _gradients(grad, convolution)
+    convolution = _read_convolution(x, kernel, bias, padding, left=left)
+    d_x, d_kernel, d_bias = _gradients(grad, convolution, padding, residual)
     return ConvPositionGradient(d_x, d_kernel[:, 0], d_bias)
 
 
@@ -373,8 +342,7 @@ def conv_position_2d(
            [ 7., 10., 10.,  7.],
            [ 5.,  7.,  7.,  5.]])
     """
-    size = height, width, prefix
-    return _convolve(_read_convolution(x, kernel, bias, padding, residual, size=size), out)
+    return _convolve(_read_convolution(x, kernel, bias, padding, (height, width, prefix)), padding, residual, out)
 
 
 @door
@@ -419,6 +387,5 @@ def conv_position_2d_vjp(
             [ 9., 12.,  9.],
             [ 6.,  8.,  6.]]])
     """
-    size = height, width, prefix
-    convolution = _read_convolution(x, kernel, bias, padding, residual, size=size)
-    return ConvPosition2dGradient(*_gradients(grad, convolution))
+    convolution = _read_convolution(x, kernel, bias, padding, (height, width, prefix))
+    return ConvPosition2dGradient(*_gradients(grad, convolution, padding, residual))

@@ -107,8 +107,8 @@ def _like_arguments(gradients: Iterable[Array], arguments: Iterable[Array]) -> I
 class _States(NamedTuple):
     """The checked arguments of `recurrent`."""
 
-    arrays: tuple[Array, Array, Array, Array | None, Array | None]
-    """p0, weight, bias, inputs, input_weight."""
+    arrays: tuple[Any, ...]
+    """p0, weight, bias, inputs and input_weight, of which the last two may be None."""
     start: Array
     """p0 with the leading axes of the result."""
     operands: Arguments

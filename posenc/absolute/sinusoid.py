@@ -96,18 +96,19 @@ def _read_columns(
     check_choice("layout", layout, LAYOUTS)
     check_choice("order", order, ORDERS)
     check_choice("denominator", denominator, DENOMINATORS)
-    w, low = (None, None) if frequencies is None else (as_frequencies(frequencies), None)
-    if dim is None and w is not None:
-        dim = 2 * len(w)
-    width = as_index("dim", dim, 1, MOST_WIDTH)
-    if w is None:
-        w, low = exact_frequencies(width, base, denominator)
-    elif len(w) not in (width // 2, (width + 1) // 2):
-        counts = f"{(width + 1) // 2} or {width // 2}" if width % 2 else f"{width // 2}"
-        fail(ValueError, "frequencies", f"{len(w)} entries", counts)
+    low: Float64 | None = None
+    if frequencies is None:
+        dim = as_index("dim", dim, 1, MOST_WIDTH)
+        w, low = exact_frequencies(dim, base, denominator)
+    else:
+        w = as_frequencies(frequencies)
+        dim = 2 * len(w) if dim is None else as_index("dim", dim, 1, MOST_WIDTH)
+        if len(w) not in (dim // 2, (dim + 1) // 2):
+            counts = f"{(dim + 1) // 2} or {dim // 2}" if dim % 2 else f"{dim // 2}"
+            fail(ValueError, "frequencies", f"{len(w)} entries", counts)
     step, second = (2, 1) if layout == "interleaved" else (1, len(w))
     sine, cosine = (0, second) if order == "sincos" else (second, 0)
-    return Columns(width, w, low, sine, cosine, step)
+    return Columns(dim, w, low, sine, cosine, step)
 
 
 _kept_columns = lru_cache(maxsize=64, typed=True)(_read_columns)

@@ -218,10 +218,10 @@ def _rope_type(rope: Config) -> str:
     for name, value in names.items():
         if not isinstance(value, str):
             fail(TypeError, name, f"type {type(value).__name__}", "a string")
-    types = {ALIASES.get(value, value) for value in names.values()}
+    types: set[str] = {ALIASES.get(value, value) for value in names.values()}
     if len(types) > 1:
         fail(ValueError, "rope_type", " and ".join(map(repr, names.values())), "one type")
-    rope_type: str = next(iter(types), "default")
+    rope_type = next(iter(types), "default")
     if rope_type == "axial":
         expected = "a rotation by one position; rope_2d and rope_nd rotate by rows and columns of patches"
         fail_value(ValueError, "rope_type", rope_type, expected)
@@ -249,7 +249,8 @@ def _base_by_index(layer: _Layer) -> float | None:
 
 
 def _base(layer: _Layer) -> float:
-    names, default = BASES, layer.model.base
+    names: tuple[str, ...] = BASES
+    default = layer.model.base
     has_two_bases = layer.model.sliding_base is not None or _present(layer.config, SLIDING_BASES)
     if has_two_bases and layer.layer_type == SLIDING:
         names, default = SLIDING_BASES, layer.model.sliding_base

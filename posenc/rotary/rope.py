@@ -158,8 +158,10 @@ def rope(
             layout = agree("layout", layout, frequencies.layout)
         if frequencies.rotary_dim is not None:
             rotary_dim = agree("rotary_dim", rotary_dim, frequencies.rotary_dim)
-    is_sequence = type(positions) is int or (type(positions) is np.ndarray and positions.ndim == 1)
-    if is_sequence and type(seq_axis) is int and seq_axis == -2 and w is not None and layout is not None:
+    if (
+        (type(positions) is int or (type(positions) is np.ndarray and positions.ndim == 1))
+        and type(seq_axis) is int and seq_axis == -2 and w is not None and layout is not None
+    ):  # fmt: skip
         return _core.rope_positions(
             x=x, positions=positions, frequencies=w, out=out, layout=layout, rotary_offset=rotary_offset,
             out_layout=out_layout, inverse=inverse, attention_factor=factor, rotary_dim=rotary_dim, start=start,
