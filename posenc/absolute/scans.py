@@ -270,21 +270,21 @@ def recurrent_vjp(
     """
     n, include_p0 = as_index("n", n, 0), as_bool("include_p0", include_p0)
     states = _read_states(cell, n, p0=p0, weight=weight, bias=bias, inputs=inputs, input_weight=input_weight)
-    (p0, weight, bias, inputs, input_weight), start, operands = states
+    (first, *of_weights, x, of_x), start, operands = states
     grad = _read_grad(grad, start, n)
     path = _core.recurrent(
-        p0=_merge_batch(start), **operands, skip=False, dtype=compute_dtype(p0), n=n + (not include_p0)
+        p0=_merge_batch(start), **operands, skip=False, dtype=compute_dtype(start), n=n + (not include_p0)
     )
-    has_inputs = True if inputs is not None else None
+    has_inputs = None if x is None else True
     d_p0, d_weight, d_bias, *of_inputs = _core.recurrent_vjp(
         grad=grad, path=path, **operands, dinputs=has_inputs, dinput_weight=has_inputs, skip=not include_p0
     )
     d_inputs = d_input_weight = None
-    if inputs is not None and input_weight is not None:
-        d_inputs = unbroadcast(of_inputs[0].reshape(*start.shape[:-1], *inputs.shape[-2:]), inputs.shape, inputs.dtype)
-        d_input_weight = cast_result(of_inputs[1], input_weight.dtype)
-    d_p0 = unbroadcast(d_p0.reshape(start.shape), p0.shape, p0.dtype)
-    d_weight, d_bias = _like_arguments((d_weight, d_bias), (weight, bias))
+    if has_inputs:
+        d_inputs = unbroadcast(of_inputs[0].reshape(*start.shape[:-1], *x.shape[-2:]), x.shape, x.dtype)
+        d_input_weight = cast_result(of_inputs[1], of_x.dtype)
+    d_p0 = unbroadcast(d_p0.reshape(start.shape), first.shape, first.dtype)
+    d_weight, d_bias = _like_arguments((d_weight, d_bias), of_weights)
     return RecurrentGradient(d_p0, d_weight, d_bias, d_inputs, d_input_weight)
 
 

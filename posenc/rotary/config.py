@@ -218,7 +218,7 @@ def _rope_type(rope: Config) -> str:
     for name, value in names.items():
         if not isinstance(value, str):
             fail(TypeError, name, f"type {type(value).__name__}", "a string")
-    types: set[str] = {ALIASES.get(value, value) for value in names.values()}
+    types = {ALIASES.get(value) or str(value) for value in names.values()}
     if len(types) > 1:
         fail(ValueError, "rope_type", " and ".join(map(repr, names.values())), "one type")
     rope_type = next(iter(types), "default")
