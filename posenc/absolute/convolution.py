@@ -74,13 +74,9 @@ class _Convolution(NamedTuple):
 
 
 def _read_convolution(
-    x: npt.ArrayLike,
-    kernel: npt.ArrayLike,
-    bias: npt.ArrayLike | None,
-    padding: Padding,
-    size: tuple[int, int, int] | None = None,
-    left: int | None = None,
-) -> _Convolution:
+    x: npt.ArrayLike, kernel: npt.ArrayLike, bias: npt.ArrayLike | None, padding: Padding,
+    size: tuple[int, int, int] | None = None, left: int | None = None,
+) -> _Convolution:  # fmt: skip
     """Check the arguments of a convolution of a grid, or without `size` (height, width, prefix) of a sequence."""
     axes = "d,s" if size is None else "d,r,s"
     x, kernel, bias = _core.read(f"real x(n,d), real kernel:({axes}), real bias?:(d)", x=x, kernel=kernel, bias=bias)

@@ -18,13 +18,9 @@ BLOCK_NUMBERS = 1 << 17
 
 
 def cos_sin_table(
-    positions: Array,
-    frequencies: Float64,
-    dtype: Dtype,
-    cosine_scale: float = 1.0,
-    sine_scale: float | None = None,
+    positions: Array, frequencies: Float64, dtype: Dtype, cosine_scale: float = 1.0, sine_scale: float | None = None,
     low: Float64 | None = None,
-) -> Array:
+) -> Array:  # fmt: skip
     """Return [cos | sin] of the angles ``positions * frequencies``, times their scales: (..., 2 len(frequencies))."""
     count = len(frequencies)
     table = _core.sinusoid(

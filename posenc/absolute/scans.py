@@ -107,7 +107,7 @@ def _like_arguments(gradients: Iterable[Array], arguments: Iterable[Array]) -> I
 class _States(NamedTuple):
     """The checked arguments of `recurrent`."""
 
-    arrays: tuple[Any, ...]
+    arrays: Any
     """p0, weight, bias, inputs and input_weight, of which the last two may be None."""
     start: Array
     """p0 with the leading axes of the result."""

@@ -85,13 +85,9 @@ class Columns(NamedTuple):
 
 
 def _read_columns(
-    dim: int | None,
-    base: float,
-    frequencies: npt.ArrayLike | None,
-    layout: Layout,
-    order: Order,
+    dim: int | None, base: float, frequencies: npt.ArrayLike | None, layout: Layout, order: Order,
     denominator: Denominator,
-) -> Columns:
+) -> Columns:  # fmt: skip
     """Check the options of an encoding, and return its frequencies and columns."""
     check_choice("layout", layout, LAYOUTS)
     check_choice("order", order, ORDERS)
@@ -115,13 +111,9 @@ _kept_columns = lru_cache(maxsize=64, typed=True)(_read_columns)
 
 
 def read_columns(
-    dim: int | None,
-    base: float,
-    frequencies: npt.ArrayLike | None,
-    layout: Layout,
-    order: Order,
+    dim: int | None, base: float, frequencies: npt.ArrayLike | None, layout: Layout, order: Order,
     denominator: Denominator,
-) -> Columns:
+) -> Columns:  # fmt: skip
     """Return the frequencies and columns of an encoding, which are kept for calls with the same `base`."""
     try:
         if frequencies is None:
@@ -297,14 +289,9 @@ class _Shift(NamedTuple):
 
 
 def _read_shift(
-    encoding: Array,
-    offset: npt.ArrayLike,
-    base: float,
-    frequencies: npt.ArrayLike | None,
-    layout: Layout,
-    order: Order,
-    denominator: Denominator,
-) -> _Shift:
+    encoding: Array, offset: npt.ArrayLike, base: float, frequencies: npt.ArrayLike | None, layout: Layout,
+    order: Order, denominator: Denominator,
+) -> _Shift:  # fmt: skip
     width = encoding.shape[-1]
     if width % 2 or not width:
         fail(ValueError, "encoding", f"last axis {width}", EVEN_WIDTH)

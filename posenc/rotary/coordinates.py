@@ -342,16 +342,12 @@ def mrope_vjp(
 
 
 def _angles_by_sections(
-    rotation: Rotation,
-    positions: npt.ArrayLike,
-    frequencies: Frequencies,
-    sections: Iterable[int],
-    interleaved: bool,
-    overflow: int,
-) -> Angles:
+    rotation: Rotation, positions: npt.ArrayLike, frequencies: Frequencies, sections: Iterable[int],
+    interleaved: bool, overflow: int,
+) -> Angles:  # fmt: skip
     positions, (w, factor) = rotation.coordinates(positions, 3), rotation.frequencies(frequencies)
     coordinate = _coordinate_of_pair(len(w), sections, interleaved, overflow)
-    return Angles.of_pairs(positions, w, factor, coordinate, np.arange(len(w)))
+    return Angles.of_pairs(positions, w, factor, coordinate)
 
 
 def _coordinate_of_pair(pairs: int, sections: Iterable[int], interleaved: bool, overflow: int) -> Indices:

@@ -73,7 +73,6 @@ def rerotate(
     >>> bool(np.allclose(kept, posenc.rope(np.ones((4, 4)), 4, w, layout="half")))
     True
     """
-    k = _core.read("real k(d)", k=k)  # read_rotation would name it x
     rotation = read_rotation(k, frequencies, layout, rotary_dim, rotary_offset, seq_axis=seq_axis, argument="k")
     frequencies, _ = rotation.frequencies(frequencies)
     old_positions = rotation.positions(old_positions, "old_positions")
@@ -122,7 +121,7 @@ def logn_scale(positions: npt.ArrayLike, train_length: float, *, base_clip: floa
     >>> q = np.ones((8, 1024, 64))
     >>> scaled = q * posenc.logn_scale(1024, 512)[:, None]
     """
-    array = _read_positions(positions)
+    array = _core.read("rope_positions", positions=positions)
     length, smallest = as_number("train_length", train_length), as_number("base_clip", base_clip)
     if length <= 1:
         fail_value(ValueError, "train_length", train_length, "more than 1")
@@ -172,7 +171,7 @@ def floor_log_scale(positions: npt.ArrayLike, *, floor: float, scale: float, off
     >>> posenc.floor_log_scale([0, 8190, 8191, 16383], floor=8192, scale=0.1, offset=1).round(4)
     array([1.    , 1.    , 1.0693, 1.1099])
     """
-    array = _read_positions(positions)
+    array = _core.read("rope_positions", positions=positions)
     length, growth = as_positive("floor", floor), as_number("scale", scale)
     counted = array + as_number("offset", offset)
     if (counted < 0).any():
@@ -225,7 +224,7 @@ def rerope_positions(positions: npt.ArrayLike, *, window: float, leak: float | N
     >>> posenc.rerope_positions([0, 10, 20], window=10, leak=2)
     (array([ 5., 10., 15.]), array([ 0.,  5., 10.]))
     """
-    array = _read_positions(positions)
+    array = _core.read("rope_positions", positions=positions)
     window = as_positive("window", window)
     if leak is None:
         return np.full(array.shape, window), np.zeros(array.shape)
@@ -272,12 +271,7 @@ def self_extend_positions(positions: npt.ArrayLike, *, group: int, window: float
     >>> posenc.self_extend_positions(5, group=2, window=4)
     (array([2., 2., 3., 3., 4.]), array([0., 0., 1., 1., 2.]))
     """
-    array = _read_positions(positions)
+    array = _core.read("rope_positions", positions=positions)
     group, window = as_index("group", group, 1), as_positive("window", window)
     k = (array // group).astype(F64, copy=False)
     return k + (window - window / group), k
-
-
-def _read_positions(positions: npt.ArrayLike) -> Array:
-    array: Array = _core.read("rope_positions", positions=positions)
-    return array

@@ -25,7 +25,7 @@ from .._core_api.arguments import (
     without_warnings,
 )
 from .._core_api.constants import MOST_WIDTH
-from ..absolute.rotated_pairs import LAYOUTS, Layout, cos_sin_table, halves
+from ..absolute.rotated_pairs import LAYOUTS, Layout, halves
 from .rotation import (
     Angles,
     Frequencies,
@@ -389,10 +389,11 @@ def rope_matrix(
         fail(ValueError, "position", f"{array.ndim} axes", "one number")
     rotary_dim = 2 * len(frequencies)
     dim = rotary_dim if dim is None else as_index("dim", dim, rotary_dim, MOST_WIDTH)
-    cos, sin = halves(cos_sin_table(array, frequencies, np.dtype(np.float64), factor))
     check_table_size(dim * dim, dim=dim)
-    interleaved = layout == "interleaved"
-    rows = _core.rope(x=np.eye(dim), cos=cos, sin=sin, offset=0, interleaved=interleaved, out_interleaved=interleaved)
+    rows = _core.rope_positions(
+        x=np.eye(dim), positions=np.full(dim, array), frequencies=frequencies, layout=layout, attention_factor=factor,
+        rotary_dim=rotary_dim,
+    )  # fmt: skip
     return np.ascontiguousarray(rows.T)
 
 

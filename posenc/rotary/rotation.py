@@ -21,6 +21,7 @@ from .._core_api.arguments import (
     as_bool,
     as_index,
     as_number,
+    as_positions,
     cast_result,
     check_choice,
     check_range,
@@ -66,14 +67,17 @@ class Angles(NamedTuple):
     """(pairs,) if there is one coordinate, else (A, pairs), or (A, H, pairs) for each head."""
     factor: float = 1.0
     """Multiplies cos and sin."""
-    pairs: tuple[Indices, Indices] | None = None
-    """The coordinate of each pair, and the place of its frequency in the user's array; None if `frequencies` is it."""
+    pairs: tuple[Indices, Indices | None] | None = None
+    """The coordinate of each pair, and the place of its frequency in the user's array or None if they are in order.
+    Without them `frequencies` is the user's array."""
 
     @staticmethod
-    def of_pairs(positions: Array, w: Float64, factor: float, coordinate: Indices, place: Indices) -> Angles:
+    def of_pairs(
+        positions: Array, w: Float64, factor: float, coordinate: Indices, place: Indices | None = None
+    ) -> Angles:
         """Return the angles of pairs that have one coordinate each."""
-        matrix = np.zeros((len(positions), len(place)))
-        matrix[coordinate, np.arange(len(place))] = w[place]
+        matrix = np.zeros((len(positions), len(coordinate)))
+        matrix[coordinate, np.arange(len(coordinate))] = w if place is None else w[place]
         return Angles(positions, matrix, factor, (coordinate, place))
 
     def gather(self, d_frequencies: Float64) -> Float64:
@@ -81,8 +85,11 @@ class Angles(NamedTuple):
         if self.pairs is None:
             return d_frequencies.reshape(self.frequencies.shape)
         coordinate, place = self.pairs
+        of_pairs: Float64 = d_frequencies[coordinate, np.arange(len(coordinate))]
+        if place is None:
+            return of_pairs
         gathered = np.zeros(int(place.max()) + 1)
-        np.add.at(gathered, place, d_frequencies[coordinate, np.arange(len(place))])
+        np.add.at(gathered, place, of_pairs)
         return gathered
 
 
@@ -124,7 +131,7 @@ class Rotation:
         if isinstance(positions, (tuple, list)) and _is_table(positions):
             expected = "positions, because frequencies are passed too"
             fail(ValueError, argument, "a table (cos, sin)", expected)
-        array: Array = _core.read(f"pos {argument}%(n)", **{argument: positions}, start=start)
+        array = as_positions(argument, positions, start)
         self.check_fits_sequence(argument, array.shape)
         return array
 
@@ -258,21 +265,15 @@ class Rotation:
 
 
 def read_rotation(
-    x: npt.ArrayLike,
-    frequencies: Frequencies | None,
-    layout: Layout | None = None,
-    rotary_dim: int | None = None,
-    rotary_offset: int = 0,
-    inverse: bool = False,
-    out_layout: Layout | None = None,
-    seq_axis: int = -2,
+    x: npt.ArrayLike, frequencies: Frequencies | None, layout: Layout | None = None, rotary_dim: int | None = None,
+    rotary_offset: int = 0, inverse: bool = False, out_layout: Layout | None = None, seq_axis: int = -2,
     argument: str = "x",
-) -> Rotation:
+) -> Rotation:  # fmt: skip
     """Check the arguments that `rope` and its relatives share; `argument` is their name of x.
 
     The frequencies are read for the options that they include.
     """
-    array: Array = _core.read("rope", x=x)
+    array: Array = _core.read(f"real {argument}(d)", **{argument: x})
     layout = read_layout(layout, frequencies)
     if isinstance(frequencies, RopeFrequencies) and frequencies.rotary_dim is not None:
         rotary_dim = agree("rotary_dim", rotary_dim, frequencies.rotary_dim)

@@ -35,22 +35,16 @@ def _logarithm_limit(dtype: np.dtype[np.floating]) -> float:
 
 
 def _angles(
-    rotation: Rotation,
-    positions: npt.ArrayLike,
-    frequencies: Frequencies,
-    scale_base: float,
-    gamma: float,
-    center: float,
-    downscale: bool,
-) -> tuple[Array, Angles, Float64]:
+    rotation: Rotation, positions: npt.ArrayLike, frequencies: Frequencies, scale_base: float, gamma: float,
+    center: float, downscale: bool,
+) -> tuple[Array, Angles, Float64]:  # fmt: skip
     """Return the table, the angles and the growth (1, pairs)."""
     dtype = rotation.x.dtype
-    frequencies, factor = rotation.frequencies(frequencies)
-    angles = Angles(rotation.positions(positions), frequencies, factor)
-    positions = rotation.with_heads(angles.positions)
-    growth = _growth(len(frequencies), scale_base, gamma, downscale)
+    angles = Angles(rotation.positions(positions), *rotation.frequencies(frequencies))
+    positions, w = rotation.with_heads(angles.positions), angles.frequencies
+    growth = _growth(len(w), scale_base, gamma, downscale)
     center = as_number("center", center)
-    table = cos_sin_table(positions, frequencies, F64, factor)
+    table = cos_sin_table(positions, w, F64, angles.factor)
     distance = positions.astype(F64) - center
     # growth[0] is the largest. The limit is equal on both sides of center, so a query and its key fail alike.
     limit = _logarithm_limit(dtype) / np.abs(growth).max(initial=1e-300)
@@ -58,7 +52,7 @@ def _angles(
         expected = f"at most {limit:.0f} from center, because {dtype.name} cannot hold the scale beyond: move center, "
         expected += "or use float64"
         fail(ValueError, "positions", positions.flat[np.abs(distance).argmax()], expected)
-    cos_and_sin = table.reshape(*positions.shape, 2, len(frequencies))
+    cos_and_sin = table.reshape(*positions.shape, 2, len(w))
     cos_and_sin *= np.exp(distance[..., None, None] * growth)
     return cast_result(table, rotation.dtype), angles, growth[None]
 
