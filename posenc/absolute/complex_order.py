@@ -104,11 +104,7 @@ def _read_operands(
 
 @door
 def complex_order(
-    amplitude: npt.ArrayLike,
-    frequency: npt.ArrayLike,
-    positions: npt.ArrayLike,
-    *,
-    phase: npt.ArrayLike | None = None,
+    amplitude: npt.ArrayLike, frequency: npt.ArrayLike, positions: npt.ArrayLike, *, phase: npt.ArrayLike | None = None
 ) -> npt.NDArray[np.complex64 | np.complex128]:
     """Return complex-order encodings of words.
 

@@ -8,16 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import _core
-from .._core_api.arguments import (
-    Array,
-    as_index,
-    cast_result,
-    compute_dtype,
-    door,
-    fail,
-    fail_value,
-    without_warnings,
-)
+from .._core_api.arguments import Array, as_index, cast_result, compute_dtype, door, fail, fail_value, without_warnings
 
 Padding = Literal["zero", "circular", "replicate"]
 

@@ -8,15 +8,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from .. import _core
-from .._core_api.arguments import (
-    Float64,
-    as_index,
-    as_number,
-    as_positive,
-    check_choice,
-    door,
-    fail_value,
-)
+from .._core_api.arguments import Float64, as_index, as_number, as_positive, check_choice, door, fail_value
 from .._core_api.constants import MOST_WIDTH
 
 Schedule = Literal["geometric", "power"]

@@ -351,10 +351,7 @@ def _rotary_dim(layer: _Layer, rope_type: str) -> tuple[int, bool]:
 
 @door
 def rope_from_config(
-    config: Config | str | os.PathLike[str] | HasDict,
-    *,
-    seq_len: int | None = None,
-    layer_type: str | None = None,
+    config: Config | str | os.PathLike[str] | HasDict, *, seq_len: int | None = None, layer_type: str | None = None
 ) -> RopeFrequencies:
     """Return the rotary frequencies of a checkpoint from its config.json.
 

@@ -5,18 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from .._core_api.arguments import (
-    F32,
-    F64,
-    Array,
-    Float64,
-    as_bool,
-    as_number,
-    as_positive,
-    cast_result,
-    door,
-    fail,
-)
+from .._core_api.arguments import F32, F64, Array, Float64, as_bool, as_number, as_positive, cast_result, door, fail
 from ..absolute.rotated_pairs import Layout, cos_sin_table
 from .rotation import Angles, Frequencies, RopeGradient, Rotation, read_rotation
 
