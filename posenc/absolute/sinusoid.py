@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Literal, NamedTuple, get_args
 
@@ -84,7 +85,7 @@ class Columns(NamedTuple):
     """Columns from a sine to the next sine, and from a cosine to the next cosine."""
 
 
-def _read_columns(
+def read_columns(
     dim: int | None, base: float, frequencies: npt.ArrayLike | None, layout: Layout, order: Order,
     denominator: Denominator,
 ) -> Columns:  # fmt: skip
@@ -107,20 +108,7 @@ def _read_columns(
     return Columns(dim, w, low, sine, cosine, step)
 
 
-_kept_columns = lru_cache(maxsize=64, typed=True)(_read_columns)
-
-
-def read_columns(
-    dim: int | None, base: float, frequencies: npt.ArrayLike | None, layout: Layout, order: Order,
-    denominator: Denominator,
-) -> Columns:  # fmt: skip
-    """Return the frequencies and columns of an encoding, which are kept for calls with the same `base`."""
-    try:
-        if frequencies is None:
-            return _kept_columns(dim, base, None, layout, order, denominator)
-    except TypeError:  # an argument that is not hashable
-        pass
-    return _read_columns(dim, base, frequencies, layout, order, denominator)
+_kept_columns: Callable[..., Columns] = lru_cache(maxsize=64, typed=True)(read_columns)
 
 
 @door
@@ -206,7 +194,11 @@ def sinusoidal(
     >>> words = np.ones((2, 3, 4), np.float32)
     >>> encoded = words + posenc.sinusoidal(3, 4, start=100)
     """
-    columns = read_columns(dim, base, frequencies, layout, order, denominator)
+    read = _kept_columns if frequencies is None else read_columns
+    try:
+        columns = read(dim, base, frequencies, layout, order, denominator)
+    except TypeError:  # an argument that is not hashable, or one that is wrong
+        columns = read_columns(dim, base, frequencies, layout, order, denominator)
     if type(scale) is not float or scale != 1.0:
         scale = as_number("scale", scale)
         check_range("scale", scale, result_dtype(dtype, out))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, overload
+from functools import partial
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -32,7 +33,6 @@ from .rotation import (
     RopeGradient,
     Rotation,
     Table,
-    agree,
     align_table,
     read_frequencies,
     read_layout,
@@ -57,7 +57,6 @@ class RopeTableGradient(NamedTuple):
     sin: Array
 
 
-@door
 def rope(
     x: npt.ArrayLike,
     positions: npt.ArrayLike | Table,
@@ -151,22 +150,30 @@ def rope(
     >>> posenc.rope(q, [99], w).shape
     (8, 1, 64)
     """
-    w, factor = frequencies, 1.0
+    w, factor, chosen_layout, chosen_dim = frequencies, 1.0, layout, rotary_dim
     if type(frequencies) is RopeFrequencies:  # half the time of isinstance
         w, factor = frequencies.inv_freq, frequencies.attention_factor
-        if frequencies.layout is not None:
-            layout = agree("layout", layout, frequencies.layout)
-        if frequencies.rotary_dim is not None:
-            rotary_dim = agree("rotary_dim", rotary_dim, frequencies.rotary_dim)
+        chosen_layout, chosen_dim = frequencies.layout or layout, frequencies.rotary_dim or rotary_dim
     if (
         (type(positions) is int or (type(positions) is np.ndarray and positions.ndim == 1))
-        and type(seq_axis) is int and seq_axis == -2 and w is not None and layout is not None
+        and type(seq_axis) is int and seq_axis == -2 and w is not None and chosen_layout is not None
+        and layout in (None, chosen_layout) and rotary_dim in (None, chosen_dim)
     ):  # fmt: skip
         return _core.rope_positions(
-            x=x, positions=positions, frequencies=w, out=out, layout=layout, rotary_offset=rotary_offset,
-            out_layout=out_layout, inverse=inverse, attention_factor=factor, rotary_dim=rotary_dim, start=start,
+            "rope", x=x, positions=positions, frequencies=w, out=out, layout=chosen_layout, rotary_offset=rotary_offset,
+            out_layout=out_layout, inverse=inverse, attention_factor=factor, rotary_dim=chosen_dim, start=start,
         )  # fmt: skip
-    rotation = read_rotation(x, frequencies, layout, rotary_dim, rotary_offset, inverse, out_layout, seq_axis)
+    options = layout, rotary_dim, rotary_offset, inverse, out_layout, seq_axis
+    return _rope_by_table(x, positions, frequencies, start, out, options)
+
+
+@partial(door, name="rope")
+def _rope_by_table(
+    x: npt.ArrayLike, positions: npt.ArrayLike | Table, frequencies: Frequencies | None, start: int, out: Array | None,
+    options: tuple[Any, ...],
+) -> Array:  # fmt: skip
+    """Compute `rope` with the options of `read_rotation` by a table of the positions, or the caller's."""
+    rotation = read_rotation(x, frequencies, *options)
     if frequencies is None:
         cos, sin = align_table(rotation, *read_table(rotation, positions, start))
         return rotation.pairs.rotate(rotation.x, cos, sin, out)
