@@ -350,12 +350,16 @@ def _angles_by_sections(
     return Angles.of_pairs(positions, w, factor, coordinate)
 
 
+def _read_integers(argument: str, values: Iterable[int], expected: str) -> list[int]:
+    is_scalar = getattr(values, "ndim", 1) == 0  # an array without axes is an Iterable
+    if not isinstance(values, Iterable) or isinstance(values, str | bytes) or is_scalar:
+        fail(TypeError, argument, f"type {type(values).__name__}", expected)
+    return [as_index(argument, value, 0, MOST_CHANNELS) for value in values]
+
+
 def _coordinate_of_pair(pairs: int, sections: Iterable[int], interleaved: bool, overflow: int) -> Indices:
     """Return the coordinate of each pair: 0 for time, 1 for height, 2 for width."""
-    is_scalar = getattr(sections, "ndim", 1) == 0  # an array without axes is an Iterable
-    if not isinstance(sections, Iterable) or isinstance(sections, str | bytes) or is_scalar:
-        fail(TypeError, "sections", f"type {type(sections).__name__}", "three integers")
-    counts = [as_index("sections", count, 0) for count in sections]
+    counts = _read_integers("sections", sections, "three integers")
     if len(counts) != 3 or sum(counts) != pairs:
         expected = f"three numbers that add up to rotary_dim // 2 = {pairs}"
         fail(ValueError, "sections", f"{counts}, {sum(counts)} pairs", expected)
@@ -402,10 +406,7 @@ def axial_frequencies(dims: Sequence[int], *, base: float | Sequence[float] = 10
     array([[1.  , 0.  , 0.  ],
            [0.  , 1.  , 0.01]])
     """
-    is_array = isinstance(dims, np.ndarray) and dims.ndim > 0
-    if not (is_array or isinstance(dims, Sequence)) or isinstance(dims, str):
-        fail(TypeError, "dims", f"type {type(dims).__name__}", "a sequence of integers")
-    widths = [as_index("dims", width, 0, MOST_CHANNELS) for width in dims]
+    widths = _read_integers("dims", dims, "a sequence of integers")
     if sum(widths) == 0 or any(width % 2 for width in widths):
         fail(ValueError, "dims", f"{widths}", "even widths, not all 0")
     has_axis = isinstance(base, Iterable) and getattr(base, "ndim", None) != 0

@@ -183,34 +183,16 @@ def _rope_by_table(
 
 @overload
 def rope_vjp(
-    grad: npt.ArrayLike,
-    x: npt.ArrayLike,
-    positions: npt.ArrayLike,
-    frequencies: Frequencies,
-    *,
-    layout: Layout | None = None,
-    rotary_dim: int | None = None,
-    rotary_offset: int = 0,
-    inverse: bool = False,
-    out_layout: Layout | None = None,
-    seq_axis: int = -2,
-    start: int = 0,
-) -> RopeGradient: ...
+    grad: npt.ArrayLike, x: npt.ArrayLike, positions: npt.ArrayLike, frequencies: Frequencies, *,
+    layout: Layout | None = None, rotary_dim: int | None = None, rotary_offset: int = 0, inverse: bool = False,
+    out_layout: Layout | None = None, seq_axis: int = -2, start: int = 0,
+) -> RopeGradient: ...  # fmt: skip
 @overload
 def rope_vjp(
-    grad: npt.ArrayLike,
-    x: npt.ArrayLike,
-    positions: Table,
-    frequencies: None = None,
-    *,
-    layout: Layout | None = None,
-    rotary_dim: int | None = None,
-    rotary_offset: int = 0,
-    inverse: bool = False,
-    out_layout: Layout | None = None,
-    seq_axis: int = -2,
-    start: int = 0,
-) -> RopeTableGradient: ...
+    grad: npt.ArrayLike, x: npt.ArrayLike, positions: Table, frequencies: None = None, *,
+    layout: Layout | None = None, rotary_dim: int | None = None, rotary_offset: int = 0, inverse: bool = False,
+    out_layout: Layout | None = None, seq_axis: int = -2, start: int = 0,
+) -> RopeTableGradient: ...  # fmt: skip
 @door
 def rope_vjp(
     grad: npt.ArrayLike,
