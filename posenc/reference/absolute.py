@@ -60,10 +60,9 @@ def sinusoidal(positions, dim=None, *, base=10000.0, frequencies=None, layout="i
            [0.841, 0.54 , 0.01 , 1.   ]])
     """
     w = geometric(dim, base=base, denominator=denominator) if frequencies is None else wide(frequencies)
-    dim = 2 * len(w) if dim is None else dim
     angle = places(positions, start)[..., None] * w
-    sine, cosine = _columns(dim, len(w), layout, order)
-    table = np.zeros((*angle.shape[:-1], dim), angle.dtype)
+    sine, cosine = _columns(dim or 2 * len(w), len(w), layout, order)
+    table = np.zeros((*angle.shape[:-1], dim or 2 * len(w)), angle.dtype)
     table[..., sine] = scale * sin(angle[..., : len(sine)])
     table[..., cosine] = scale * cos(angle[..., : len(cosine)])
     return table

@@ -14,14 +14,10 @@ YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 
 GEMMA = {"model_type": "gemma3_text", "head_dim": 64}
 
 
-def factors(w):
-    return w.attention_factor, w.softmax_factor
-
-
 def same(config, wanted, **options):
     found = posenc.rope_from_config(config, **options)
     assert found.inv_freq.tobytes() == wanted.inv_freq.tobytes()
-    assert factors(found) == factors(wanted)
+    assert (found.attention_factor, found.softmax_factor) == (wanted.attention_factor, wanted.softmax_factor)
 
 
 def refused(kind, words, config, **options):
@@ -223,9 +219,7 @@ def test_unknown_keys_of_the_rope_part(key):
 
 def test_unknown_keys_of_a_scaling():
     for kind in ("default", "linear", "dynamic", "yarn"):
-        scaling = {"type": kind, "factor": 2.0, "alpha": 1000.0}
-        if kind == "default":
-            del scaling["factor"]
+        scaling = {"type": kind, "alpha": 1000.0, **({} if kind == "default" else {"factor": 2.0})}
         refused(TypeError, ["config", "'alpha'", kind], {**PLAIN, "max_position_embeddings": 4096,
                                                          "rope_scaling": scaling})  # fmt: skip
 
