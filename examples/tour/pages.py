@@ -1,4 +1,4 @@
-"""The pages of the tour: index.html with pictures and tables, and slides.html, which needs no other file."""
+"""The pages of the tour: index.html with pictures and a table, and slides.html, which needs no other file."""
 
 from __future__ import annotations
 
@@ -12,27 +12,12 @@ from string import Template
 import posenc
 
 from .pictures import Picture
-from .terminal import Table
 from .text import Text
 
 
 def image(picture: Picture, source: str) -> str:
-    return f'<div class="scroll"><img src="{source}" alt="{escape(picture.alt)}"></div>'
-
-
-def table_html(table: Table) -> str:
-    """A table that opens at a click."""
-
-    def cell(tag: str, i: int, text: str, style: str = "") -> str:
-        return f'<{tag} class="{"text " if i < table.text_columns else ""}{style}">{escape(text)}</{tag}>'
-
-    lines = ["".join(cell("th", i, name) for i, name in enumerate(table.header))]
-    lines += ["".join(cell("td", i, one.text, one.style) for i, one in enumerate(row)) for row in table.rows]
-    rows = "\n".join(f"<tr>{line}</tr>" for line in lines)
-    return (
-        f"<details><summary>{escape(table.title)}</summary>\n<p>{escape(table.note)}</p>\n"
-        f'<div class="scroll"><table>\n{rows}\n</table></div></details>'
-    )
+    alt = f"{picture.title}. {posenc.plot.description(picture.figure)}"
+    return f'<div class="scroll"><img src="{source}" alt="{escape(alt)}"></div>'
 
 
 def write(file: Path, title: str, kind: str, parts: Sequence[str]) -> Path:
@@ -41,9 +26,9 @@ def write(file: Path, title: str, kind: str, parts: Sequence[str]) -> Path:
     return file
 
 
-def write_index(directory: Path, text: Text, pictures: Sequence[Picture], tables: Sequence[Table]) -> Path:
-    """Write index.html: the pictures in reading order, which are files beside it, and the tables."""
-    slides = '<a href="slides.html">The slides</a> have these pictures, and more, for a lecture.' if pictures else ""
+def write_index(directory: Path, text: Text, pictures: Sequence[Picture], table: str) -> Path:
+    """Write index.html: the pictures in reading order, which are files beside it, and the table of effects."""
+    slides = '<a href="slides.html">The slides</a> have these pictures for a lecture.'
     figures = [
         f"<figure>\n<h2>{escape(one.title)}</h2>\n{image(one, one.file)}\n"
         f"<figcaption>{escape(one.caption)}</figcaption>\n</figure>"
@@ -51,12 +36,12 @@ def write_index(directory: Path, text: Text, pictures: Sequence[Picture], tables
     ]
     made = f"posenc {posenc.__version__} on {escape(text.name)}."
     head = f"<h1>Positions in attention</h1>\n<p>{made} {slides}</p>"
-    parts = [head, *figures, "<h2>The numbers</h2>", *map(table_html, tables)]
+    parts = [head, *figures, f'<h2>The numbers</h2>\n<div class="scroll"><pre>{escape(table)}</pre></div>']
     return write(directory / "index.html", "posenc: the tour", "index", parts)
 
 
-def write_slides(directory: Path, text: Text, pictures: Sequence[tuple[Picture, bytes]]) -> Path:
-    """Write slides.html: each picture, given as PNG, with its caption and the notes of the speaker."""
+def write_slides(directory: Path, text: Text, pictures: Sequence[Picture]) -> Path:
+    """Write slides.html: each picture, read from its file, with its caption and the notes of the speaker."""
     head = (
         f"<section>\n<h1>Positions in attention</h1>\n<p>{len(pictures)} pictures, made by posenc "
         f"{posenc.__version__} from {escape(text.name)}.</p>\n<p>Arrow keys turn the page. The key n shows the "
@@ -64,8 +49,8 @@ def write_slides(directory: Path, text: Text, pictures: Sequence[tuple[Picture, 
     )
     slides = [
         f"<section>\n<h2>{escape(one.title)}</h2>\n"
-        f"{image(one, 'data:image/png;base64,' + base64.b64encode(png).decode())}\n"
+        f"{image(one, 'data:image/png;base64,' + base64.b64encode((directory / one.file).read_bytes()).decode())}\n"
         f"<p>{escape(one.caption)}</p>\n<aside>{escape(one.notes)}</aside>\n</section>"
-        for one, png in pictures
+        for one in pictures
     ]
     return write(directory / "slides.html", "Positions in attention", "slides", [head, *slides])

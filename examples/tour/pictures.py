@@ -6,13 +6,16 @@ The numbers in captions are computed together with the pictures.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from functools import partial
-from importlib.util import find_spec
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from matplotlib import font_manager, rc_context, rcParams
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 import posenc
 from arrays import Array
@@ -25,6 +28,7 @@ from posenc.__main__ import (
     NO_POSITIONS,
     WIDTH,
     Scheme,
+    all_schemes,
     amount,
     attend,
     change_by_shift,
@@ -33,13 +37,7 @@ from posenc.__main__ import (
     project,
 )
 
-from .kinds import GROUPS, RUN, groups, operators_of_groups
-from .terminal import display_width
 from .text import Swap, Text, labels
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 SHOWN = 128
 """Positions of an encoding that is drawn, its channels, and the distance that captions name."""
@@ -50,8 +48,11 @@ LABELS = 16
 HIDDEN = "0.8"
 """Grey of the cells that a mask hides."""
 DPI = 150
-STUDY = Path(posenc.__file__).parents[1] / "docs/explanations/study.png"
-"""The picture of the study, if the tour runs in a clone of the repository."""
+CHINESE = (
+    "Noto Sans CJK SC", "Noto Sans CJK JP", "Source Han Sans SC", "PingFang SC", "Hiragino Sans GB", "Microsoft YaHei",
+    "SimHei", "WenQuanYi Micro Hei", "WenQuanYi Zen Hei", "Arial Unicode MS",
+)  # fmt: skip
+"""Fonts with Chinese and Japanese characters."""
 
 
 class Picture(NamedTuple):
@@ -62,43 +63,30 @@ class Picture(NamedTuple):
     caption: str
     notes: str
     """The speaker's notes: the details to point at."""
-    figure: Figure | Path
-
-    @property
-    def alt(self) -> str:
-        """The alternative text."""
-        return self.title if isinstance(self.figure, Path) else f"{self.title}. {posenc.plot.description(self.figure)}"
+    figure: Figure
 
 
-class Lecture(NamedTuple):
-    """The text and the schemes of the pictures."""
-
-    text: Text
-    schemes: Sequence[Scheme]
-
-    def named(self, *names: str) -> list[Scheme]:
-        return [scheme for name in names for scheme in self.schemes if scheme.name == name]
-
-    def operator(self, name: str, n: int) -> PositionBias:
-        """The operator on the logits by this name, for n words. It reads positions alone."""
-        bias = self.named(name)[0].bias(n)
-        assert isinstance(bias, PositionBias)
-        return bias
-
-    def change(self, name: str) -> str:
-        """The largest change of the other words' outputs by the swap, formatted."""
-        (scheme,) = self.named(name)
-        return amount(change_by_swap(scheme, *self.text.drawn))
+@cache
+def schemes() -> dict[str, Scheme]:
+    return {scheme.name: scheme for scheme in all_schemes()}
 
 
-def can_draw() -> bool:
-    return find_spec("matplotlib") is not None
+def operator(name: str, n: int) -> PositionBias:
+    """The operator on the logits by this name, for n words. It reads positions alone."""
+    bias = schemes()[name].bias(n)
+    assert isinstance(bias, PositionBias)
+    return bias
+
+
+def changes(text: Text, names: Sequence[str]) -> list[str]:
+    """The largest change of the other words' outputs by the swap with each scheme, formatted."""
+    return [amount(change_by_swap(schemes()[name], *text.drawn)) for name in names]
 
 
 def labels_below(words: Sequence[str]) -> list[str]:
     """Labels of columns for horizontal text. If words are long, neighbouring labels are on different lines."""
     shown = labels(words)
-    lines = -(-max(map(display_width, shown)) // 3)
+    lines = -(-max(map(len, shown)) // 3)
     return ["\n" * (i % min(lines, 3)) + word for i, word in enumerate(shown)]
 
 
@@ -124,7 +112,7 @@ def attention_weights(scheme: Scheme, words: Sequence[str]) -> Array:
     return np.where(scheme.is_causal & ~np.tri(n, dtype=bool), np.nan, weights)
 
 
-def swap_maps(schemes: Sequence[Scheme], swap: Swap) -> Figure:
+def swap_maps(names: Sequence[str], swap: Swap) -> Figure:
     """Attention weights of a sentence, and the change of each weight when two words change places.
 
     A change compares the weights of the same two words, before and after the swap. A weight that a mask hides counts as
@@ -135,7 +123,7 @@ def swap_maps(schemes: Sequence[Scheme], swap: Swap) -> Figure:
     back[[a, b]] = b, a
     other = [words[i] for i in back]
     maps = {}
-    for scheme in schemes:
+    for scheme in (schemes()[name] for name in names):
         before, after = attention_weights(scheme, words), attention_weights(scheme, other)[np.ix_(back, back)]
         change = np.where(np.isnan(before) & np.isnan(after), np.nan, np.nan_to_num(after) - np.nan_to_num(before))
         maps[scheme.name + (" (causal)" if scheme.is_causal and scheme.name != CAUSAL_MASK else "")] = before, change
@@ -151,8 +139,6 @@ def swap_maps(schemes: Sequence[Scheme], swap: Swap) -> Figure:
 
 
 def side_by_side(count: int, width: float, height: float) -> tuple[Figure, list[Axes]]:
-    from matplotlib.figure import Figure
-
     figure = Figure(figsize=(width, height), layout="compressed")
     return figure, list(figure.subplots(1, count, squeeze=False)[0])
 
@@ -160,10 +146,10 @@ def side_by_side(count: int, width: float, height: float) -> tuple[Figure, list[
 # ---- order ----
 
 
-def order(lecture: Lecture) -> Picture:
+def order(text: Text) -> Picture:
     shown = NO_POSITIONS, "sinusoidal", "rope", "alibi"
-    words, a, b = lecture.text.drawn
-    none, *others = map(lecture.change, shown)
+    words, a, b = text.drawn
+    none, *others = changes(text, shown)
     return Picture(
         "order.png",
         "Attention alone has no order",
@@ -172,14 +158,14 @@ def order(lecture: Lecture) -> Picture:
         f"Point at the first column, lower row: no weight between two words changes when {words[a]} and {words[b]} "
         "change places. Then point at the three columns beside it: there the rows of words that did not move change, "
         "too. The numbers are relative to the largest output; embeddings are random, nothing is trained.",
-        swap_maps(lecture.named(*shown), lecture.text.drawn),
+        swap_maps(shown, text.drawn),
     )
 
 
-def order_causal(lecture: Lecture) -> Picture:
+def order_causal(text: Text) -> Picture:
     shown = NO_POSITIONS, CAUSAL_MASK, "fox", "cope"
-    words, a, b = lecture.text.drawn
-    none, mask, fox, cope = map(lecture.change, shown)
+    words, a, b = text.drawn
+    none, mask, fox, cope = changes(text, shown)
     return Picture(
         "order-causal.png",
         "A causal mask tells order by itself",
@@ -188,37 +174,14 @@ def order_causal(lecture: Lecture) -> Picture:
         f"Point at the second column: there is no encoding, and yet the weights of {words[a]} and {words[b]} change, "
         "because words that saw one of them now see the other. Compare FoX and CoPE with this column, not with the "
         "first.",
-        swap_maps(lecture.named(*shown), lecture.text.drawn),
+        swap_maps(shown, text.drawn),
     )
 
 
 # ---- waves ----
 
 
-def digits(lecture: Lecture) -> Picture:
-    numbers, width = np.arange(SHOWN // 2), int(math.log2(SHOWN // 2))
-    bits = posenc.digits(numbers, base=2, width=width)[:, ::-1]
-    half_turns = (numbers[:, None] + 0.5) * posenc.rope_frequencies(2 * width, base=2.0**width).inv_freq
-    waves = -np.sin(np.pi * half_turns)
-    figure, (left, right) = side_by_side(2, 11, 3.8)
-    left.imshow(bits.T, aspect="auto", interpolation="nearest", cmap="gray_r")
-    left.set(title="digits in base two, last digit first", xlabel="number", ylabel="digit, pair")
-    shown = right.imshow(waves.T, aspect="auto", interpolation="nearest", cmap="RdBu_r", vmin=-1, vmax=1)
-    right.set(title="-sin of the angle of each pair", xlabel="position - 1/2")
-    figure.colorbar(shown, ax=right)
-    return Picture(
-        "digits.png",
-        "Rotations count like digits",
-        "If each pair of channels rotates half as fast as the one before, the sign of its sine is a digit in base two: "
-        f"signs and digits agree in {np.mean((waves > 0) == bits):.0%} of the {bits.size} cells.",
-        "Point at the top row on both sides: at each number the last digit changes, and the fastest pair makes half a "
-        "turn. Go down row by row: each row is twice as slow. On the right, neighbouring positions also have similar "
-        "numbers; on the left they do not.",
-        figure,
-    )
-
-
-def sinusoid(lecture: Lecture) -> Picture:
+def sinusoid(text: Text) -> Picture:
     pairs = SHOWN // 2
     figure = posenc.plot.encoding(posenc.sinusoidal(SHOWN, SHOWN, layout="half"), layout="half")
     figure.axes[0].set(xlabel=f"channel: {pairs} sines, then {pairs} cosines, fast to slow")
@@ -235,7 +198,7 @@ def sinusoid(lecture: Lecture) -> Picture:
     )
 
 
-def decay(lecture: Lecture) -> Picture:
+def decay(text: Text) -> Picture:
     figure = posenc.plot.decay(
         np.arange(-SHOWN, SHOWN + 1), dim=MODEL,
         schedules={"10000^(-t)": {"base": 10000.0}, "1000^(-t)": {"base": 1000.0}, "t": {"schedule": "power"}},
@@ -256,7 +219,7 @@ def decay(lecture: Lecture) -> Picture:
 # ---- rotations and biases ----
 
 
-def rotations(lecture: Lecture) -> Picture:
+def rotations(text: Text) -> Picture:
     side = 33
     ones = np.ones((1, side * side, WIDTH), np.float32)
     distances = np.arange(TRAINED)
@@ -272,8 +235,7 @@ def rotations(lecture: Lecture) -> Picture:
     shown = right.imshow((page @ page[side * side // 2] / WIDTH).reshape(side, side), cmap="Blues")
     right.set(title="rope_2d, query in the middle", xlabel="column of the key", ylabel="line of the key")
     figure.colorbar(shown, ax=right)
-    (rope,) = lecture.named("rope")
-    shift = change_by_shift(rope, lecture.text.words[:SHOWN], 10**6)
+    shift = change_by_shift(schemes()["rope"], text.words[:SHOWN], 10**6)
     return Picture(
         "rotations.png",
         "Rotated products depend on the distance",
@@ -286,11 +248,11 @@ def rotations(lecture: Lecture) -> Picture:
     )
 
 
-def biases(lecture: Lecture) -> Picture:
+def biases(text: Text) -> Picture:
     learned = {"t5": "random table", "fire": "random network", "tisa": "random bumps"}
     names = {name: name for name in ("alibi", "kerple_log", "sandwich")}
     names |= {name: f"{name}, {what}" for name, what in learned.items()}
-    figure = posenc.plot.biases({title: lecture.operator(name, 1) for name, title in names.items()})
+    figure = posenc.plot.biases({title: operator(name, 1) for name, title in names.items()})
     figure.set_size_inches(12.5, 5.8)
     alibi, distance = posenc.alibi_slopes(HEADS), 64
     return Picture(
@@ -305,39 +267,14 @@ def biases(lecture: Lecture) -> Picture:
     )
 
 
-def slopes(lecture: Lecture) -> Picture:
-    few, between, many = (8, 12, 16)
-    figure, (axes,) = side_by_side(1, 8, 4.4)
-    for number, heads in enumerate((few, between, many)):
-        color, size = posenc.plot.line_style(number)["color"], 11 - 3 * number  # some points are on top of each other
-        axes.plot(range(heads), posenc.alibi_slopes(heads), "o", color=color, markersize=size, label=f"{heads} heads")
-    formula = 2.0 ** (-8 * np.arange(1, between + 1) / between)
-    axes.plot(range(between), formula, color="0.5", linestyle=":", label=f"2^(-8 h / {between})")
-    axes.set(xlabel="head", ylabel="slope", title="posenc.alibi_slopes")
-    axes.set_yscale("log", base=2)
-    axes.grid(alpha=0.3)
-    axes.legend(loc="upper right")
-    found = posenc.alibi_slopes(between)
-    from_few = np.isin(found, posenc.alibi_slopes(few)).sum()
-    return Picture(
-        "slopes.png",
-        "Slopes if the heads are no power of two",
-        f"Of the slopes of {between} heads, {from_few} are those of {few} heads, the others are among those of {many}, "
-        f"and {(~np.isclose(found, formula)).sum()} differ from the dotted formula, which is for powers of two.",
-        f"Point at {between} heads: the slopes follow the slopes of {few} heads, then jump back up. The dotted line is "
-        f"the formula for powers of two, applied to {between} heads.",
-        figure,
-    )
-
-
-def matrices(lecture: Lecture) -> Picture:
-    words = lecture.text.words[:LABELS]
+def matrices(text: Text) -> Picture:
+    words = text.words[:LABELS]
     n = len(words)
     titles = {"alibi": "alibi", "swin": f"swin, lines of {LINE} words", "fox": "fox, random gates (causal)"}
     figure, grid = side_by_side(3, 12.5, 4)
     found = {}
     for axes, (name, title) in zip(grid, titles.items(), strict=True):
-        bias = lecture.operator(name, n)
+        bias = operator(name, n)
         found[name] = shown = bias.matrix(n)[0].astype(np.float64)
         image = axes.imshow(np.where((name == "fox") & ~np.tri(n, dtype=bool), np.nan, shown), cmap="Blues_r", vmax=0)
         axes.set_facecolor(HIDDEN)
@@ -358,35 +295,10 @@ def matrices(lecture: Lecture) -> Picture:
     )
 
 
-def content(lecture: Lecture) -> Picture:
-    """Draw the logits that content operators add, for words of three kinds. Words of one kind are equal."""
-    kinds = [kind for kind in GROUPS for _ in range(RUN)]
-    x = np.broadcast_to(groups()[0][["ABC".index(kind) for kind in kinds]], (HEADS, len(kinds), WIDTH))
-    shown = operators_of_groups()
-    figure, grid = side_by_side(len(shown), 14, 3.8)
-    for axes, (name, bias) in zip(grid, shown.items(), strict=True):
-        posenc.plot.logits(bias, x, x, words=kinds, ax=axes)
-        axes.tick_params(rotation=0, labelsize=9)
-        axes.set_facecolor(HIDDEN)
-        axes.set(title=name, ylabel="query" if axes is grid[0] else "")
-        bar = axes.images[0].colorbar
-        if bar is not None and axes is not grid[-1]:  # it would look like the label of the next panel's letters
-            bar.set_label("")
-    return Picture(
-        "content.png",
-        "Position and content together",
-        f"Words of {len(set(kinds))} kinds, with parameters made for them: queries A look for the key before them, B "
-        "for near keys, C for far keys; Transformer-XL and DeBERTa read the key, too, so whole columns stand out.",
-        "Shaw reads the query: the rows A at the top and at the bottom have the same pattern, moved. "
-        "CoPE counts only keys of the query's kind: the rows A at the bottom pass over B and C.",
-        figure,
-    )
-
-
 # ---- longer texts ----
 
 
-def profile(lecture: Lecture) -> Picture:
+def profile(text: Text) -> Picture:
     steep, flat = posenc.alibi_slopes(HEADS)[[0, -1]].tolist()
     schemes: dict[str, Bias | posenc.RopeFrequencies] = {
         f"ALiBi, slope 1/{1 / steep:g}": posenc.alibi([steep]),
@@ -408,7 +320,7 @@ def profile(lecture: Lecture) -> Picture:
     )
 
 
-def extrapolation(lecture: Lecture) -> Picture:
+def extrapolation(text: Text) -> Picture:
     frequencies = posenc.rope_frequencies(WIDTH)
     figure = posenc.plot.extrapolation(frequencies, TRAINED, TESTED)
     new = np.asarray(figure.axes[0].images[0].get_array())[:, TRAINED:] == 2
@@ -437,7 +349,7 @@ def scalings() -> dict[str, posenc.RopeFrequencies]:
     }
 
 
-def rope_bands(lecture: Lecture) -> Picture:
+def rope_bands(text: Text) -> Picture:
     factor, found = TESTED // TRAINED, scalings()
     figure = posenc.plot.rope_bands(found, posenc.rope_frequencies(WIDTH), train_length=TRAINED)
     yarn = curves(figure)[list(found).index("YaRN")][1]
@@ -453,7 +365,7 @@ def rope_bands(lecture: Lecture) -> Picture:
     )
 
 
-def float32_error(lecture: Lecture) -> Picture:
+def float32_error(text: Text) -> Picture:
     figure = posenc.plot.precision()
     (positions, usual), (_, ours) = curves(figure)[:2]
     begin = 2**20
@@ -468,35 +380,26 @@ def float32_error(lecture: Lecture) -> Picture:
     )
 
 
-def study(lecture: Lecture) -> Picture:
-    """The picture of the study if the tour runs in a clone of the repository, otherwise a picture of products."""
-    if STUDY.exists():
-        return Picture(
-            "study.png",
-            "Train short, test long",
-            "Small models that were trained on short windows read longer ones: ALiBi stays flat, T5 rises late, and "
-            "sinusoidal and rotary positions fail.",
-            "Ask for predictions before you show this slide. Point at the dotted line, the trained length, then follow "
-            "one curve after the other. On the right, the models of RoPE run with other frequencies or distances, "
-            "without more training. A flat line does not show that a model uses the longer text.",
-            STUDY,
-        )
-    table = posenc.sinusoidal(TRAINED, SHOWN)
-    product = table @ table.T
-    return Picture(
-        "products.png",
-        "Products of all pairs of positions",
-        f"The product of two encodings of {SHOWN} channels is the same along a diagonal: {product[0, 0]:g} on the "
-        f"diagonal of equal positions, elsewhere at least {product.min():.1f}.",
-        "Go along a diagonal: nothing changes. Cross the diagonals: the product falls in waves.",
-        posenc.plot.similarity(table),
-    )
-
-
-SLIDES: tuple[Callable[[Lecture], Picture], ...] = (
-    order, order_causal, digits, sinusoid, decay, rotations, biases, slopes, matrices, content, profile, extrapolation,
-    rope_bands, float32_error, study,
+PICTURES = (
+    order, order_causal, sinusoid, decay, rotations, biases, matrices, profile, extrapolation, rope_bands,
+    float32_error,
 )  # fmt: skip
-"""The pictures of the slides, in reading order."""
-SLIDES_ONLY = (digits, slopes, study)
-"""The pictures that index.html leaves out."""
+"""The pictures in reading order."""
+
+
+def fonts() -> list[str]:
+    """The fonts of matplotlib's settings, and those with Chinese characters that are installed."""
+    manager = font_manager.fontManager
+    for path in set(font_manager.findSystemFonts()) - {entry.fname for entry in manager.ttflist}:
+        with suppress(RuntimeError):  # a format that matplotlib cannot read
+            manager.addfont(path)  # it was installed after matplotlib made its list
+    return [*rcParams["font.family"], *(name for name in CHINESE if name in manager.get_font_names())]
+
+
+def draw(text: Text, directory: Path) -> list[Picture]:
+    """Write the pictures. Matplotlib warns of a character that no font has."""
+    with rc_context({"font.family": fonts()}):
+        pictures = [make(text) for make in PICTURES]
+        for picture in pictures:
+            picture.figure.savefig(directory / picture.file, dpi=DPI)
+    return pictures

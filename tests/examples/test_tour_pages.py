@@ -13,59 +13,43 @@ import numpy as np
 import pytest
 
 import posenc
-import tour
 from posenc import __main__ as table
-from tour import fonts, kinds, pictures, tables
-from tour.pictures import SHOWN, SLIDES, SLIDES_ONLY, TESTED, TRAINED, WIDTH, Lecture
-from tour.text import of_user
 
 pytest.importorskip("matplotlib", reason="matplotlib is not installed: no pictures")
 from matplotlib.text import Text
+
+from tour import pages, pictures
+from tour.pictures import PICTURES, SHOWN, TESTED, TRAINED, WIDTH
+from tour.text import of_user
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
 TEXT = of_user("a text", "Der alte Fährmann setzte den Wanderer über den Fluss, und der Wanderer dankte ihm dafür.")
 
 
 @pytest.fixture(scope="module")
-def lecture():
-    return Lecture(TEXT, table.all_schemes())
-
-
-@pytest.fixture(scope="module")
-def made(lecture):
-    return {make.__name__: make(lecture) for make in SLIDES}
-
-
-@pytest.fixture(scope="module")
-def directory(lecture, tmp_path_factory):
-    """The directory of a tour whose tables have a few rows."""
+def directory(tmp_path_factory):
     out = tmp_path_factory.mktemp("tour")
-    names = (*tables.SHOWN, "fox", "cope", "swin", "kerple_log", "sandwich", "fire", "tisa")
-    shown = [scheme for scheme in lecture.schemes if scheme.name in names]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tour, "all_schemes", lambda: shown)
-        tour.run(TEXT, out)
+    drawn = pictures.draw(TEXT, out)
+    pages.write_index(out, TEXT, drawn, "the table of effects")
+    pages.write_slides(out, TEXT, drawn)
     return out
 
 
-def images_of(picture):
-    return {axes.get_title(): axes.images[0] for axes in pictures.panels(picture.figure) if axes.get_title()}
+@pytest.fixture(scope="module")
+def made():
+    return {make.__name__: make(TEXT) for make in PICTURES}
 
 
-def test_fifteen_slides_and_twelve_pictures(made):
-    assert (len(SLIDES), len(SLIDES) - len(SLIDES_ONLY)) == (15, 12)
-    assert len({picture.file for picture in made.values()}) == 15
+def test_each_picture_has_its_words(made):
+    assert len({picture.file for picture in made.values()}) == len(PICTURES)
     for name, picture in made.items():
         assert picture.caption.count(".") - len(re.findall(r"\d\.\d", picture.caption)) == 1, name  # one sentence
         assert picture.notes, name
-        assert len(picture.alt) > 20, name
 
 
 def test_pictures_fit_on_a_slide(made):
     """They are wide, no label is below 8 points, and words stand upright, in reading order."""
     for name, picture in made.items():
-        if picture.file == "study.png":
-            continue
         width, height = picture.figure.get_size_inches() * pictures.DPI
         assert height < width <= 2200, name
         picture.figure.draw_without_rendering()
@@ -76,7 +60,7 @@ def test_pictures_fit_on_a_slide(made):
         assert {label.get_text().strip() for label in words} >= set(TEXT.drawn.words) or not name.startswith("order")
 
 
-@pytest.mark.parametrize("make", SLIDES, ids=lambda make: make.__name__)
+@pytest.mark.parametrize("make", PICTURES, ids=lambda make: make.__name__)
 def test_numbers_of_texts_are_computed(make):
     """The words about a picture have digits inside braces only, except those of names such as T5."""
     tree = ast.parse(inspect.getsource(make))
@@ -89,28 +73,23 @@ def test_numbers_of_texts_are_computed(make):
             assert not re.search(r"\d", re.sub(r"\b(T5|t5|float32|rope_2d)\b", "", said)), said
 
 
-def test_captions_say_what_is_shown(lecture, made):
+def test_captions_say_what_is_shown(made):
     def has(name, *numbers):
         caption = made[name].caption
         assert all(re.search(rf"(?<![\d.]){re.escape(n)}(?![\d]|\.\d)", caption) for n in numbers), (caption, numbers)
 
-    by_name = {scheme.name: scheme for scheme in lecture.schemes}
-
     def change(name):
-        return f"{table.change_by_swap(by_name[name], *TEXT.drawn):.2f}"
+        return f"{table.change_by_swap(pictures.schemes()[name], *TEXT.drawn):.2f}"
 
     assert "When Fährmann and Wanderer change places" in made["order"].caption
     has("order", "0", *map(change, ("sinusoidal", "rope", "alibi")))
     has("order_causal", "0", *map(change, (table.CAUSAL_MASK, "fox", "cope")))
-    has("digits", "100%", "384")
     has("sinusoid", "6.3", f"{2 * math.pi * 10000 ** (63 / 64):,.0f}")
     has("sinusoid", f"{sum(2 * math.pi * 10000 ** (t / 64) > SHOWN - 1 for t in range(64))} of the 64")
     means = [np.cos(SHOWN * np.power(base, -np.arange(256) / 256)).mean() for base in (10000.0, 1000.0)]
     has("decay", *(f"{mean:.2f}" for mean in means))
     has("rotations", f"{np.cos(SHOWN * posenc.frequencies(WIDTH)).mean():.2f}")
     has("biases", "32", "0.25")
-    assert "8 are those of 8 heads" in made["slopes"].caption
-    assert "and 12 differ" in made["slopes"].caption
     has("matrices", f"{0.5 * (len(TEXT.words[:16]) - 1):.1f}")
     for slope in posenc.alibi_slopes(8)[[0, -1]]:
         weights = np.exp(-slope * np.arange(SHOWN))
@@ -128,14 +107,14 @@ def test_captions_say_what_is_shown(lecture, made):
     has("float32_error", "1,048,576")
 
 
-def test_captions_follow_the_text(made, lecture):
-    other = Lecture(of_user("another", "The cat sat on the mat."), lecture.schemes)
+def test_captions_follow_the_text(made):
+    other = of_user("another", "The cat sat on a mat.")
     assert pictures.order(other).caption != made["order"].caption
-    assert "cat and mat" in pictures.order(other).caption
+    assert "The and mat" in pictures.order(other).caption
     assert pictures.matrices(other).caption != made["matrices"].caption
 
 
-def test_swapped_maps_share_scales_and_hide_masked_cells(made, lecture):
+def test_swapped_maps_share_scales_and_hide_masked_cells(made):
     """Cells are grey that a mask hides before and after the swap; the panels of a row share one scale."""
     for name in ("order", "order_causal"):
         panels = pictures.panels(made[name].figure)
@@ -150,40 +129,18 @@ def test_swapped_maps_share_scales_and_hide_masked_cells(made, lecture):
         assert np.array_equal(np.ma.getmaskarray(before.images[0].get_array()), hidden)
         assert np.array_equal(np.ma.getmaskarray(after.images[0].get_array()), hidden & hidden[np.ix_(back, back)])
         assert before.get_facecolor()[:3] == (0.8, 0.8, 0.8)
-    (mask,) = lecture.named(table.CAUSAL_MASK)
+    mask = pictures.schemes()[table.CAUSAL_MASK]
     assert np.allclose(np.nansum(pictures.attention_weights(mask, words), -1), 1, rtol=0, atol=1e-6)
 
 
-def test_content_of_three_kinds(made):
-    """Queries of one kind prefer one distance, and those of the last run that of the first; gates are open or shut."""
-    content, readers = kinds.groups()
-    assert np.allclose(content @ readers.T, np.eye(3), rtol=0, atol=1e-12)
-    gates = 1 / (1 + np.exp(-content @ content.T / np.sqrt(WIDTH)))
-    assert (abs(gates - np.eye(3)) < 0.15).all()
-    shaw = images_of(made["content"])["shaw"].get_array()
-    assert shaw.argmax(-1)[[1, 2, 3, 12, 13]].tolist() == [0, 1, 2, 11, 12]
-    assert shaw.argmax(-1)[[4, 5, 10, 11]].tolist() == [4, 5, 0, 0]
-
-
-def test_without_the_picture_of_the_study(lecture, monkeypatch, tmp_path):
-    monkeypatch.setattr(pictures, "STUDY", tmp_path / "study.png")
-    picture = pictures.study(lecture)
-    assert picture.file == "products.png"
-    products = picture.figure.axes[0].images[0].get_array()
-    assert f"{products[0, 0]:g} on the diagonal" in picture.caption
-    assert f"at least {products.min():.1f}." in picture.caption
-
-
-def test_missing_glyphs_are_reported_once(lecture, tmp_path, capsys, monkeypatch):
-    """Nothing warns of a box; the tour says which characters have none, and the remedy."""
-    monkeypatch.setattr(fonts, "installed", dict)
-    monkeypatch.setattr(tour, "SLIDES", (pictures.order,))
-    monkeypatch.setattr(tour, "all_schemes", lambda: lecture.named(table.NO_POSITIONS, "sinusoidal", "rope", "alibi"))
-    tour.run(of_user("a file", "我爱中国"), tmp_path)
-    said = " ".join(capsys.readouterr().out.split())
-    assert "The pictures show boxes for 中国我爱: no installed font has them." in said
-    assert "apt install fonts-noto-cjk" in said
-    assert [file.name for file in tmp_path.glob("*.png")] == ["order.png"]
+@pytest.mark.filterwarnings("default:Glyph")
+def test_a_missing_glyph_is_a_warning(tmp_path, monkeypatch):
+    """Chinese fonts are added if they are installed; without one matplotlib names the character."""
+    monkeypatch.setattr(pictures, "PICTURES", (pictures.order,))
+    monkeypatch.setattr(pictures, "fonts", lambda: ["DejaVu Sans"])
+    with pytest.warns(UserWarning, match="Glyph .* missing from font"):
+        pictures.draw(of_user("a file", "我爱中国"), tmp_path)
+    assert [file.name for file in tmp_path.iterdir()] == ["order.png"]
 
 
 class Parts(HTMLParser):
@@ -211,20 +168,18 @@ class Parts(HTMLParser):
 
 def test_index_is_in_reading_order(directory, made):
     page = Parts((directory / "index.html").read_text(encoding="utf-8"))
-    shown = [made[make.__name__] for make in SLIDES if make not in SLIDES_ONLY]
-    assert [image["src"] for image in page.images] == [picture.file for picture in shown]
-    assert page.headings[1:-1] == [picture.title for picture in shown]
-    assert all(image["alt"] for image in page.images)
-    assert {file.name for file in directory.iterdir()} == {
-        "index.html", "slides.html", *(picture.file for picture in shown),
-    }  # fmt: skip
+    assert [image["src"] for image in page.images] == [picture.file for picture in made.values()]
+    assert page.headings[1:-1] == [picture.title for picture in made.values()]
+    assert all(len(image["alt"]) > 20 for image in page.images)
+    files = {file.name for file in directory.iterdir()}
+    assert files == {"index.html", "slides.html", *(picture.file for picture in made.values())}
 
 
 def test_slides_need_no_other_file(directory, made):
     html = (directory / "slides.html").read_text(encoding="utf-8")
     page = Parts(html)
-    assert page.counts["section"] == len(SLIDES) + 1
-    assert page.counts["aside"] == len(SLIDES)
+    assert page.counts["section"] == len(PICTURES) + 1
+    assert page.counts["aside"] == len(PICTURES)
     assert page.headings[1:] == [picture.title for picture in made.values()]
     assert all(image["src"].startswith("data:image/png;base64,") and image["alt"] for image in page.images)
     assert not re.search(r"https?:|<link|url\(|@import", html)
@@ -251,7 +206,14 @@ def test_slides_in_a_browser(directory):
             return tab.evaluate("[...document.querySelectorAll('section')].map((s) => s.getBoundingClientRect().top)")
 
         assert {round(b - a) for a, b in pairwise(tops())} == {720}  # none is taller than the screen
-        for key, slide in (("ArrowRight", 1), ("ArrowDown", 2), (" ", 3), ("ArrowLeft", 2), ("End", 15), ("Home", 0)):
+        for key, slide in (
+            ("ArrowRight", 1),
+            ("ArrowDown", 2),
+            (" ", 3),
+            ("ArrowLeft", 2),
+            ("End", len(PICTURES)),
+            ("Home", 0),
+        ):
             tab.keyboard.press(key)
             assert abs(tops()[slide]) < 2, key
         tab.keyboard.press("ArrowRight")
@@ -260,7 +222,7 @@ def test_slides_in_a_browser(directory):
         assert abs(tops()[1]) < 2
         assert tab.locator("aside").nth(0).is_visible()
         pdf = tab.pdf(prefer_css_page_size=True)
-        assert len(re.findall(rb"/Type\s*/Page\b", pdf)) == len(SLIDES) + 1
+        assert len(re.findall(rb"/Type\s*/Page\b", pdf)) == len(PICTURES) + 1
         for width in (390, 768, 1440):
             for page in ("index.html", "slides.html"):
                 tab.set_viewport_size({"width": width, "height": 900})
