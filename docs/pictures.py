@@ -109,7 +109,7 @@ def study_figure() -> Figure:
     methods, extensions = map(perplexities, TABLES)
     main = ("sinusoidal", "rope", "t5", "alibi")
     lengths = list(methods["rope"][0])
-    return study_figure(lengths[0], lengths, {name: methods[name] for name in main}, main, extensions)
+    return study_figure(lengths[0], lengths, {name: methods[name] for name in main}, extensions)
 
 
 def figures(page: Path) -> Iterator[Figure]:

@@ -1,6 +1,6 @@
 """Add a scheme to the study: ALiBi with learned slopes, trained at 64 bytes and tested at up to 512.
 
-python examples/own_scheme.py            (about ten seconds; needs autograd, matplotlib and rich)
+python examples/own_scheme.py            (about ten seconds; needs autograd and matplotlib)
 """
 
 import autograd.numpy as anp

@@ -64,7 +64,7 @@ def q8_0(x: Any) -> Any:
 def perplexities(report: Report) -> None:
     setting, scheme, corpus = command.QUICK, SCHEMES["rope"], text.embedded()
     weights = training.train(setting, scheme, corpus.train, corpus.vocabulary, seed=0)
-    chosen = evaluation.protocol(setting, corpus.test, None)
+    chosen = evaluation.protocol(setting, corpus.test)
 
     def with_int8(q: Any, k: Any, v: Any, **options: Any) -> Any:
         return posenc.attention(q, posenc.quantize(k), posenc.quantize(v), **options)

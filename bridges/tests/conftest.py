@@ -13,7 +13,7 @@ def corpus():
 
 @pytest.fixture
 def refusal(capsys):
-    """The error that `posenc study` prints for arguments that it refuses: one line, with status 2."""
+    """The error that the study prints for arguments that it refuses: one line, with status 2."""
 
     def printed(words):
         capsys.readouterr()

@@ -35,7 +35,7 @@ def test_links_lead_to_files(page: Path) -> None:
 
 
 def test_a_scheme_of_ones_own_is_trained() -> None:
-    for library in ("autograd", "matplotlib", "rich"):
+    for library in ("autograd", "matplotlib"):
         pytest.importorskip(library, reason=f"{library} is not installed")
     command = [sys.executable, "-W", "error", str(ROOT / "examples" / "own_scheme.py")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -44,7 +44,7 @@ def test_a_scheme_of_ones_own_is_trained() -> None:
 
 
 def test_the_picture_of_the_study_has_its_description(monkeypatch: pytest.MonkeyPatch) -> None:
-    for library in ("autograd", "matplotlib", "rich"):
+    for library in ("autograd", "matplotlib"):
         pytest.importorskip(library, reason=f"{library} is not installed")
     from posenc import plot
 

@@ -12,7 +12,7 @@ pytest.importorskip("matplotlib", reason="needs matplotlib: pip install matplotl
 import posenc
 from posenc_bridges import autograd as traced
 from study import __main__ as program
-from study import attention_report, attention_statistics, command, text
+from study import attention, command, text
 from study.model import initial, losses
 from study.schemes import SCHEMES
 
@@ -28,7 +28,7 @@ def test_weights_are_those_of_attention(name, corpus):
 
     def keeping(q, k, v, *, bias, causal):
         out = traced.attention(q, k, v, bias=bias, causal=causal)
-        layers.append((attention_statistics.attention_weights(q, k, bias), v, out))
+        layers.append((attention.attention_weights(q, k, bias), v, out))
         return out
 
     weights = initial(SMALL, SCHEMES[name], corpus.vocabulary, 0)
@@ -44,21 +44,20 @@ def test_weights_are_those_of_attention(name, corpus):
 def test_entropy():
     """log n for n equal weights, log 2 for two, 0 for one, within the rounding of n logarithms."""
     for n in (1, 7, 512):
-        assert attention_statistics.entropy(np.full((3, n), 1 / n)) == pytest.approx(np.log(n), abs=n * 2.0**-52)
-    assert attention_statistics.entropy(np.array([0.0, 0.5, 0.5])) == pytest.approx(np.log(2), abs=1e-15)
-    assert attention_statistics.entropy(np.array([0.0, 1.0, 0.0])) == 0
+        assert attention.entropy(np.full((3, n), 1 / n)) == pytest.approx(np.log(n), abs=n * 2.0**-52)
+    assert attention.entropy(np.array([0.0, 0.5, 0.5])) == pytest.approx(np.log(2), abs=1e-15)
+    assert attention.entropy(np.array([0.0, 1.0, 0.0])) == 0
 
 
 def test_even_attention(corpus):
     """Queries of 0 have equal weights, for which every number has a formula. Sums of 64 logarithms round to 1e-14."""
     weights = initial(SMALL, SCHEMES["none"], corpus.vocabulary, 0)
     weights |= {f"{layer}.q": np.zeros_like(weights["0.q"]) for layer in range(SMALL.layers)}
-    seen = attention_statistics.statistics(SMALL, SCHEMES["none"], weights, corpus.test, 128, 64)
+    seen = attention.statistics(SMALL, SCHEMES["none"], weights, corpus.test, 128, 64)
     place = np.arange(64)
     assert np.abs(seen.entropy - np.log(place + 1)).max() <= 1e-13
     tail = place[-8:]  # a quarter of the trained length
     assert seen.far == pytest.approx(np.mean((tail + 1 - 32) / (tail + 1)), abs=1e-14)
-    assert seen.far_equal == pytest.approx(seen.far, abs=1e-14)
     assert seen.by_distance[:57] == pytest.approx(np.full(57, np.mean(1 / (tail + 1))), abs=1e-15)
     assert seen.by_distance[63] == pytest.approx(1 / 64, abs=1e-15)
     assert seen.size[-1] < seen.size[0]  # a mean of 64 values is smaller than one of them
@@ -70,29 +69,28 @@ def test_even_attention(corpus):
 def test_angles():
     """No angle is new within the training length. Beyond it the angles of pairs that never completed a turn are new: w
     < 2 pi / 31."""
-    assert attention_statistics.unseen_angles(SMALL, "alibi", 64) is None
-    assert not attention_statistics.unseen_angles(SMALL, "rope", 32).any()
-    new, w = attention_statistics.unseen_angles(SMALL, "rope", 64), posenc.rope_frequencies(8).inv_freq
-    assert np.array_equal(new > 0, 31 * w < 2 * np.pi)
-    assert len(attention_statistics.unseen_angles(SMALL, "sinusoidal", 64)) == SMALL.width // 2
+    assert attention.unseen_angles(SMALL, "alibi", 64) is None
+    assert attention.unseen_angles(SMALL, "rope", 32) == 0
+    new, w = attention.unseen_angles(SMALL, "rope", 64), posenc.rope_frequencies(8).inv_freq
+    assert 0 < new <= np.mean(31 * w < 2 * np.pi)
 
 
 def test_rows(corpus):
     """At the trained length no key is too far, so hiding far keys changes nothing. A learned table ends there."""
-    setting = SMALL._replace(tested=(1, 2), targets=attention_statistics.STATISTICS_BYTES)
+    setting = SMALL._replace(tested=(1, 2), targets=attention.STATISTICS_BYTES)
     for name, lengths in (("t5", [32, 64]), ("learned", [32])):
         weights = initial(setting, SCHEMES[name], corpus.vocabulary, 0)
-        rows, looks = attention_statistics.statistics_by_length(setting, name, weights, corpus)
-        assert [row["length"] for row in rows] == list(looks) == lengths
-        assert rows[0]["perplexity_near"] == rows[0]["perplexity"]
-        assert rows[0]["far"] == rows[0]["far_equal"] == 0
-        assert all(row["entropy"] <= row["entropy_equal"] for row in rows)
-    assert looks[32].nats.mean() == pytest.approx(np.log(rows[0]["perplexity"]), rel=1e-5)  # float32, other batches
+        rows, longest = attention.statistics_by_length(setting, name, weights, corpus, setting.targets)
+        assert [row.length for row in rows] == lengths
+        assert rows[0].near == rows[0].perplexity
+        assert rows[0].far == rows[0].far_equal == 0
+        assert all(row.entropy <= row.entropy_equal for row in rows)
+    assert longest.nats.mean() == pytest.approx(np.log(rows[0].perplexity), rel=1e-5)  # float32, other batches
 
 
 def test_files(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(command, "QUICK", SMALL)
-    monkeypatch.setattr(attention_statistics, "STATISTICS_BYTES", 256)
+    monkeypatch.setattr(attention, "STATISTICS_BYTES", 256)
     assert program.main(["--why", "--methods", "rope", "learned", "--out", str(tmp_path)]) == 0
     whole = json.loads((tmp_path / "why.json").read_text(encoding="utf-8"))
     assert [(row["method"], row["length"]) for row in whole["rows"]] == [
@@ -100,24 +98,6 @@ def test_files(tmp_path, monkeypatch, capsys):
         ("learned", 32),
     ]
     assert len(whole["longest"]["rope"]["entropy"]) == 256
-    assert (tmp_path / "why.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
-    assert {path.name for path in tmp_path.iterdir()} == {"checkpoints", "why.json", "why.png"}
     said = capsys.readouterr().out
     assert re.search(r"^rope +64 +\d+\.\d\d +\d+\.\d\d +\d\.\d\d \(\d\.\d\d\) .*\d%$", said, re.MULTILINE)
     assert re.search(r"^learned +32 .* -$", said, re.MULTILINE)
-
-
-def test_picture(corpus):
-    """Each panel has a line for each method, and one for equal weights; the last place has the legend."""
-    looks = {
-        name: {
-            length: attention_statistics.statistics(
-                SMALL, SCHEMES[name], initial(SMALL, SCHEMES[name], 128, 0), corpus.test, 128, length
-            )
-            for length in (32, 128)
-        }
-        for name in ("alibi", "sinusoidal")
-    }
-    panels = attention_report.draw(SMALL, looks).axes
-    assert [len(axes.get_lines()) for axes in panels] == [2, 3, 2, 2, 3, 0]
-    assert len({axes.get_title() for axes in panels}) == 6

@@ -3,7 +3,6 @@
 ``python examples/study --quick`` trains a byte-level decoder once per scheme on windows of one length. It then
 evaluates each model on the same test bytes in longer and longer windows (Press et al. 2022, figure 1, at a small
 scale). ``--full`` trains a larger model and evaluates it up to 16 times the training length. ``--text FILE`` trains and
-tests on the bytes of FILE. ``--length N`` trains on windows of N bytes. The weights, study.json, study.csv and
-study.png are written to ``--out``. If Ctrl-C stopped the command, the same command continues where it stopped. It
-needs matplotlib, rich and ``posenc_bridges.autograd``.
+tests on the bytes of FILE. ``--length N`` trains on windows of N bytes. The numbers, study.json, and the figure,
+study.png, are written to ``--out``. It needs matplotlib and ``posenc_bridges.autograd``.
 """

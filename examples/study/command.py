@@ -1,23 +1,23 @@
-"""``python examples/study``: train every scheme, print the table as it grows, keep the numbers and the weights."""
+"""``python examples/study``: train every scheme, print the tables, and write the numbers and the figure."""
 
 from __future__ import annotations
 
 import json
+import platform
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
+import posenc
 from files import make_directory
 
-from . import checkpoint, tables, text
-from .embeddings import embedding_statistics
-from .evaluation import Protocol, evaluate, evaluate_rope_extensions, perplexity, protocol
-from .figure import draw
-from .progress import Bars
-from .schemes import SCHEMES, Scheme, Setting, Weights
+from . import evaluation
+from .figure import study_figure
+from .schemes import SCHEMES, Setting, Weights
+from .text import Corpus
 from .training import DivergedError, train
 
 QUICK = Setting("quick", 64, 2, 4, length=64, batch=16, steps=400, rate=8e-3, targets=24576, tested=(1, 2, 4, 8))
@@ -26,176 +26,145 @@ FULL = Setting(
 )
 DEFAULT = ("sinusoidal", "rope", "t5", "alibi")
 FULL_DEFAULT = ("none", "learned", *DEFAULT)
-ALL = "all"
 LONGEST_TRAINING = 4096
-RESULT_FORMAT = 4
-"""Version of the .json files beside the checkpoints; results of another version are computed again."""
+NAME_COLUMNS = 23
 
 
-class Request(NamedTuple):
-    """The options of the command."""
-
-    setting: Setting
-    directory: Path
-    text: Path | None = None
-    methods: Sequence[str] | None = None
-    seeds: int = 1
-    lengths: Sequence[int] | None = None
-    stride: int | None = None
-    length: int | None = None
-
-
-class Run(NamedTuple):
-    """One training and its checkpoint."""
-
-    method: str
-    seed: int
-    file: Path
-    description: checkpoint.Description
-
-    @property
-    def scheme(self) -> Scheme:
-        return SCHEMES[self.method]
-
-
-def select_methods(methods: Sequence[str] | None, seeds: int, full: bool) -> tuple[dict[str, int], dict[str, int]]:
-    """Number of seeds of each method: those of the main table, and those that only ``all`` selects, with one seed."""
-    default = FULL_DEFAULT if full else DEFAULT
-    names = tuple(methods or default)
-    unknown = [name for name in names if name not in (*SCHEMES, ALL)]
-    if unknown:
-        raise ValueError(f"--methods {unknown[0]}: no such method; expected one of {', '.join(SCHEMES)}, {ALL}")
-    if ALL not in names:
-        return dict.fromkeys(names, seeds), {}
-    named = dict.fromkeys((*default, *(name for name in names if name != ALL)), seeds)
-    return named, {name: 1 for name in SCHEMES if name not in named}
-
-
-def with_options(setting: Setting, request: Request) -> Setting:
+def with_options(setting: Setting, length: int | None, lengths: Sequence[int] | None) -> Setting:
     """Replace the length of the windows in training, and those in the test, by those of the user if there are any.
 
     The bytes of a step in training stay, up to a whole number of windows.
     """
-    length, lengths = setting.length if request.length is None else request.length, request.lengths
-    if length != setting.length:
+    if length not in (None, setting.length):
         if not 4 <= length <= LONGEST_TRAINING:
             raise ValueError(f"--length {length}: expected 4 to {LONGEST_TRAINING}")
-        setting = setting._replace(length=length, batch=max(1, setting.batch * setting.length // length))
-    if request.stride is not None and not 1 <= request.stride <= length:
-        raise ValueError(f"--stride {request.stride}: expected 1 to {length}, the training length")
-    if not lengths:
-        return setting
-    if min(lengths) < length:
-        raise ValueError(f"--lengths {min(lengths)}: expected at least {length}, the training length")
-    return setting._replace(tested=tuple(one / length for one in sorted({length, *lengths})))
+        batch = max(1, setting.batch * setting.length // length)
+        setting = setting._replace(name=f"{setting.name}-{length}", length=length, batch=batch)
+    if lengths and min(lengths) < setting.length:
+        raise ValueError(f"--lengths {min(lengths)}: expected at least {setting.length}, the training length")
+    tested = sorted({setting.length, *(lengths or setting.lengths)})
+    return setting._replace(tested=tuple(one / setting.length for one in tested))
 
 
-def load_text(path: Path | None) -> text.Corpus:
-    return text.embedded() if path is None else text.from_file(path)
-
-
-def prepare(request: Request) -> tuple[Setting, text.Corpus, Protocol]:
-    """Read the text and choose what to predict. ValueError if the text is too short."""
-    setting = with_options(request.setting, request)
-    corpus = load_text(request.text)
-    chosen = protocol(setting, corpus.test, request.stride)
-    least = int(np.lcm.reduce(setting.lengths))
-    if not chosen.targets and request.lengths:
-        lengths = " ".join(map(str, setting.lengths))
-        raise ValueError(
-            f"--lengths {lengths}: whole windows of all lengths need {least} test bytes; "
-            f"{corpus.name} has {len(corpus.test)}"
-        )
+def prepare(setting: Setting, corpus: Corpus, file: Path, methods: Sequence[str]) -> evaluation.Protocol:
+    """Choose what to predict, and create the directory of the file of results. ValueError says what is wrong."""
+    if unknown := [name for name in methods if name not in SCHEMES]:
+        raise ValueError(f"--methods {unknown[0]}: no such method; expected one of {', '.join(SCHEMES)}")
+    chosen = evaluation.protocol(setting, corpus.test)
     if not chosen.targets:
+        least = np.lcm.reduce(setting.lengths) + 1
+        lengths = ", ".join(map(str, setting.lengths))
         raise ValueError(
-            f"--text {corpus.name}: {sum(map(len, corpus[1:4]))} bytes; expected at least {10 * (least + 1)}"
+            f"{corpus.name}: {len(corpus.test)} bytes for the test; expected at least {least}, for whole windows of "
+            f"{lengths} bytes"
         )
-    return setting, corpus, chosen
+    if file.exists():
+        raise ValueError(f"{file}: it has the results of an earlier study; choose another --out")
+    make_directory(file.parent)
+    return chosen
 
 
-def plan_runs(directory: Path, setting: Setting, corpus: text.Corpus, seeds: dict[str, int]) -> list[Run]:
-    """List the trainings. ValueError if a checkpoint in the directory, of any method, is of another study."""
-
-    def run(method: str, seed: int) -> Run:
-        described = checkpoint.description(setting, method, seed, corpus)
-        return Run(method, seed, directory / f"{method}-{seed}.npz", described)
-
-    for file in directory.glob("*.npz"):
-        method, _, seed = file.stem.rpartition("-")
-        checkpoint.load(file, checkpoint.description(setting, method, int(seed) if seed.isdigit() else -1, corpus))
-    return [run(method, seed) for method, count in seeds.items() for seed in range(count)]
+def write(file: Path, setting: Setting, corpus: Corpus, **results: object) -> None:
+    """Write a report as JSON, with what a measurement depends on."""
+    report = {
+        "setting": setting._asdict(), "text": corpus.name, "posenc": posenc.__version__, "numpy": np.__version__,
+        "python": platform.python_version(), "isa": posenc.isa(), "threads": posenc.get_num_threads(), **results,
+    }  # fmt: skip
+    file.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
 
 
-def train_run(setting: Setting, corpus: text.Corpus, run: Run, bars: Bars) -> tuple[Weights, float]:
-    """Train from the last checkpoint on; return the weights and the seconds of the whole training."""
-    state = checkpoint.load(run.file, run.description)
-    title = f"{run.method}, seed {run.seed}"
-    seconds = [0.0 if state is None else state.seconds]
+def trained(setting: Setting, corpus: Corpus, method: str, seed: int) -> Weights:
+    """Train a model. A terminal shows the progress."""
+    title = f"{method}, seed {seed}"
 
-    def keep(state: checkpoint.State) -> None:
-        checkpoint.save(run.file, state, run.description)
-        seconds.append(state.seconds)
+    def report(step: int, loss: float) -> None:
+        said = f"{title}: step {step} of {setting.steps}, loss {loss:.3f}"
+        print(f"\r{said if step < setting.steps else '':60}", end="\r", file=sys.stderr, flush=True)
 
+    shown = report if sys.stderr.isatty() else lambda step, loss: None
     try:
-        with bars.training(title, 0 if state is None else state.step, setting.steps) as report:
-            weights = train(
-                setting, run.scheme, corpus.train, corpus.vocabulary, run.seed, report, state=state, keep=keep
-            )
+        return train(setting, SCHEMES[method], corpus.train, corpus.vocabulary, seed, shown)
     except DivergedError as error:
         raise DivergedError(f"{title}: {error}") from error
-    return weights, seconds[-1]
 
 
-def result(setting: Setting, corpus: text.Corpus, chosen: Protocol, run: Run, bars: Bars) -> tables.TrainingRow:
-    """Train and evaluate. The result is kept beside the checkpoint, and used again for the same questions."""
-    weights, seconds = train_run(setting, corpus, run, bars)
-    file = run.file.with_suffix(".json")
-    asked = [RESULT_FORMAT, checkpoint.hashed(corpus.test), checkpoint.hashed(corpus.validation)]
-    asked += [list(setting.lengths), setting.targets, list(chosen)]
-    if file.exists():
-        kept = tables.load_json(file.read_text(encoding="utf-8"))
-        if kept["asked"] == asked:
-            found: tables.TrainingRow = kept["found"]
-            return found
-    validation_count = text.target_count(corpus.validation, setting.targets, setting.lengths[:1])
-    row: tables.TrainingRow = {
-        "method": run.method,
-        "seed": run.seed,
-        "parameters": sum(array.size for array in weights.values()),
-        "seconds": round(seconds, 2),
-        "validation": perplexity(setting, run.scheme, weights, corpus.validation, validation_count, setting.length),
-        **evaluate(setting, run.scheme, weights, corpus.test, chosen),
-        "embeddings": embedding_statistics(weights, corpus.train) if run.method == "learned" else None,
-        "rope_extensions": (
-            evaluate_rope_extensions(setting, weights, corpus.test, chosen) if run.method == "rope" else None
-        ),
-    }
-    checkpoint.replace(file, lambda stream: stream.write(json.dumps({"asked": asked, "found": row}).encode()))
-    return row
-
-
-def study(request: Request) -> None:
-    """Run the command. ValueError or DivergedError says in one line why it fails."""
+def result(setting: Setting, corpus: Corpus, chosen: evaluation.Protocol, method: str, seed: int) -> evaluation.Row:
+    """Train and evaluate."""
     start = time.monotonic()
-    main, others = select_methods(request.methods, request.seeds, request.setting.name == FULL.name)
-    setting, corpus, chosen = prepare(request)
-    checkpoints = request.directory / "checkpoints"
-    planned = [plan_runs(checkpoints, setting, corpus, seeds) for seeds in (main, others)]
-    make_directory(checkpoints, request.directory)
+    weights = trained(setting, corpus, method, seed)
+    seconds = round(time.monotonic() - start, 2)
+    return evaluation.Row(
+        method, seed, sum(array.size for array in weights.values()), seconds,
+        *evaluation.evaluate(setting, SCHEMES[method], weights, corpus.test, chosen),
+        evaluation.embedding_statistics(weights, corpus.train) if method == "learned" else None,
+        evaluation.evaluate_rope_extensions(setting, weights, corpus.test, chosen) if method == "rope" else None,
+    )  # fmt: skip
+
+
+def cells(values: Iterable[float | None]) -> str:
+    """The cells of a row; "-" where there is no number, or NaN, the mean of numbers of which one is missing."""
+    return "".join("        -" if np.isnan(x) else f"{x:9.2f}" for x in np.array([*values], np.float64))
+
+
+def head(lengths: Sequence[int]) -> str:
+    """The header of a table by length of the windows in bytes."""
+    return f"{'bytes in a window':{NAME_COLUMNS}}" + "".join(f"{length:>9}" for length in lengths)
+
+
+def table(title: str, lengths: Sequence[int], columns: dict[str, list[evaluation.ByLength]]) -> None:
+    """Print a table of the means over the seeds."""
+    print(f"\n{title}\n{head(lengths)}")
+    for name, seeds in columns.items():
+        values = np.array([[seed[length] for length in lengths] for seed in seeds], np.float64)
+        print(f"{name:{NAME_COLUMNS}}{cells(values.mean(0))}")
+
+
+def summary(setting: Setting, rows: Sequence[evaluation.Row], chosen: evaluation.Protocol) -> None:
+    """Print the means over the seeds."""
+    lengths, length = setting.lengths, setting.length
+    methods = {name: [row for row in rows if row.method == name] for name in dict.fromkeys(row.method for row in rows)}
+    table(
+        "Perplexity divided by that at the training length (1: longer windows do no harm):", lengths,
+        {name: [evaluation.ratios(row.perplexity, length) for row in own] for name, own in methods.items()},
+    )  # fmt: skip
+    table(
+        f"The same ratio with sliding windows of stride {length}, first {chosen.sliding_targets} bytes:", lengths,
+        {name: [evaluation.ratios(row.sliding, length) for row in own] for name, own in methods.items()},
+    )  # fmt: skip
+    table(
+        f"Perplexity of the last {length} bytes of each window, divided by that of the same bytes in windows of "
+        f"{length}:", lengths, {name: [row.last_ratio for row in own] for name, own in methods.items()},
+    )  # fmt: skip
+    if extensions := evaluation.rope_extensions(rows):
+        title = "Methods that extend RoPE without further training, perplexity of the first"
+        table(f"{title} {chosen.sliding_targets} bytes:", lengths, extensions)
+    if embeddings := [row.embeddings for row in rows if row.embeddings is not None]:
+        print("\nEmbeddings of the model with a learned table, means over the seeds:")
+        print(f"{'':{NAME_COLUMNS}}{'norm':>9}{'diagonal / other covariances':>30}")
+        for name in ("word", "position"):
+            norm, diagonal = (np.mean([one[f"{name}_{part}"] for one in embeddings]) for part in ("norm", "diagonal"))
+            print(f"{name + 's':{NAME_COLUMNS}}{norm:9.2f}{diagonal:30.1f}")
+
+
+def study(setting: Setting, corpus: Corpus, directory: Path, methods: Sequence[str], seeds: int) -> None:
+    """Run the command. ValueError or DivergedError says in one line why it fails."""
+    as_json, as_png = directory / "study.json", directory / "study.png"
+    chosen = prepare(setting, corpus, as_json, methods)
     print(
         f"{corpus.name}: {len(corpus.train)} bytes for training, the same {chosen.targets} bytes to predict at every "
         f"length.\nEach model is trained on windows of {setting.length} bytes: {setting.steps} steps of "
-        f"{setting.batch * setting.length} bytes.\n\nPerplexity per byte, and the time of the training:"
+        f"{setting.batch * setting.length} bytes.\n\nPerplexity per byte (-: the scheme's table of positions ends "
+        f"before this length), and the time of the training:\n{head(setting.lengths)}",
+        flush=True,
     )
-    bars = Bars(setting.steps * sum(map(len, planned)))
     rows = []
-    for title, runs in (("", planned[0]), ("\nThe other methods, one seed each:\n", planned[1])):
-        if runs:
-            print(title + tables.head(setting.lengths), flush=True)
-        for run in runs:
-            rows.append(result(setting, corpus, chosen, run, bars))
-            print(tables.line(rows[-1]), flush=True)
-    tables.summary(setting, rows, chosen)
-    files = tables.write(request.directory, setting, corpus, chosen, rows)
-    files.append(draw(request.directory, setting, rows, tuple(main)))
-    print(f"\n{time.monotonic() - start:.0f} s. Files: " + ", ".join(map(str, files)))
+    for method in methods:
+        for seed in range(seeds):
+            rows.append(row := result(setting, corpus, chosen, method, seed))
+            name = f"{method}, seed {seed}"
+            print(f"{name:{NAME_COLUMNS}}{cells(row.perplexity.values())}{row.seconds:6.0f} s", flush=True)
+            write(as_json, setting, corpus, protocol=chosen._asdict(), runs=[one._asdict() for one in rows])
+    summary(setting, rows, chosen)
+    curves = {name: [row.perplexity for row in rows if row.method == name] for name in methods}
+    study_figure(setting.length, setting.lengths, curves, evaluation.rope_extensions(rows)).savefig(as_png, dpi=150)
+    print(f"\nFiles: {as_json}, {as_png}")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import tracemalloc
 from collections.abc import Sequence
 from itertools import pairwise
+from pathlib import Path
 from statistics import median
 from time import perf_counter, process_time
 from typing import NamedTuple
@@ -18,15 +19,14 @@ import numpy as np
 
 import posenc
 from arrays import Array, Traced
-from files import make_directory, write_csv, write_report
 from posenc_bridges import autograd as traced
 
-from . import layers, text
+from . import layers
 from .autograd_typed import Gradients, anp, node
-from .command import Request, load_text
+from .command import prepare, write
 from .evaluation import perplexity
 from .schemes import SCHEMES, Scheme, Setting, Weights
-from .tables import environment
+from .text import Corpus, target_count
 from .training import Report, train
 
 LENGTHS = (64, 128, 256, 512)
@@ -34,8 +34,6 @@ STEP_BYTES = 2048
 """Bytes of a training step at every length."""
 ROUNDS, STEPS = 6, 4
 """Turns of every contender, and the steps of a turn. The first step of a turn is not timed."""
-PAPER_RATIO = 0.89
-"""Ratio of time and of memory in Press et al. 2022, abstract: 11 % less of both (1.3e9 parameters, L = 1024, GPUs)."""
 MIB = 2**20
 
 
@@ -61,9 +59,6 @@ def materialised(q: Traced, k: Traced, v: Traced, *, bias: Traced, causal: bool)
     return anp.matmul(softmax(scores), v)
 
 
-CostRow = dict[str, str | float]
-"""ALiBi at a length L against sinusoidal positions at 2L: `attention`, `length`, and the fields of three `StepCost`
-after "alibi_", "sinusoidal_" and "ratio_" (ALiBi divided by sinusoidal)."""
 ATTENTIONS = {"posenc": traced.attention, "materialised": materialised}
 
 
@@ -81,7 +76,7 @@ class Contender(NamedTuple):
         return setting._replace(length=self.length, batch=max(1, STEP_BYTES // self.length), steps=steps)
 
     def train(
-        self, setting: Setting, corpus: text.Corpus, steps: int, report: Report = lambda step, loss: None, seed: int = 0
+        self, setting: Setting, corpus: Corpus, steps: int, report: Report = lambda step, loss: None, seed: int = 0
     ) -> Weights:
         return train(self.setting(setting, steps), self.scheme(), corpus.train, corpus.vocabulary, seed, report)
 
@@ -91,8 +86,6 @@ class StepCost(NamedTuple):
 
     least_ms: float
     """Least wall time, in ms."""
-    median_ms: float
-    """Median wall time, in ms."""
     cpu_ms: float
     """Median CPU time of all threads, in ms."""
     array_mib: float
@@ -108,7 +101,7 @@ def pair(attention: str, length: int) -> tuple[Contender, Contender]:
 
 
 def step_times(
-    setting: Setting, corpus: text.Corpus, contenders: Sequence[Contender], rounds: int
+    setting: Setting, corpus: Corpus, contenders: Sequence[Contender], rounds: int
 ) -> dict[Contender, list[tuple[float, float]]]:
     """Wall time and CPU time of every timed step, in ms.
 
@@ -123,7 +116,7 @@ def step_times(
     return times
 
 
-def array_peak(setting: Setting, corpus: text.Corpus, contender: Contender) -> float:
+def array_peak(setting: Setting, corpus: Corpus, contender: Contender) -> float:
     """Peak of the memory of Python and NumPy in a step, in MiB.
 
     It holds the weights, Adam's moments, the gradients and the arrays that the gradient needs. The first step, which
@@ -137,7 +130,7 @@ def array_peak(setting: Setting, corpus: text.Corpus, contender: Contender) -> f
         tracemalloc.stop()
 
 
-def step_costs(setting: Setting, corpus: text.Corpus, lengths: Sequence[int], rounds: int) -> list[CostRow]:
+def step_costs(setting: Setting, corpus: Corpus) -> list[dict[str, object]]:
     """Measure a step of every pair of contenders, and print a line for each attention and length."""
     print(
         f"{corpus.name}: cost of a training step of {STEP_BYTES} bytes; width {setting.width}, "
@@ -147,73 +140,45 @@ def step_costs(setting: Setting, corpus: text.Corpus, lengths: Sequence[int], ro
         f"{'attention':13}{'L':>5}" + 3 * "    least     CPU arrays",
         flush=True,
     )
-    rows = []
-    for length in lengths:
-        pairs = [pair(attention, length) for attention in ATTENTIONS]
-        times = step_times(setting, corpus, [contender for both in pairs for contender in both], rounds)
-        for both in pairs:
-            costs = []
-            for contender in both:
-                wall, cpu = zip(*times[contender], strict=True)
-                peak = array_peak(setting, corpus, contender)
-                costs.append(StepCost(min(wall), median(wall), median(cpu), peak))
-            ratio = StepCost(*(a / b for a, b in zip(*costs, strict=True)))
-            columns = dict(zip(("alibi", "sinusoidal", "ratio"), (*costs, ratio), strict=True))
-            row: CostRow = {"attention": both[0].attention, "length": length}
-            for column, cost in columns.items():
-                row |= {f"{column}_{name}": number for name, number in cost._asdict().items()}
-            rows.append(row)
-            print(f"{both[0].attention:13}{length:5}{costs[0].line(1)}{costs[1].line(1)}{ratio.line(2)}", flush=True)
-    print(f"{'the paper':13}{1024:5}{'':48}   {PAPER_RATIO:6.2f} {'':7} {PAPER_RATIO:6.2f}")
+    rows: list[dict[str, object]] = []
+    for length in LENGTHS:
+        contenders = [contender for attention in ATTENTIONS for contender in pair(attention, length)]
+        times = step_times(setting, corpus, contenders, ROUNDS)
+        costs = {}
+        for contender, both in times.items():
+            wall, cpu = zip(*both, strict=True)
+            costs[contender] = StepCost(min(wall), median(cpu), array_peak(setting, corpus, contender))
+        for attention in ATTENTIONS:
+            alibi, sinusoidal = (costs[contender] for contender in pair(attention, length))
+            ratio = StepCost(*(a / b for a, b in zip(alibi, sinusoidal, strict=True)))
+            print(f"{attention:13}{length:5}{alibi.line(1)}{sinusoidal.line(1)}{ratio.line(2)}", flush=True)
+            rows.append({"attention": attention, "length": length, "alibi": alibi, "sinusoidal": sinusoidal})
     return rows
 
 
-def perplexities(setting: Setting, corpus: text.Corpus, lengths: Sequence[int], seeds: int) -> list[dict[str, float]]:
+def perplexities(setting: Setting, corpus: Corpus, seed: int) -> dict[str, float]:
     """Train ALiBi at L and sinusoidal positions at 2L; both read the same bytes in windows of 2L."""
-    rows = []
-    for length in lengths:
-        count = text.target_count(corpus.test, setting.targets, (2 * length,))
-        for seed in range(seeds):
-            row: dict[str, float] = {"length": length, "seed": seed}
-            for one in pair("posenc", length):
-                weights = one.train(setting, corpus, setting.steps, seed=seed)
-                resized = one.setting(setting, setting.steps)
-                row[one.method] = perplexity(resized, one.scheme(), weights, corpus.test, count, 2 * length)
-            alibi, sinusoidal = row["alibi"], row["sinusoidal"]
-            print(
-                f"Perplexity in windows of {2 * length}, seed {seed}: {alibi:.2f} for ALiBi trained at {length}, "
-                f"{sinusoidal:.2f} for sinusoidal trained at {2 * length}; ALiBi / sinusoidal {alibi / sinusoidal:.3f}",
-                flush=True,
-            )
-            rows.append(row)
-    return rows
+    length, found = 2 * setting.length, {}
+    count = target_count(corpus.test, setting.targets, (length,))
+    for one in pair("posenc", setting.length):
+        weights = one.train(setting, corpus, setting.steps, seed=seed)
+        resized = one.setting(setting, setting.steps)
+        found[one.method] = perplexity(resized, one.scheme(), weights, corpus.test, count, length)
+    alibi, sinusoidal = found.values()
+    print(
+        f"Perplexity in windows of {length}, seed {seed}: {alibi:.2f} for ALiBi trained at {setting.length}, "
+        f"{sinusoidal:.2f} for sinusoidal trained at {length}; ALiBi / sinusoidal {alibi / sinusoidal:.3f}",
+        flush=True,
+    )
+    return found
 
 
-def study(request: Request, trained: Sequence[int]) -> None:
-    """Run the command: the cost of steps, and perplexities of models trained at L and 2L for the lengths `trained`.
-
-    It writes cost.json with everything, and cost.csv, the table of steps.
-    """
-    wrong = [length for length in trained if length < 1]
-    if wrong:
-        raise ValueError(f"--cost {wrong[0]}: expected at least 1")
-    corpus = load_text(request.text)
-    longest = 2 * max(*LENGTHS, *trained)
-    if len(corpus.test) <= longest:
-        size, least = sum(map(len, corpus[1:4])), 10 * (longest + 1)
-        raise ValueError(f"--text {corpus.name}: {size} bytes; expected at least {least}")
-    make_directory(request.directory, request.directory)
-    steps = step_costs(request.setting, corpus, LENGTHS, ROUNDS)
+def study(setting: Setting, corpus: Corpus, directory: Path, seeds: int) -> None:
+    """Run the command: the cost of steps, and perplexities. It writes cost.json."""
+    file = directory / "cost.json"
+    prepare(setting, corpus, file, ())
+    steps = step_costs(setting, corpus)
     print()
-    report = {
-        "setting": request.setting._asdict() | {"step_bytes": STEP_BYTES},
-        "text": corpus.name,
-        "environment": environment(),
-        "paper": {"time": PAPER_RATIO, "memory": PAPER_RATIO},
-        "steps": steps,
-        "perplexity": perplexities(request.setting, corpus, trained, request.seeds),
-    }
-    as_json, as_csv = request.directory / "cost.json", request.directory / "cost.csv"
-    write_report(as_json, report, ".csv")
-    write_csv(as_csv, steps, 4)
-    print(f"\nFiles: {as_json}, {as_csv}")
+    read = [perplexities(setting, corpus, seed) for seed in range(seeds)]
+    write(file, setting, corpus, step_bytes=STEP_BYTES, steps=steps, perplexity=read)
+    print(f"\nFile: {file}")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, TypedDict
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
-from arrays import Float64
+from arrays import Array, Float64
 
 from .model import losses
 from .rope_extensions import EXTENSIONS
@@ -21,38 +22,47 @@ BATCH_BYTES = 4096
 
 
 class Protocol(NamedTuple):
-    """The bytes that an evaluation predicts. Their number does not depend on the length of the windows."""
+    """Numbers of bytes that an evaluation predicts. They do not depend on the length of the windows."""
 
     targets: int
     """Bytes that consecutive windows predict."""
     sliding_targets: int
     """Bytes that sliding windows predict; they are the first of `targets`."""
-    stride: int
-    """Bytes from the start of one sliding window to the next."""
 
 
-class Evaluation(TypedDict):
-    """Perplexity of a model by the length of the windows."""
+class Row(NamedTuple):
+    """Result of one training: perplexities by the length of the windows."""
 
+    method: str
+    seed: int
+    parameters: int
+    """Number of trained numbers."""
+    seconds: float
+    """Time of the training."""
     perplexity: ByLength
     """With consecutive windows."""
+    sliding: ByLength
+    """With sliding windows."""
     last: ByLength
     """Of the last bytes of each window: as many bytes as a training window has."""
     last_ratio: ByLength
     """`last` divided by the perplexity of the same bytes in windows of the training length."""
-    sliding: ByLength
-    """With sliding windows."""
+    embeddings: dict[str, float] | None
+    """Norms and covariances of words and positions; None except for "learned"."""
+    rope_extensions: dict[str, ByLength] | None
+    """Perplexity with each method that extends RoPE; None for the other schemes."""
 
 
-def protocol(setting: Setting, data: Bytes, stride: int | None) -> Protocol:
+def protocol(setting: Setting, data: Bytes) -> Protocol:
     """Choose the bytes to predict.
 
-    Sliding windows predict a quarter of them, because each reads a whole window to predict `stride` bytes.
+    Sliding windows predict a quarter of them, because each reads a whole window to predict a training window.
     """
     least = int(np.lcm.reduce(setting.lengths))
-    count = target_count(data, max(setting.targets, least), setting.lengths)
-    sliding = target_count(data, max(setting.targets // 4, least), setting.lengths)
-    return Protocol(count, sliding, stride or setting.length)
+    whole, quarter = (
+        target_count(data, max(n, least), setting.lengths) for n in (setting.targets, setting.targets // 4)
+    )
+    return Protocol(whole, quarter)
 
 
 def nats_per_byte(
@@ -89,26 +99,24 @@ def last_of_windows(nats: Float64, length: int, last: int) -> Float64:
     return nats.reshape(-1, length)[:, -last:].ravel()
 
 
-def evaluate(setting: Setting, scheme: Scheme, weights: Weights, data: Bytes, chosen: Protocol) -> Evaluation:
-    """Compute every perplexity of a model at every length."""
-    trained = setting.length
-    none: ByLength = dict.fromkeys(setting.lengths)
-    found: Evaluation = {"perplexity": {**none}, "last": {**none}, "last_ratio": {**none}, "sliding": {**none}}
-    model = setting, scheme, weights, data
+def evaluate(
+    setting: Setting, scheme: Scheme, weights: Weights, data: Bytes, chosen: Protocol
+) -> tuple[ByLength, ByLength, ByLength, ByLength]:
+    """Compute every perplexity of a model at every length, in the order of the fields of `Row`."""
+    model, trained = (setting, scheme, weights, data), setting.length
+    perplexity, sliding, last, last_ratio = (dict.fromkeys(setting.lengths) for _ in range(4))
     trained_nats = nats_per_byte(*model, chosen.targets, trained)
     for length in setting.lengths:
         try:
             nats = trained_nats if length == trained else nats_per_byte(*model, chosen.targets, length)
-            sliding_nats = nats_per_byte(*model, chosen.sliding_targets, length, chosen.stride)
+            sliding[length] = _perplexity(nats_per_byte(*model, chosen.sliding_targets, length, trained))
         except IndexError:  # the table of positions ends before this length
             break
-        found["perplexity"][length] = _perplexity(nats)
-        found["sliding"][length] = _perplexity(sliding_nats)
+        perplexity[length] = _perplexity(nats)
         if length % trained == 0:
-            last, trained_last = (last_of_windows(some, length, trained) for some in (nats, trained_nats))
-            found["last"][length] = _perplexity(last)
-            found["last_ratio"][length] = _perplexity(last - trained_last)
-    return found
+            of_last, trained_last = (last_of_windows(some, length, trained) for some in (nats, trained_nats))
+            last[length], last_ratio[length] = _perplexity(of_last), _perplexity(of_last - trained_last)
+    return perplexity, sliding, last, last_ratio
 
 
 def evaluate_rope_extensions(setting: Setting, weights: Weights, data: Bytes, chosen: Protocol) -> dict[str, ByLength]:
@@ -118,6 +126,41 @@ def evaluate_rope_extensions(setting: Setting, weights: Weights, data: Bytes, ch
         name: {length: perplexity(setting, extend(setting), weights, data, count, length) for length in setting.lengths}
         for name, extend in EXTENSIONS.items()
     }
+
+
+def ratios(column: ByLength, trained: int) -> ByLength:
+    """Each perplexity divided by that at the training length."""
+    own = column[trained]
+    return {length: None if p is None or own is None else p / own for length, p in column.items()}
+
+
+def rope_extensions(rows: Sequence[Row]) -> dict[str, list[ByLength]]:
+    """Perplexity of each method that extends RoPE, by seed; empty if no model with RoPE was trained."""
+    of_seeds = [row.rope_extensions for row in rows if row.rope_extensions is not None]
+    return {name: [extended[name] for extended in of_seeds] for name in EXTENSIONS} if of_seeds else {}
+
+
+def embedding_statistics(weights: Weights, data: Bytes) -> dict[str, float]:
+    """Compare the tables of words and positions of a trained model; bytes that the text does not contain are left out.
+
+    The vectors are compared as they are added: those of words are multiplied by sqrt(width). A norm is the mean over
+    the words or positions.
+    """
+    words: Array = weights["embedding"][np.unique(data)].astype(np.float64) * weights["embedding"].shape[1] ** 0.5
+    positions: Array = weights["scheme.table"].astype(np.float64)
+    return {
+        "word_norm": float(np.linalg.norm(words, axis=1).mean()),
+        "position_norm": float(np.linalg.norm(positions, axis=1).mean()),
+        "word_diagonal": diagonal_dominance(words),
+        "position_diagonal": diagonal_dominance(positions),
+    }
+
+
+def diagonal_dominance(rows: Array) -> float:
+    """Mean size of a diagonal entry of the covariance of the channels, divided by the mean size of the others."""
+    covariance = np.abs(np.cov(rows, rowvar=False))
+    diagonal = np.eye(len(covariance), dtype=bool)
+    return float(covariance[diagonal].mean() / covariance[~diagonal].mean())
 
 
 def _perplexity(nats: Float64) -> float:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -13,8 +12,6 @@ from matplotlib.ticker import NullLocator
 from posenc import plot
 
 from .evaluation import ByLength
-from .schemes import Setting
-from .tables import TrainingRow, by_method, rope_extensions
 
 COLORS = (*(plot.line_style(number)["color"] for number in range(7)), "#6a3d9a", "#8c564b", "#7f7f7f")
 MARKERS = "osD^vP*X<>hpd8"
@@ -28,24 +25,12 @@ Curves = Mapping[str, Sequence[ByLength]]
 """The perplexities of each seed by method."""
 
 
-def draw(directory: Path, setting: Setting, rows: Sequence[TrainingRow], main: Sequence[str]) -> Path:
-    """Write study.png."""
-    methods = {name: [row["perplexity"] for row in own] for name, own in by_method(rows).items()}
-    file = directory / "study.png"
-    study_figure(setting.length, setting.lengths, methods, main, rope_extensions(rows)).savefig(file, dpi=150)
-    return file
-
-
-def study_figure(
-    trained: int, lengths: Sequence[int], methods: Curves, main: Sequence[str], extensions: Curves
-) -> Figure:
-    """Draw a panel for the main methods, one for the others, and one for the extensions of RoPE."""
-    panels = [(f"Schemes, trained on windows of {trained} bytes", {name: methods[name] for name in main})]
-    if others := {name: seeds for name, seeds in methods.items() if name not in main}:
-        panels.append(("Other methods, one seed", others))
+def study_figure(trained: int, lengths: Sequence[int], methods: Curves, extensions: Curves) -> Figure:
+    """Draw a panel for the methods, and one for the extensions of RoPE."""
+    panels = [(f"Schemes, trained on windows of {trained} bytes", methods)]
     if extensions:
-        curves = {"rope" if name == "raw" else name: extensions[name] for name in SHOWN}
-        panels.append(("RoPE with extensions, not fine-tuned", curves))
+        shown = {"rope" if name == "raw" else name: extensions[name] for name in SHOWN}
+        panels.append(("RoPE with extensions, not fine-tuned", shown))
     numbers = {name: number for number, name in enumerate(dict.fromkeys(name for _, one in panels for name in one))}
     figure = Figure(figsize=(1 + 4.1 * len(panels), 4.4), layout="constrained")
     grid = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]

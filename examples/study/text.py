@@ -19,16 +19,15 @@ TEST = (
 )  # fmt: skip
 """Topics of Python's reference that are the test text. The model sizes and learning rates come from earlier trials that
 looked at these topics (docs/explanations/study.md); this program chooses nothing by them."""
-VALIDATION = ("augassign", "dict", "formatstrings", "objects", "slicings", "try")
-"""Six other topics, drawn once. Every choice that looks at a loss is made on them."""
+UNUSED = ("augassign", "dict", "formatstrings", "objects", "slicings", "try")
+"""Six other topics, drawn once, for choices that look at a loss. This program makes none."""
 
 
 class Corpus(NamedTuple):
-    """Bytes for training, validation and test; all are below `vocabulary`."""
+    """Bytes for training and test; all are below `vocabulary`."""
 
     name: str
     train: Bytes
-    validation: Bytes
     test: Bytes
     vocabulary: int
 
@@ -58,21 +57,19 @@ def unseen_paragraphs(texts: list[str], seen: set[str]) -> str:
 
 def embedded() -> Corpus:
     """Return Python's language reference, which ships inside Python. ValueError if this Python lacks it."""
+    seen: set[str] = set()
     try:
         from pydoc_data.topics import topics
-    except ImportError:
+
+        train_topics = [name for name in sorted(topics) if name not in (*TEST, *UNUSED)]
+        test, _, train = (
+            unseen_paragraphs([topics[name] for name in names], seen) for names in (TEST, UNUSED, train_topics)
+        )
+    except (ImportError, KeyError) as error:
         raise ValueError(
-            "this Python comes without pydoc_data.topics, the default text; pass another one with --text"
+            f"this Python comes without pydoc_data.topics, or a topic of it: {error}; pass a text with --text"
         ) from None
-    missing = [name for name in (*TEST, *VALIDATION) if name not in topics]
-    if missing:
-        raise ValueError(f"pydoc_data.topics of this Python has no topic {missing[0]!r}; pass a text with --text")
-    train_topics = [name for name in sorted(topics) if name not in (*TEST, *VALIDATION)]
-    seen: set[str] = set()
-    test, validation, train = (
-        unseen_paragraphs([topics[name] for name in names], seen) for names in (TEST, VALIDATION, train_topics)
-    )
-    return Corpus("pydoc_data.topics", _ascii(train), _ascii(validation), _ascii(test), 128)
+    return Corpus("pydoc_data.topics", _ascii(train), _ascii(test), 128)
 
 
 def _ascii(text: str) -> Bytes:
@@ -80,7 +77,7 @@ def _ascii(text: str) -> Bytes:
 
 
 def from_file(path: Path) -> Corpus:
-    """Read a UTF-8 file: 80 % of its bytes for training, then 10 % for validation and 10 % for the test.
+    """Read a UTF-8 file: the first 80 % of its bytes for training, and the last 10 % for the test.
 
     ValueError if the file cannot be read.
     """
@@ -88,9 +85,8 @@ def from_file(path: Path) -> Corpus:
         content = path.read_bytes()
         content.decode("utf-8")
     data = np.frombuffer(content, np.uint8)
-    train_end, validation_end = len(data) * 8 // 10, len(data) * 9 // 10
     vocabulary = 256 if data.size and data.max() > 127 else 128
-    return Corpus(str(path), data[:train_end], data[train_end:validation_end], data[validation_end:], vocabulary)
+    return Corpus(str(path), data[: len(data) * 8 // 10], data[len(data) * 9 // 10 :], vocabulary)
 
 
 def target_count(data: Bytes, most: int, lengths: tuple[int, ...]) -> int:

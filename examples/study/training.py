@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from math import cos, pi
 
@@ -11,7 +10,6 @@ import numpy as np
 from arrays import Traced
 
 from .autograd_typed import anp, value_and_grad
-from .checkpoint import State
 from .model import initial, losses
 from .schemes import Scheme, Setting, Weights
 from .text import Bytes, Tokens
@@ -21,10 +19,6 @@ WARM_UP, FINAL_RATE = 50, 0.1
 BETA_1, BETA_2, EPSILON = np.float32(0.9), np.float32(0.99), np.float32(1e-8)
 """Parameters of Adam."""
 ONE = np.float32(1)  # NumPy 1 turns a float32 scalar and a Python int into float64
-CHECKPOINT_INTERVAL = 100
-"""Steps between two checkpoints."""
-
-
 Report = Callable[[int, float], object]
 """Called with the number of each step, from 1, and its loss."""
 
@@ -39,13 +33,6 @@ def rate_at(setting: Setting, step: int) -> float:
     return setting.rate * decay * min(1.0, (step + 1) / WARM_UP)
 
 
-def initial_state(setting: Setting, scheme: Scheme, vocabulary: int, seed: int) -> State:
-    """State before the first step."""
-    weights = initial(setting, scheme, vocabulary, seed)
-    first, second = ({name: np.zeros_like(array) for name, array in weights.items()} for _ in range(2))
-    return State(weights, first, second, 0, dict(np.random.default_rng([seed, 1]).bit_generator.state), 0.0)
-
-
 def train(
     setting: Setting,
     scheme: Scheme,
@@ -53,42 +40,21 @@ def train(
     vocabulary: int,
     seed: int,
     report: Report = lambda step, loss: None,
-    *,
-    state: State | None = None,
-    keep: Callable[[State], object] = lambda state: None,
 ) -> Weights:
-    """Train a model, and return its weights. All schemes see the same windows.
+    """Train a model on the text `data`, and return its weights. All schemes see the same windows.
 
-    Parameters
-    ----------
-    setting, scheme, vocabulary, seed
-        The model and its initial weights.
-    data : array of bytes
-        The training text.
-    report : callable
-        Called with the number of each step, from 1, and its loss.
-    state : State, optional
-        The state to resume from; it is not modified.
-    keep : callable
-        Called with the state every `CHECKPOINT_INTERVAL` steps and at the end.
-
-    Raises
-    ------
-    DivergedError
-        The loss or its gradient is NaN or infinite.
+    DivergedError if the loss or its gradient is NaN or infinite.
     """
-    weights, first, second, done, generator, seconds = state or initial_state(setting, scheme, vocabulary, seed)
-    weights, first, second = dict(weights), dict(first), dict(second)
-    draw = np.random.default_rng()
-    draw.bit_generator.state = generator
+    weights = initial(setting, scheme, vocabulary, seed)
+    first, second = ({name: np.zeros_like(array) for name, array in weights.items()} for _ in range(2))
+    draw = np.random.default_rng([seed, 1])
     offsets = np.arange(setting.length + 1)
-    start_time = time.monotonic() - seconds
 
     def mean_loss(weights: Weights, inputs: Tokens, targets: Tokens) -> Traced:
         return anp.mean(losses(setting, scheme, weights, inputs, targets))
 
     loss_and_gradient = value_and_grad(mean_loss)
-    for step in range(done, setting.steps):
+    for step in range(setting.steps):
         starts = draw.integers(0, len(data) - setting.length, setting.batch)
         ids = data[starts[:, None] + offsets].astype(np.int64)
         with np.errstate(all="ignore"):  # the check below reports NaN and infinity
@@ -107,9 +73,4 @@ def train(
             direction = first[name] / (np.sqrt(second[name] / np.float32(second_bias)) + EPSILON)
             weights[name] = np.asarray(weights[name] - np.float32(rate / first_bias) * direction)
         report(step + 1, float(loss))
-        is_last = step + 1 == setting.steps
-        if is_last or (step + 1) % CHECKPOINT_INTERVAL == 0:
-            moments = ({}, {}) if is_last else (dict(first), dict(second))
-            generator = dict(draw.bit_generator.state)
-            keep(State(dict(weights), *moments, step + 1, generator, time.monotonic() - start_time))
     return weights

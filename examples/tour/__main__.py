@@ -17,20 +17,10 @@ except ImportError as error:
 
 import posenc
 from files import make_directory, refusing
-from posenc.__main__ import (
-    SCORED_WORDS,
-    SHIFTS,
-    Parser,
-    all_schemes,
-    amount,
-    change_by_swap,
-    command,
-    extra_bytes,
-    shifted,
-)
+from posenc import __main__ as effects
 from tour.pages import write_index, write_slides
 from tour.pictures import draw
-from tour.text import MAX_WORDS, Text, embedded, labels, of_user
+from tour.text import Text, embedded, labels, of_user
 
 PROGRAM = "python examples/tour"
 LINE = "{:24}{:24}{:>20}{:>8}{:>8}{:>8}"
@@ -39,14 +29,14 @@ Embeddings are random, nothing is trained, and a change is relative to the large
 
 A <-> B     these words of the sentence change places: the largest change of the output for
             the other words. 0: the order is not seen.
-+1, +10^6   the first {SCORED_WORDS} words move to later positions: the largest change of the scores.
++1, +10^6   the first {effects.SCORED_WORDS} words move to later positions: the largest change of the scores.
             0: only distances count; -: the scheme ends before; empty: no positions are read.
 MB          memory that attention over the words allocates besides its result
 """
 
 
-def parser() -> Parser:
-    parser = Parser(
+def parser() -> effects.Parser:
+    parser = effects.Parser(
         prog=PROGRAM,
         description="The tour: the effect of each operator of posenc on real text, as a page with pictures and as "
         "slides for a lecture.",
@@ -79,12 +69,14 @@ def read_text(file: str | None, swap: tuple[str, str] | None) -> Text:
 def table(text: Text) -> str:
     """Print the table of effects, each row as soon as it is computed, and return it."""
     words, a, b = text.drawn
-    lines = [LEGEND, LINE.format("", "positions are", " <-> ".join(labels([words[a], words[b]], 8)), *SHIFTS, "MB")]
+    swapped = " <-> ".join(labels([words[a], words[b]], 8))
+    lines = [LEGEND, LINE.format("", "positions are", swapped, *effects.SHIFTS, "MB")]
     print(*lines, sep="\n")
-    for scheme in all_schemes():
-        swap = amount(change_by_swap(scheme, words, a, b))
-        shifts = [shifted(scheme, text.words[:SCORED_WORDS], shift) for shift in SHIFTS.values()]
-        size = f"{extra_bytes(scheme, text.words) / 1e6:.2f}"
+    for scheme in effects.all_schemes():
+        swap = effects.amount(effects.change_by_swap(scheme, words, a, b))
+        scored = text.words[: effects.SCORED_WORDS]
+        shifts = [effects.shifted(scheme, scored, shift) for shift in effects.SHIFTS.values()]
+        size = f"{effects.extra_bytes(scheme, text.words) / 1e6:.2f}"
         lines.append(LINE.format(scheme.name, scheme.enters, swap, *shifts, size))
         print(lines[-1], flush=True)
     return "\n".join(lines)
@@ -94,15 +86,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     try:
         text = read_text(options.text, options.swap)
-        make_directory(options.out, options.out)
+        make_directory(options.out)
     except ValueError as error:
         parser().error(str(error))
-    used = f", of which the first {MAX_WORDS:,} are used" if text.total > MAX_WORDS else ""
+    used = f", of which the first {effects.MAX_WORDS:,} are used" if text.total > effects.MAX_WORDS else ""
     print(f"posenc {posenc.__version__}: {posenc.isa()} kernels, {posenc.get_num_threads()} threads")
     print(f"Text: {text.name}, {text.total:,} words{used}")
-    effects = table(text)
-    pictures = draw(text, options.out)
-    index = write_index(options.out, text, pictures, effects)
+    printed, pictures = table(text), draw(text, options.out)
+    index = write_index(options.out, text, pictures, printed)
     slides = write_slides(options.out, text, pictures)
     print(f"\n{len(pictures)} pictures: {index}\nSlides: {slides}")
     if options.open:
@@ -111,4 +102,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    command(main, PROGRAM)
+    effects.command(main, PROGRAM)

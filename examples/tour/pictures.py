@@ -19,23 +19,8 @@ from matplotlib.figure import Figure
 
 import posenc
 from arrays import Array
-from posenc import Bias, PositionBias
-from posenc.__main__ import (
-    CAUSAL_MASK,
-    HEADS,
-    LINE,
-    MODEL,
-    NO_POSITIONS,
-    WIDTH,
-    Scheme,
-    all_schemes,
-    amount,
-    attend,
-    change_by_shift,
-    change_by_swap,
-    embeddings,
-    project,
-)
+from posenc import PositionBias
+from posenc import __main__ as effects
 
 from .text import Swap, Text, labels
 
@@ -67,8 +52,8 @@ class Picture(NamedTuple):
 
 
 @cache
-def schemes() -> dict[str, Scheme]:
-    return {scheme.name: scheme for scheme in all_schemes()}
+def schemes() -> dict[str, effects.Scheme]:
+    return {scheme.name: scheme for scheme in effects.all_schemes()}
 
 
 def operator(name: str, n: int) -> PositionBias:
@@ -80,7 +65,7 @@ def operator(name: str, n: int) -> PositionBias:
 
 def changes(text: Text, names: Sequence[str]) -> list[str]:
     """The largest change of the other words' outputs by the swap with each scheme, formatted."""
-    return [amount(change_by_swap(schemes()[name], *text.drawn)) for name in names]
+    return [effects.amount(effects.change_by_swap(schemes()[name], *text.drawn)) for name in names]
 
 
 def labels_below(words: Sequence[str]) -> list[str]:
@@ -99,16 +84,16 @@ def panels(figure: Figure) -> list[Axes]:
     return [axes for axes in figure.axes if axes.get_label() != "<colorbar>"]
 
 
-def attention_weights(scheme: Scheme, words: Sequence[str]) -> Array:
+def attention_weights(scheme: effects.Scheme, words: Sequence[str]) -> Array:
     """Attention weights of the first head, (N, N): the output of attention whose values are unit vectors.
 
     If the scheme is causal, the weights of keys after the query are NaN.
     """
     n = len(words)
     positions = np.arange(n)
-    q, k, _ = project(scheme.encode(embeddings(words), positions))
-    units = np.broadcast_to(np.eye(n, dtype=np.float32), (HEADS, n, n))
-    weights: Array = attend(scheme, (q, k, units), positions)[0]
+    q, k, _ = effects.project(scheme.encode(effects.embeddings(words), positions))
+    units = np.broadcast_to(np.eye(n, dtype=np.float32), (effects.HEADS, n, n))
+    weights: Array = effects.attend(scheme, (q, k, units), positions)[0]
     return np.where(scheme.is_causal & ~np.tri(n, dtype=bool), np.nan, weights)
 
 
@@ -126,7 +111,8 @@ def swap_maps(names: Sequence[str], swap: Swap) -> Figure:
     for scheme in (schemes()[name] for name in names):
         before, after = attention_weights(scheme, words), attention_weights(scheme, other)[np.ix_(back, back)]
         change = np.where(np.isnan(before) & np.isnan(after), np.nan, np.nan_to_num(after) - np.nan_to_num(before))
-        maps[scheme.name + (" (causal)" if scheme.is_causal and scheme.name != CAUSAL_MASK else "")] = before, change
+        mask = " (causal)" if scheme.is_causal and scheme.name != effects.CAUSAL_MASK else ""
+        maps[scheme.name + mask] = before, change
     figure = posenc.plot.attention_maps(maps, [labels(words)] * 2, ("attention weight", "change by the swap"))
     figure.set_size_inches(13, 5)
     for axes in panels(figure):
@@ -147,7 +133,7 @@ def side_by_side(count: int, width: float, height: float) -> tuple[Figure, list[
 
 
 def order(text: Text) -> Picture:
-    shown = NO_POSITIONS, "sinusoidal", "rope", "alibi"
+    shown = effects.NO_POSITIONS, "sinusoidal", "rope", "alibi"
     words, a, b = text.drawn
     none, *others = changes(text, shown)
     return Picture(
@@ -163,7 +149,7 @@ def order(text: Text) -> Picture:
 
 
 def order_causal(text: Text) -> Picture:
-    shown = NO_POSITIONS, CAUSAL_MASK, "fox", "cope"
+    shown = effects.NO_POSITIONS, effects.CAUSAL_MASK, "fox", "cope"
     words, a, b = text.drawn
     none, mask, fox, cope = changes(text, shown)
     return Picture(
@@ -200,7 +186,7 @@ def sinusoid(text: Text) -> Picture:
 
 def decay(text: Text) -> Picture:
     figure = posenc.plot.decay(
-        np.arange(-SHOWN, SHOWN + 1), dim=MODEL,
+        np.arange(-SHOWN, SHOWN + 1), dim=effects.MODEL,
         schedules={"10000^(-t)": {"base": 10000.0}, "1000^(-t)": {"base": 1000.0}, "t": {"schedule": "power"}},
     )  # fmt: skip
     names = [line.get_label() for line in figure.axes[0].get_lines()[1:]]
@@ -221,27 +207,27 @@ def decay(text: Text) -> Picture:
 
 def rotations(text: Text) -> Picture:
     side = 33
-    ones = np.ones((1, side * side, WIDTH), np.float32)
+    ones = np.ones((1, side * side, effects.WIDTH), np.float32)
     distances = np.arange(TRAINED)
-    query = posenc.rope(ones[:, :1], [0], posenc.rope_frequencies(WIDTH), layout="half")
-    keys = posenc.rope(ones[:, :TRAINED], distances, posenc.rope_frequencies(WIDTH), layout="half")
-    curve = keys[0] @ query[0, 0] / WIDTH
-    frequencies = posenc.rope_frequencies(WIDTH // 2)
+    query = posenc.rope(ones[:, :1], [0], posenc.rope_frequencies(effects.WIDTH), layout="half")
+    keys = posenc.rope(ones[:, :TRAINED], distances, posenc.rope_frequencies(effects.WIDTH), layout="half")
+    curve = keys[0] @ query[0, 0] / effects.WIDTH
+    frequencies = posenc.rope_frequencies(effects.WIDTH // 2)
     page = posenc.rope_2d(ones, np.indices((side, side)).reshape(2, -1), frequencies, layout="half")[0]
     figure, (left, right) = side_by_side(2, 11, 4.2)
     left.plot(distances, curve, linewidth=1.2, **posenc.plot.line_style(0))
     left.grid(alpha=0.3)
     left.set(title="rope", xlabel="distance of key and query", ylabel="product / product at distance 0")
-    shown = right.imshow((page @ page[side * side // 2] / WIDTH).reshape(side, side), cmap="Blues")
+    shown = right.imshow((page @ page[side * side // 2] / effects.WIDTH).reshape(side, side), cmap="Blues")
     right.set(title="rope_2d, query in the middle", xlabel="column of the key", ylabel="line of the key")
     figure.colorbar(shown, ax=right)
-    shift = change_by_shift(schemes()["rope"], text.words[:SHOWN], 10**6)
+    shift = effects.change_by_shift(schemes()["rope"], text.words[:SHOWN], 10**6)
     return Picture(
         "rotations.png",
         "Rotated products depend on the distance",
         f"For a query and a key of ones, the product at distance {SHOWN} is {curve[SHOWN]:.2f} of the product at equal "
         f"positions, and a move of the text by {10**6:,} positions changes the products of its words by "
-        f"{amount(shift)}.",
+        f"{effects.amount(shift)}.",
         "Left: the product falls in waves, because fast pairs make many turns. Right: the line rotates half of the "
         "pairs and the column the other half, so the product falls less along the line and the column of the query.",
         figure,
@@ -254,12 +240,13 @@ def biases(text: Text) -> Picture:
     names |= {name: f"{name}, {what}" for name, what in learned.items()}
     figure = posenc.plot.biases({title: operator(name, 1) for name, title in names.items()})
     figure.set_size_inches(12.5, 5.8)
-    alibi, distance = posenc.alibi_slopes(HEADS), 64
+    alibi, distance = posenc.alibi_slopes(effects.HEADS), 64
     return Picture(
         "bias.png",
         "A bias is added to the logit",
-        f"For a key {distance} positions away, the first of {HEADS} heads of ALiBi subtracts {alibi[0] * distance:g} "
-        f"from the logit and the last one {alibi[-1] * distance:g}; the parameters of the lower row are random.",
+        f"For a key {distance} positions away, the first of {len(alibi)} heads of ALiBi subtracts "
+        f"{alibi[0] * distance:g} from the logit and the last one {alibi[-1] * distance:g}; the parameters of the "
+        "lower row are random.",
         "Upper row: the same idea with three shapes, a straight line, a logarithm and a sum of waves. Point at the "
         "steepest head, which sees its neighbours, and at the flattest, which sees far. Lower row: a model learns the "
         "shape, which is random here; t5 has steps, because distant positions share a number.",
@@ -270,7 +257,7 @@ def biases(text: Text) -> Picture:
 def matrices(text: Text) -> Picture:
     words = text.words[:LABELS]
     n = len(words)
-    titles = {"alibi": "alibi", "swin": f"swin, lines of {LINE} words", "fox": "fox, random gates (causal)"}
+    titles = {"alibi": "alibi", "swin": f"swin, lines of {effects.LINE} words", "fox": "fox, random gates (causal)"}
     figure, grid = side_by_side(3, 12.5, 4)
     found = {}
     for axes, (name, title) in zip(grid, titles.items(), strict=True):
@@ -286,8 +273,8 @@ def matrices(text: Text) -> Picture:
         "matrices.png",
         "Diagonals, lines of a page, gates",
         f"If the last of {n} words is the query and the first is the key, ALiBi subtracts "
-        f"{-found['alibi'][-1, 0]:.1f}, Swin's table for lines of {LINE} words {-found['swin'][-1, 0]:.1f}, and FoX "
-        f"with random gates {-found['fox'][-1, 0]:.1f}.",
+        f"{-found['alibi'][-1, 0]:.1f}, Swin's table for lines of {effects.LINE} words {-found['swin'][-1, 0]:.1f}, "
+        f"and FoX with random gates {-found['fox'][-1, 0]:.1f}.",
         "ALiBi: go along a diagonal, nothing changes. Swin: the first word of the second line is near the first word "
         "of the first line on the page, though far in the text. FoX: at each step a word's gate forgets the words "
         "before it.",
@@ -298,30 +285,8 @@ def matrices(text: Text) -> Picture:
 # ---- longer texts ----
 
 
-def profile(text: Text) -> Picture:
-    steep, flat = posenc.alibi_slopes(HEADS)[[0, -1]].tolist()
-    schemes: dict[str, Bias | posenc.RopeFrequencies] = {
-        f"ALiBi, slope 1/{1 / steep:g}": posenc.alibi([steep]),
-        f"ALiBi, slope 1/{1 / flat:g}": posenc.alibi([flat]),
-        "RoPE": posenc.rope_frequencies(WIDTH),
-    }
-    figure = posenc.plot.profile(schemes)
-    figure.axes[0].set_ylim(1e-6, 1)
-    far = [y[0] for _, y in curves(figure)]
-    distance = -int(curves(figure)[0][0, 0])
-    return Picture(
-        "profile.png",
-        "Attention to keys of equal content",
-        f"A key at distance {distance} gets a weight of {far[0]:.0e} in the steepest of ALiBi's {HEADS} heads "
-        f"(below the frame), {far[1]:.2g} in the flattest one and {far[2]:.2g} with RoPE.",
-        "Name the two lines of ALiBi first: the same scheme, two heads. Then follow RoPE from right to left: it falls, "
-        "and comes back in waves.",
-        figure,
-    )
-
-
 def extrapolation(text: Text) -> Picture:
-    frequencies = posenc.rope_frequencies(WIDTH)
+    frequencies = posenc.rope_frequencies(effects.WIDTH)
     figure = posenc.plot.extrapolation(frequencies, TRAINED, TESTED)
     new = np.asarray(figure.axes[0].images[0].get_array())[:, TRAINED:] == 2
     slow = int((frequencies.inv_freq * (TRAINED - 1) < 2 * math.pi).sum())
@@ -340,10 +305,10 @@ def extrapolation(text: Text) -> Picture:
 def scalings() -> dict[str, posenc.RopeFrequencies]:
     """Frequencies of RoPE for texts of TESTED words, by the name of the scaling."""
     factor = TESTED // TRAINED
-    longer = partial(posenc.rope_frequencies, WIDTH, factor=factor, original_max_position_embeddings=TRAINED)
+    longer = partial(posenc.rope_frequencies, effects.WIDTH, factor=factor, original_max_position_embeddings=TRAINED)
     return {
-        "PI": posenc.rope_frequencies(WIDTH, rope_type="linear", factor=factor),
-        "NTK": posenc.rope_frequencies(WIDTH, rope_type="ntk", factor=factor),
+        "PI": posenc.rope_frequencies(effects.WIDTH, rope_type="linear", factor=factor),
+        "NTK": posenc.rope_frequencies(effects.WIDTH, rope_type="ntk", factor=factor),
         "YaRN": longer(rope_type="yarn"),
         "llama3": longer(rope_type="llama3", low_freq_factor=1, high_freq_factor=4),
     }
@@ -351,7 +316,7 @@ def scalings() -> dict[str, posenc.RopeFrequencies]:
 
 def rope_bands(text: Text) -> Picture:
     factor, found = TESTED // TRAINED, scalings()
-    figure = posenc.plot.rope_bands(found, posenc.rope_frequencies(WIDTH), train_length=TRAINED)
+    figure = posenc.plot.rope_bands(found, posenc.rope_frequencies(effects.WIDTH), train_length=TRAINED)
     yarn = curves(figure)[list(found).index("YaRN")][1]
     return Picture(
         "rope-bands.png",
@@ -365,25 +330,7 @@ def rope_bands(text: Text) -> Picture:
     )
 
 
-def float32_error(text: Text) -> Picture:
-    figure = posenc.plot.precision()
-    (positions, usual), (_, ours) = curves(figure)[:2]
-    begin = 2**20
-    return Picture(
-        "float32-error.png",
-        "Large positions in float32",
-        f"From position {begin:,} on, the usual formula in float32 has a largest error of at least "
-        f"{min(usual[positions >= begin]):.2f} in each octave, and posenc has no error above {max(ours):.0e}.",
-        "Point at the left end: both are right. Follow the rising line: position times frequency is rounded before "
-        "the sine is taken, so each doubling of the position costs one binary digit.",
-        figure,
-    )
-
-
-PICTURES = (
-    order, order_causal, sinusoid, decay, rotations, biases, matrices, profile, extrapolation, rope_bands,
-    float32_error,
-)  # fmt: skip
+PICTURES = (order, order_causal, sinusoid, decay, rotations, biases, matrices, extrapolation, rope_bands)
 """The pictures in reading order."""
 
 

@@ -1,4 +1,4 @@
-"""Statistics of attention on windows longer than those of training.
+"""``python examples/study --why``: attention on windows longer than those of training.
 
 A trained model reads the test text with an attention that records its queries and keys. The attention weights are then
 computed again in float64. The perplexity is also computed with every key hidden that is farther away than any was in
@@ -7,7 +7,9 @@ training. If hiding these keys restores the perplexity, the model fails by dista
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -18,7 +20,8 @@ from posenc import analysis
 from posenc_bridges import autograd as traced
 
 from . import text
-from .evaluation import perplexity, protocol
+from .command import prepare, trained, write
+from .evaluation import perplexity
 from .model import losses
 from .schemes import SCHEMES, Scheme, Setting, Weights
 
@@ -39,27 +42,30 @@ class Statistics(NamedTuple):
     """(n,): weight of the key at each distance back, over the queries of the tail that have one."""
     far: float
     """Fraction of their weight that the queries of the tail give to keys farther back than any in training."""
+
+
+class Row(NamedTuple):
+    """A line of the table; `table` explains the columns. Means are over the tail, layers and heads."""
+
+    method: str
+    length: int
+    perplexity: float
+    near: float
+    entropy: float
+    entropy_equal: float
+    far: float
     far_equal: float
-    """The same fraction for equal weights."""
-
-
-StatisticsRow = dict[str, str | float | None]
-"""A line of the table, by the names of its columns; `attention_report.table` explains them. Means are over the tail,
-layers and heads."""
+    size: float
+    unseen: float | None
 
 
 def attention_weights(q: Array, k: Array, bias: Traced) -> Float64:
     """Causal attention weights, (..., H, n, n) in float64: the output of attention whose values are unit vectors."""
     operators = bias if isinstance(bias, tuple) else (bias,)
-    n = k.shape[-2]
-    weights: Traced = posenc.attention(
-        q.astype(np.float64),
-        k.astype(np.float64),
-        np.broadcast_to(np.eye(n), (*k.shape[:-1], n)),
-        bias=[one.bias if isinstance(one, traced.Operator) else one for one in operators],
-        causal=True,
-    )
-    return np.asarray(weights)
+    units = np.broadcast_to(np.eye(k.shape[-2]), (*k.shape[:-1], k.shape[-2]))
+    q, k = q.astype(np.float64), k.astype(np.float64)
+    plain = [one.bias if isinstance(one, traced.Operator) else one for one in operators]
+    return np.asarray(posenc.attention(q, k, units, bias=plain, causal=True))
 
 
 def entropy(weights: Float64) -> Float64:
@@ -105,20 +111,17 @@ def statistics(
             tail_weights = weights_of_pairs[..., queries, :].mean((0, 1))
             by_distance += np.bincount(distance[visible], tail_weights[visible], minlength=length)
     layers = len(inputs) * setting.layers
-    far = by_distance[setting.length :].sum() / (layers * len(queries))
-    far_equal = np.maximum(queries + 1 - setting.length, 0) / (queries + 1)
     return Statistics(
         nats / len(inputs),
         total_entropy / layers,
         np.sqrt(square / layers),
         by_distance / layers / np.bincount(distance[visible], minlength=length),
-        float(far),
-        float(far_equal.mean()),
+        float(by_distance[setting.length :].sum() / (layers * len(queries))),
     )
 
 
-def unseen_angles(setting: Setting, method: str, length: int) -> Float64 | None:
-    """Fraction of the new distances (RoPE) or positions (sinusoids), for each pair, whose angle training never reached.
+def unseen_angles(setting: Setting, method: str, length: int) -> float | None:
+    """Fraction of the new distances (RoPE) or positions (sinusoids) whose angle training never reached, over the pairs.
 
     None for the other schemes.
     """
@@ -126,36 +129,74 @@ def unseen_angles(setting: Setting, method: str, length: int) -> Float64 | None:
         return None
     rope, sinusoids = posenc.rope_frequencies(setting.head_width).inv_freq, posenc.frequencies(setting.width)
     frequencies = rope if method == "rope" else sinusoids
-    return analysis.rope_coverage(frequencies, setting.length, test_length=length).unseen
+    return float(analysis.rope_coverage(frequencies, setting.length, test_length=length).unseen.mean())
 
 
 def statistics_by_length(
-    setting: Setting, method: str, weights: Weights, corpus: text.Corpus
-) -> tuple[list[StatisticsRow], dict[int, Statistics]]:
-    """Rows of the table, and the statistics, for every length that the scheme has positions for."""
-    scheme, rows, found = SCHEMES[method], [], {}
-    count = protocol(setting, corpus.test, None).targets
+    setting: Setting, method: str, weights: Weights, corpus: text.Corpus, count: int
+) -> tuple[list[Row], Statistics]:
+    """Rows of the table for every length that the scheme has positions for, and the statistics of the longest.
+
+    Perplexities are of the first `count` bytes.
+    """
+    scheme, rows = SCHEMES[method], []
     near_scheme = scheme._replace(attention=partial(traced.attention, window=(setting.length - 1, 0)))
     for length in setting.lengths:
         try:
-            all_keys = perplexity(setting, scheme, weights, corpus.test, count, length)
+            whole, near = (perplexity(setting, s, weights, corpus.test, count, length) for s in (scheme, near_scheme))
         except IndexError:  # the table of positions ends before this length
             break
-        recorded_count = max(1, STATISTICS_BYTES // length) * length
-        at = found[length] = statistics(setting, scheme, weights, corpus.test, recorded_count, length)
+        found = statistics(setting, scheme, weights, corpus.test, max(1, STATISTICS_BYTES // length) * length, length)
         queries = tail(setting, length)
-        unseen = unseen_angles(setting, method, length)
-        row: StatisticsRow = {
-            "method": method,
-            "length": length,
-            "perplexity": all_keys,
-            "perplexity_near": perplexity(setting, near_scheme, weights, corpus.test, count, length),
-            "entropy": float(at.entropy[queries].mean()),
-            "entropy_equal": float(np.log(queries + 1).mean()),
-            "far": at.far,
-            "far_equal": at.far_equal,
-            "size": float(at.size[queries].mean()),
-            "unseen": None if unseen is None else float(unseen.mean()),
-        }
-        rows.append(row)
+        far_equal = np.maximum(queries + 1 - setting.length, 0) / (queries + 1)
+        rows.append(Row(
+            method, length, whole, near, float(found.entropy[queries].mean()), float(np.log(queries + 1).mean()),
+            found.far, float(far_equal.mean()), float(found.size[queries].mean()),
+            unseen_angles(setting, method, length),
+        ))  # fmt: skip
     return rows, found
+
+
+def table(setting: Setting, rows: Sequence[Row]) -> None:
+    """Print a line for each method and length, below an explanation of the columns."""
+    reach, queries = setting.length - 1, len(tail(setting, setting.length))
+    print(
+        f"""
+Attention in windows of `length` bytes, by models trained at {setting.length}. Entropy, far and size are means over
+layers, heads and the last {queries} queries of each window; equal weights would have the numbers in brackets.
+
+ppl      perplexity per byte
+near     perplexity with the keys hidden that are more than {reach} bytes back, farther than any in training
+entropy  entropy of the attention weights, in nats
+far      weight of the keys that are more than {reach} bytes back
+size     root mean square of the output of attention
+unseen   angles that training never produced, as a fraction of the new ones, mean over the pairs
+
+{"method":15}length     ppl    near        entropy              far    size unseen"""
+    )
+    for row in rows:
+        unseen = "-" if row.unseen is None else f"{row.unseen:.0%}"
+        print(
+            f"{row.method:15}{row.length:6}{row.perplexity:8.2f}{row.near:8.2f}{row.entropy:8.2f} "
+            f"({row.entropy_equal:.2f}){row.far:9.1%} ({row.far_equal:5.1%}){row.size:8.3f}{unseen:>7}"
+        )
+
+
+def study(setting: Setting, corpus: text.Corpus, directory: Path, methods: Sequence[str]) -> None:
+    """Run the command for the first seed of each method. It writes why.json, the table and the curves."""
+    file = directory / "why.json"
+    chosen = prepare(setting, corpus, file, methods)
+    rows: list[Row] = []
+    longest = {}
+    for method in methods:
+        print(f"{corpus.name}: {method}, {setting.steps} steps on windows of {setting.length} bytes", flush=True)
+        weights = trained(setting, corpus, method, 0)
+        of_method, longest[method] = statistics_by_length(setting, method, weights, corpus, chosen.targets)
+        rows += of_method
+    table(setting, rows)
+    curves = {
+        method: {name: np.asarray(values).tolist() for name, values in found._asdict().items()}
+        for method, found in longest.items()
+    }
+    write(file, setting, corpus, rows=[row._asdict() for row in rows], longest=curves)
+    print(f"\nFile: {file}")
