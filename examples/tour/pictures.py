@@ -75,9 +75,10 @@ def labels_below(words: Sequence[str]) -> list[str]:
     return ["\n" * (i % min(lines, 3)) + word for i, word in enumerate(shown)]
 
 
-def curves(figure: Figure) -> list[Array]:
-    """The points (2, N) of each line of the first panel."""
-    return [np.array(line.get_data(), float) for line in figure.axes[0].get_lines()]
+def curves(figure: Figure) -> dict[str, Array]:
+    """The points (2, N) of each line of the first panel, by its label in the legend."""
+    lines = {str(line.get_label()): np.array(line.get_data(), float) for line in figure.axes[0].get_lines()}
+    return {label: points for label, points in lines.items() if not label.startswith("_")}
 
 
 def panels(figure: Figure) -> list[Axes]:
@@ -189,8 +190,7 @@ def decay(text: Text) -> Picture:
         np.arange(-SHOWN, SHOWN + 1), dim=effects.MODEL,
         schedules={"10000^(-t)": {"base": 10000.0}, "1000^(-t)": {"base": 1000.0}, "t": {"schedule": "power"}},
     )  # fmt: skip
-    names = [line.get_label() for line in figure.axes[0].get_lines()[1:]]
-    found = [f"{y[-1]:.2f} with {name}" for (_, y), name in zip(curves(figure)[1:], names, strict=True)]
+    found = [f"{y[-1]:.2f} with {name}" for name, (_, y) in curves(figure).items()]
     return Picture(
         "decay.png",
         "Products fall with the distance",
@@ -317,7 +317,7 @@ def scalings() -> dict[str, posenc.RopeFrequencies]:
 def rope_bands(text: Text) -> Picture:
     factor, found = TESTED // TRAINED, scalings()
     figure = posenc.plot.rope_bands(found, posenc.rope_frequencies(effects.WIDTH), train_length=TRAINED)
-    yarn = curves(figure)[list(found).index("YaRN")][1]
+    yarn = curves(figure)["YaRN"][1]
     return Picture(
         "rope-bands.png",
         "Scalings slow down the slow pairs",
