@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.nn.functional import dropout
 from transformers import Cache
 from transformers.modeling_utils import PreTrainedModel
@@ -41,42 +42,49 @@ CHANGED: set[type[torch.nn.Module]] = set()
 """Classes of modules that get the config of their model, because a method reads the implementation."""
 
 
-def _replace(cls: type[torch.nn.Module], method: str, ours: Callable[..., object]) -> None:
-    """Let the modules of a class call `ours` where the implementation is posenc's."""
+def _replace(cls: type[torch.nn.Module], method: str, ours: Callable[..., object] | None) -> None:
+    """Let the modules of a class call `ours` where the implementation is posenc's; None checks the arguments alone.
+
+    `ours` gets all arguments of the method of transformers by name, also those that have their default.
+    """
     theirs = getattr(cls, method)
-    names = list(inspect.signature(theirs).parameters)
-    place = names.index("output_attentions") - 1 if "output_attentions" in names else len(names)
+    _, *parameters = inspect.signature(theirs).parameters.values()
+    names = [one.name for one in parameters]
+    defaults = {one.name: one.default for one in parameters if one.default is not one.empty}
 
     @wraps(theirs)
     def replaced(self: torch.nn.Module, *args: object, **kwargs: object) -> object:
         if not is_ours(self):
             return theirs(self, *args, **kwargs)
-        if kwargs.get("output_attentions") or (len(args) > place and args[place]):
+        given = {**defaults, **dict(zip(names, args, strict=False)), **kwargs}
+        if given.get("output_attentions"):
             fail(self, "output_attentions", 'is True; expected False, because only "eager" has the weights')
-        return ours(self, *args, **kwargs)
+        return ours(self, **given) if ours else theirs(self, *args, **kwargs)
 
     CHANGED.add(cls)
     setattr(cls, method, replaced)
 
 
-def _dropout(module: torch.nn.Module, layer: torch.nn.Dropout) -> float:
-    return layer.p if module.training else 0.0
+def _attend(
+    module: Module, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, drop: Module, **options: Any
+) -> Tensor:
+    """Return attention (batch, queries, heads, channels); `drop` is a probability in training, or a layer with one."""
+    dropout = getattr(drop, "p", drop) if module.training else 0.0
+    return attention_forward(module, query, key, value, mask, dropout=dropout, **options)[0]
+
+
+def _split(x: Tensor, heads: int) -> Tensor:
+    """Return x (..., tokens, channels) as (..., heads, tokens, channels of a head)."""
+    return x.unflatten(-1, (heads, -1)).transpose(-3, -2)
 
 
 # ---- ALiBi and rotary positions ----
 
 
 def _bloom_forward(
-    module: Module,
-    hidden_states: torch.Tensor,
-    residual: torch.Tensor,
-    alibi: torch.Tensor,
-    attention_mask: torch.Tensor,
-    layer_past: Cache | None = None,
-    use_cache: bool = False,
-    output_attentions: bool = False,
-    **kwargs: Any,
-) -> tuple[torch.Tensor, None]:
+    module: Module, hidden_states: Tensor, residual: Tensor, alibi: Tensor, attention_mask: Tensor,
+    layer_past: Cache | None, **kwargs: Any,
+) -> tuple[Tensor, None]:  # fmt: skip
     """Compute `BloomAttention.forward`.
 
     `alibi` is slope x position of the key; padding has no position. For each query it differs from -slope x distance
@@ -87,18 +95,18 @@ def _bloom_forward(
     query, key, value = module._reshape(module.query_key_value(hidden_states))
     if layer_past is not None:
         key, value = layer_past.update(key, value, module.layer_idx)
-    bias: torch.Tensor | pt.Operator = alibi.view(query.shape[0], module.num_heads, 1, -1)
+    bias: Tensor | pt.Operator = alibi.view(query.shape[0], module.num_heads, 1, -1)
     structure = structure_of(attention_mask)
     if isinstance(structure, Structure) and _is_consecutive(structure.padding):
         bias = pt.alibi(modeling_bloom._get_alibi_slopes(module.num_heads, query.device))
-    out, _ = attention_forward(
-        module, query, key, value, attention_mask, scaling=module.inv_norm_factor, position_bias=bias,
-        dropout=_dropout(module, module.attention_dropout), output_attentions=output_attentions, **kwargs,
+    out = _attend(
+        module, query, key, value, attention_mask, module.attention_dropout, scaling=module.inv_norm_factor,
+        position_bias=bias, **kwargs,
     )  # fmt: skip
     return residual + dropout(module.dense(out.flatten(2)), module.hidden_dropout, module.training), None
 
 
-def _is_consecutive(padding: torch.Tensor | None) -> bool:
+def _is_consecutive(padding: Tensor | None) -> bool:
     """Return whether padding is known to be only before and after the words of each sentence."""
     if padding is None or torch.compiler.is_compiling():
         return padding is None
@@ -106,39 +114,24 @@ def _is_consecutive(padding: torch.Tensor | None) -> bool:
 
 
 def _falcon_forward(
-    module: Module,
-    hidden_states: torch.Tensor,
-    alibi: torch.Tensor | None,
-    attention_mask: torch.Tensor,
-    position_ids: torch.Tensor | None = None,
-    layer_past: Cache | None = None,
-    use_cache: bool = False,
-    output_attentions: bool = False,
-    position_embeddings: tuple[torch.Tensor, torch.Tensor] | None = None,
-    **kwargs: Any,
-) -> tuple[torch.Tensor, None]:
+    module: Module, hidden_states: Tensor, alibi: Tensor | None, attention_mask: Tensor, position_ids: Tensor | None,
+    layer_past: Cache | None, position_embeddings: tuple[Tensor, Tensor], **kwargs: Any,
+) -> tuple[Tensor, None]:  # fmt: skip
     """Compute `FalconAttention.forward` without ALiBi."""
     if alibi is not None:
         fail(module, "alibi", "is not None; expected None, because eager attention adds it twice and sdpa once")
-    assert position_embeddings is not None
     query, key, value = (part.transpose(1, 2) for part in module._split_heads(module.query_key_value(hidden_states)))
     query, key = modeling_falcon.apply_rotary_pos_emb(query, key, *position_embeddings)
     if layer_past is not None:
         key, value = layer_past.update(key, value, module.layer_idx)
-    # eager attention without ALiBi has no dropout
-    out, _ = attention_forward(module, query, key, value, attention_mask, output_attentions=output_attentions, **kwargs)
+    out = _attend(module, query, key, value, attention_mask, 0.0, **kwargs)  # nor has eager attention a dropout
     return module.dense(out.flatten(2)), None
 
 
 def _mpt_forward(
-    module: Module,
-    hidden_states: torch.Tensor,
-    position_bias: torch.Tensor,
-    cache: Cache | None = None,
-    attention_mask: torch.Tensor | None = None,
-    past_key_values: Cache | None = None,
-    **kwargs: Any,
-) -> tuple[torch.Tensor, None]:
+    module: Module, hidden_states: Tensor, position_bias: Tensor, attention_mask: Tensor | None = None,
+    cache: Cache | None = None, past_key_values: Cache | None = None, **kwargs: Any,
+) -> tuple[Tensor, None]:  # fmt: skip
     """Compute `MptAttention.forward`; transformers 5.23 calls the cache `past_key_values`.
 
     `position_bias` (heads, 1, longest) is slope x (key - last key). For each query it differs from -slope x distance by
@@ -151,100 +144,72 @@ def _mpt_forward(
     cache = past_key_values if cache is None else cache
     if cache is not None:
         key, value = cache.update(key, value, module.layer_idx)
-    bias: torch.Tensor | pt.Operator = position_bias[None, :, :, -key.shape[2] :]
+    bias: Tensor | pt.Operator = position_bias[None, :, :, -key.shape[2] :]
     if isinstance(structure_of(attention_mask), Structure) and position_bias.shape[2] > 1:
         bias = pt.alibi(-position_bias[:, 0, -2])
     elif attention_mask is not None:
         attention_mask = ~attention_mask.bool()
-    out, _ = attention_forward(
-        module, query, key, value, attention_mask, scaling=module.softmax_scale, position_bias=bias,
-        dropout=module.attn_dropout_p if module.training else 0.0, **kwargs,
+    out = _attend(
+        module, query, key, value, attention_mask, module.attn_dropout_p, scaling=module.softmax_scale,
+        position_bias=bias, **kwargs,
     )  # fmt: skip
     return module.out_proj(out.flatten(2)), None
 
 
-def _split(x: torch.Tensor, heads: int) -> torch.Tensor:
-    """Return x (..., tokens, channels) as (..., heads, tokens, channels of a head)."""
-    return x.unflatten(-1, (heads, -1)).transpose(-3, -2)
-
-
 def _gpt_attn(
-    module: Module,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attention_mask: torch.Tensor | None = None,
-) -> tuple[torch.Tensor, None]:
+    module: Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None
+) -> tuple[Tensor, None]:
     """Compute the attention of GPT-J, CodeGen, GPT-NeoX Japanese and GPT-Neo, which does not scale its logits."""
     n, m = query.shape[2], key.shape[2]
     if getattr(module, "attention_type", None) == "local":
         near = module.bias[:, :, m - n : m, :m]
         hidden = torch.finfo(torch.float32).min
         attention_mask = near if attention_mask is None else torch.where(near, attention_mask, hidden)
-    out, _ = attention_forward(
-        module, query, key, value, attention_mask,
-        scaling=1 / float(getattr(module, "scale_attn", getattr(module, "norm_factor", 1))),
-        dropout=_dropout(module, getattr(module, "attn_dropout", None) or module.attention_dropout),
-    )  # fmt: skip
-    return out.transpose(1, 2), None
+    scaling = 1 / float(getattr(module, "scale_attn", getattr(module, "norm_factor", 1)))
+    drop = getattr(module, "attn_dropout", None) or module.attention_dropout
+    return _attend(module, query, key, value, attention_mask, drop, scaling=scaling).transpose(1, 2), None
 
 
 def _openai_attn(
-    module: Module,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attention_mask: torch.Tensor | None = None,
-    output_attentions: bool = False,
-) -> list[torch.Tensor]:
+    module: Module, q: Tensor, k: Tensor, v: Tensor, attention_mask: Tensor | None, **unused: object
+) -> list[Tensor]:
     """Compute the attention of GPT, whose keys are transposed and whose mask has padding alone."""
-    n = query.shape[2]
+    n = q.shape[2]
     if attention_mask is not None:
         hidden = torch.finfo(attention_mask.dtype).min
         attention_mask = torch.where(module.bias[:, :, :n, :n] > 0, attention_mask, hidden)
-    out, _ = attention_forward(
-        module, query, key.transpose(-1, -2), value, attention_mask, scaling=None if module.scale else 1.0,
-        is_causal=True, dropout=_dropout(module, module.attn_dropout),
+    out = _attend(
+        module, q, k.transpose(-1, -2), v, attention_mask, module.attn_dropout,
+        scaling=None if module.scale else 1.0, is_causal=True,
     )  # fmt: skip
     return [out.transpose(1, 2)]
 
 
-def _pass(module: torch.nn.Module, *args: object, theirs: Callable[..., object], **kwargs: object) -> object:
-    """Call the method of transformers, whose arguments `_replace` has checked."""
-    return theirs(module, *args, **kwargs)
+# ---- Distances ----
 
 
-# ---- MPNet and DeBERTa ----
-
-
-def _mpnet_bias(module: Module, x: torch.Tensor, position_ids: object = None, num_buckets: int = 32) -> pt.Operator:
+def _mpnet_bias(module: Module, position_ids: object, num_buckets: int, **unused: object) -> pt.Operator:
     """Return `MPNetEncoder.compute_position_bias`, which is T5's bias."""
     if position_ids is not None:
         fail(module, "position_ids", "is not None; expected None, for consecutive positions")
-    bias: pt.Operator = pt.t5(module.relative_attention_bias.weight[:num_buckets])
-    return bias
+    return pt.t5(module.relative_attention_bias.weight[:num_buckets])
 
 
 def _mpnet_forward(
-    module: Module,
-    hidden_states: torch.Tensor,
-    attention_mask: torch.Tensor | None = None,
-    position_bias: torch.Tensor | pt.Operator | None = None,
-    output_attentions: bool = False,
+    module: Module, hidden_states: Tensor, attention_mask: Tensor | None, position_bias: Tensor | pt.Operator | None,
     **kwargs: Any,
-) -> tuple[torch.Tensor]:
+) -> tuple[Tensor]:  # fmt: skip
     """Compute `MPNetSelfAttention.forward`."""
     heads = module.num_attention_heads
     query, key, value = (_split(make(hidden_states), heads) for make in (module.q, module.k, module.v))
-    out, _ = attention_forward(
-        module, query, key, value, attention_mask, scaling=module.attention_head_size**-0.5,
-        position_bias=position_bias, dropout=_dropout(module, module.dropout), output_attentions=output_attentions,
-        **kwargs,
+    out = _attend(
+        module, query, key, value, attention_mask, module.dropout, scaling=module.attention_head_size**-0.5,
+        position_bias=position_bias, **kwargs,
     )  # fmt: skip
     return (module.o(out.flatten(2)),)
 
 
-def _deberta_mask(module: torch.nn.Module, attention_mask: torch.Tensor) -> torch.Tensor | None:
+def _deberta_mask(module: Module, attention_mask: Tensor) -> Tensor | None:
     """Return the mask of `DebertaV2Encoder.get_attention_mask` with one row for all queries, not one for each query."""
     if attention_mask.dim() <= 2:
         keep = attention_mask[:, None, None, :].bool()
@@ -252,97 +217,52 @@ def _deberta_mask(module: torch.nn.Module, attention_mask: torch.Tensor) -> torc
     return attention_mask.unsqueeze(1) if attention_mask.dim() == 3 else attention_mask
 
 
-def _deberta_positions(
-    module: torch.nn.Module,
-    hidden_states: torch.Tensor,
-    query_states: object = None,
-    relative_pos: torch.Tensor | None = None,
-) -> torch.Tensor | None:
+def _deberta_positions(module: Module, relative_pos: Tensor | None, **unused: object) -> Tensor | None:
     """Return `DebertaV2Encoder.get_rel_pos`: None for consecutive positions, instead of a number for each pair."""
     return relative_pos
 
 
-def _deberta_v2_forward(
-    module: Module,
-    hidden_states: torch.Tensor,
-    attention_mask: torch.Tensor | None,
-    output_attentions: bool = False,
-    query_states: torch.Tensor | None = None,
-    relative_pos: torch.Tensor | None = None,
-    rel_embeddings: torch.Tensor | None = None,
-) -> tuple[torch.Tensor, None]:
-    """Compute `DisentangledSelfAttention.forward` of DeBERTa v2 and v3."""
-    heads = module.num_attention_heads
-    query = _split(module.query_proj(hidden_states if query_states is None else query_states), heads)
-    key, value = (_split(make(hidden_states), heads) for make in (module.key_proj, module.value_proj))
-    of_queries: Module = module.query_proj if module.share_att_key else getattr(module, "pos_query_proj", None)
-    of_keys: Module = module.key_proj if module.share_att_key else getattr(module, "pos_key_proj", None)
-    rows = None if rel_embeddings is None else rel_embeddings[: 2 * getattr(module, "pos_ebd_size", 0)]
-    buckets = module.position_buckets if module.relative_attention and module.position_buckets > 0 else None
-    return _disentangled(module, query, key, value, attention_mask, relative_pos, rows, of_queries, of_keys, buckets)
-
-
 def _deberta_forward(
-    module: Module,
-    hidden_states: torch.Tensor,
-    attention_mask: torch.Tensor | None,
-    output_attentions: bool = False,
-    query_states: torch.Tensor | None = None,
-    relative_pos: torch.Tensor | None = None,
-    rel_embeddings: torch.Tensor | None = None,
-) -> tuple[torch.Tensor, None]:
-    """Compute `DisentangledSelfAttention.forward` of DeBERTa."""
-    if module.talking_head or query_states is not None:
-        argument = "talking_head" if module.talking_head else "query_states"
-        fail(module, argument, "is given; expected none, because heads that mix and other queries are unknown")
-    heads = module.num_attention_heads
-    query, key, value = _split(module.in_proj(hidden_states), heads).chunk(3, dim=-1)
-    query, value = query + module.q_bias.view(heads, 1, -1), value + module.v_bias.view(heads, 1, -1)
-    of_queries, of_keys = getattr(module, "pos_q_proj", None), getattr(module, "pos_proj", None)
-    return _disentangled(module, query, key, value, attention_mask, relative_pos, rel_embeddings, of_queries, of_keys)
-
-
-def _disentangled(
-    module: Module,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    mask: torch.Tensor | None,
-    relative_pos: torch.Tensor | None,
-    rows: torch.Tensor | None,
-    of_queries: Module,
-    of_keys: Module,
-    buckets: int | None = None,
-) -> tuple[torch.Tensor, None]:
-    """Compute attention with relative terms, whose rows are projected by `of_queries` and `of_keys`."""
+    module: Module, hidden_states: Tensor, attention_mask: Tensor | None, query_states: Tensor | None,
+    relative_pos: Tensor | None, rel_embeddings: Tensor | None, **unused: object,
+) -> tuple[Tensor, None]:  # fmt: skip
+    """Compute `DisentangledSelfAttention.forward` of DeBERTa, and of its versions 2 and 3, which have `query_proj`."""
     if relative_pos is not None:
         fail(module, "relative_pos", "is not None; expected None, for consecutive positions")
-    heads, terms = module.num_attention_heads, [term for term in ("c2p", "p2c") if term in module.pos_att_type]
-    bias = None
+    heads, rows, buckets, limit = module.num_attention_heads, rel_embeddings, None, None
+    if hasattr(module, "query_proj"):
+        query = _split(module.query_proj(hidden_states if query_states is None else query_states), heads)
+        key, value = (_split(make(hidden_states), heads) for make in (module.key_proj, module.value_proj))
+        shared = module.share_att_key
+        of_queries = module.query_proj if shared else getattr(module, "pos_query_proj", None)
+        of_keys = module.key_proj if shared else getattr(module, "pos_key_proj", None)
+        rows = None if rows is None else rows[: 2 * getattr(module, "pos_ebd_size", 0)]
+        if module.relative_attention and module.position_buckets > 0:
+            buckets, limit = module.position_buckets, module.max_relative_positions
+    else:
+        if module.talking_head or query_states is not None:
+            argument = "talking_head" if module.talking_head else "query_states"
+            fail(module, argument, "is given; expected none, because heads that mix and other queries are unknown")
+        query, key, value = _split(module.in_proj(hidden_states), heads).chunk(3, dim=-1)
+        query, value = query + module.q_bias.view(heads, 1, -1), value + module.v_bias.view(heads, 1, -1)
+        of_queries, of_keys = getattr(module, "pos_q_proj", None), getattr(module, "pos_proj", None)
+    bias, terms = None, tuple(term for term in ("c2p", "p2c") if term in module.pos_att_type)
     if module.relative_attention and terms and rows is not None:
         rows = module.pos_dropout(rows)
-        bias = pt.deberta(
-            _split(of_queries(rows), heads) if "p2c" in terms else None,
-            _split(of_keys(rows), heads) if "c2p" in terms else None,
-            buckets=buckets, max_position=module.max_relative_positions if buckets else None, terms=tuple(terms),
-        )  # fmt: skip
-    out, _ = attention_forward(
-        module, query, key, value, None if mask is None else mask.bool(),
+        rel_q = _split(of_queries(rows), heads) if "p2c" in terms else None
+        rel_k = _split(of_keys(rows), heads) if "c2p" in terms else None
+        bias = pt.deberta(rel_q, rel_k, buckets=buckets, max_position=limit, terms=terms)
+    out = _attend(
+        module, query, key, value, None if attention_mask is None else attention_mask.bool(), module.dropout,
         scaling=1 / sqrt(query.shape[-1] * (1 + len(terms))), position_bias=bias, is_causal=False,
-        dropout=_dropout(module, module.dropout),
     )  # fmt: skip
     return out.flatten(2), None
 
 
 def _wavlm_forward(
-    module: Module,
-    hidden_states: torch.Tensor,
-    attention_mask: torch.Tensor | None = None,
-    position_bias: torch.Tensor | None = None,
-    index: int = 0,
-    output_attentions: bool = False,
-    **kwargs: object,
-) -> tuple[torch.Tensor, None, torch.Tensor]:
+    module: Module, hidden_states: Tensor, attention_mask: Tensor | None, position_bias: Tensor | None,
+    **unused: object,
+) -> tuple[Tensor, None, Tensor]:  # fmt: skip
     """Compute `WavLMAttention.forward`; `position_bias` is the table of the first layer, which all layers gate."""
     heads = module.num_heads
     table = module.rel_attn_embed.weight if position_bias is None else position_bias
@@ -351,16 +271,14 @@ def _wavlm_forward(
     gates = a * (b * module.gru_rel_pos_const - 1) + 2
     bias = pt.gated_distance(gates, table.T[..., None], rows="buckets", max_distance=module.max_distance)
     query, key, value = (_split(make(hidden_states), heads) for make in (module.q_proj, module.k_proj, module.v_proj))
-    out, _ = attention_forward(
-        module, query, key, value, None if attention_mask is None else attention_mask[:, None, None, :].eq(1),
-        scaling=module.scaling, position_bias=bias, dropout=module.dropout if module.training else 0.0, is_causal=False,
-    )  # fmt: skip
+    mask = None if attention_mask is None else attention_mask[:, None, None, :].eq(1)
+    out = _attend(
+        module, query, key, value, mask, module.dropout, scaling=module.scaling, position_bias=bias, is_causal=False
+    )
     return module.out_proj(out.flatten(2)), None, table
 
 
-def _sam_forward(
-    module: Module, hidden_states: torch.Tensor, output_attentions: bool | None = None
-) -> tuple[torch.Tensor, None]:
+def _sam_forward(module: Module, hidden_states: Tensor, **unused: object) -> tuple[Tensor, None]:
     """Compute `SamVisionAttention.forward`, whose queries read a table for rows and one for columns."""
     height, width = hidden_states.shape[1:3]
     mixed = module.qkv(hidden_states).flatten(1, 2).unflatten(-1, (3, module.num_attention_heads, -1))
@@ -373,10 +291,9 @@ def _sam_forward(
         # the model does not scale these terms, and attention scales them as q . k
         term = pt.shaw(table.flip(0) / module.scale).at(q_positions=at, k_positions=at)
         bias = term if bias is None else bias + term
-    out, _ = attention_forward(
-        module, query, key, value, None, scaling=module.scale, position_bias=bias, is_causal=False,
-        dropout=module.dropout if module.training else 0.0,
-    )  # fmt: skip
+    out = _attend(
+        module, query, key, value, None, module.dropout, scaling=module.scale, position_bias=bias, is_causal=False
+    )
     return module.proj(out.flatten(2).unflatten(1, (height, width))), None
 
 
@@ -384,15 +301,9 @@ def _sam_forward(
 
 
 def _xlnet_core(
-    module: Module,
-    q_head: torch.Tensor,
-    k_head_h: torch.Tensor,
-    v_head_h: torch.Tensor,
-    k_head_r: torch.Tensor,
-    seg_mat: torch.Tensor | None = None,
-    attn_mask: torch.Tensor | None = None,
-    output_attentions: bool = False,
-) -> torch.Tensor:
+    module: Module, q_head: Tensor, k_head_h: Tensor, v_head_h: Tensor, k_head_r: Tensor, seg_mat: Tensor | None,
+    attn_mask: Tensor | None, **unused: object,
+) -> Tensor:  # fmt: skip
     """Compute `XLNetRelativeAttention.rel_attn_core` of either stream, whose arrays begin (tokens, batch, heads).
 
     Row p of `k_head_r` (rows, batch, heads, D) is for the key p - M places after the query. Sentences of a batch have
@@ -411,9 +322,9 @@ def _xlnet_core(
         if seg_mat is not None:
             bias = bias + _segment_bias(module, query[part], seg_mat[:, :, part, 0] > 0)
         mask = keep if keep is None or keep.shape[0] == 1 else keep[part]
-        out, _ = attention_forward(
-            module, query[part], key[part], value[part], mask, scaling=module.scale, position_bias=bias,
-            is_causal=False, dropout=_dropout(module, module.dropout),
+        out = _attend(
+            module, query[part], key[part], value[part], mask, module.dropout, scaling=module.scale,
+            position_bias=bias, is_causal=False,
         )  # fmt: skip
         parts.append(out)
     out = torch.cat(parts)  # (batch, tokens, heads, D)
@@ -422,7 +333,7 @@ def _xlnet_core(
     return out.transpose(0, 1)
 
 
-def _segment_bias(module: Module, query: torch.Tensor, is_same: torch.Tensor) -> pt.Operator:
+def _segment_bias(module: Module, query: Tensor, is_same: Tensor) -> pt.Operator:
     """Return XLNet's bias of segments. Of a query's two logits only their difference has an effect on the softmax.
 
     `is_same` (N, M, batch) says whether a query and a key are in one segment. The number of a key's segment is the
@@ -441,7 +352,7 @@ OWN: tuple[tuple[str, str, str, Callable[..., object]], ...] = (
     ("bloom", "BloomAttention", "forward", _bloom_forward),
     ("codegen", "CodeGenAttention", "_attn", _gpt_attn),
     ("deberta", "DisentangledSelfAttention", "forward", _deberta_forward),
-    ("deberta_v2", "DisentangledSelfAttention", "forward", _deberta_v2_forward),
+    ("deberta_v2", "DisentangledSelfAttention", "forward", _deberta_forward),
     ("falcon", "FalconAttention", "forward", _falcon_forward),
     ("gpt_neo", "GPTNeoSelfAttention", "_attn", _gpt_attn),
     ("gpt_neox_japanese", "GPTNeoXJapaneseAttention", "_attn", _gpt_attn),
@@ -457,25 +368,14 @@ OWN: tuple[tuple[str, str, str, Callable[..., object]], ...] = (
 """Model types and classes that do not use the interface, the method that is replaced, and the function in its place."""
 
 
-RECORDED = (
-    ("cpmant", "CpmAntAttention"),
-    ("flaubert", "MultiHeadAttention"),
-    ("fsmt", "Attention"),
-    ("git", "GitSelfAttention"),
-    ("layoutlmv3", "LayoutLMv3SelfAttention"),
-    ("megatron_bert", "MegatronBertSelfAttention"),
-    ("mvp", "MvpAttention"),
-    ("perceiver", "PerceiverSelfAttention"),
-    ("rembert", "RemBertSelfAttention"),
-    ("roformer", "RoFormerSelfAttention"),
-    ("squeezebert", "SqueezeBertSelfAttention"),
-    ("swinv2", "Swinv2SelfAttention"),
-    ("tapas", "TapasSelfAttention"),
-    ("trocr", "TrOCRAttention"),
-    ("xglm", "XGLMAttention"),
-    ("xlm", "MultiHeadAttention"),
-)
-"""Model types and classes whose forward method is recorded."""
+RECORDED = {
+    "cpmant": "CpmAntAttention", "flaubert": "MultiHeadAttention", "fsmt": "Attention", "git": "GitSelfAttention",
+    "layoutlmv3": "LayoutLMv3SelfAttention", "megatron_bert": "MegatronBertSelfAttention", "mvp": "MvpAttention",
+    "perceiver": "PerceiverSelfAttention", "rembert": "RemBertSelfAttention", "roformer": "RoFormerSelfAttention",
+    "squeezebert": "SqueezeBertSelfAttention", "swinv2": "Swinv2SelfAttention", "tapas": "TapasSelfAttention",
+    "trocr": "TrOCRAttention", "xglm": "XGLMAttention", "xlm": "MultiHeadAttention",
+}  # fmt: skip
+"""Classes whose forward method is recorded, by model type."""
 
 
 REPLACED: set[type[torch.nn.Module]] = set()
@@ -484,20 +384,19 @@ REPLACED: set[type[torch.nn.Module]] = set()
 
 def replace_all() -> None:
     """Replace the modules, once, and let their models choose an implementation."""
-    for model_type, name, method, ours in (*OWN, *((*row, "forward", None) for row in RECORDED)):
+    for model_type, name, method, ours in (*OWN, *((*row, "forward", None) for row in RECORDED.items())):
         file = file_of(model_type)
         cls = getattr(file, name, None)
         if cls is None or not hasattr(cls, method) or "get_interface(" in inspect.getsource(cls):
             continue  # transformers after 5.23, where more of its modules use the interface
         REPLACED.add(cls)
         if method != "forward":  # for the error of output_attentions, which the replaced method does not get
-            _replace(cls, "forward", partial(_pass, theirs=cls.forward))
+            _replace(cls, "forward", None)
         _replace(cls, method, ours or partial(record, theirs=cls.forward))
         for one in vars(file).values():
             if isinstance(one, type) and PreTrainedModel in one.__bases__:
                 one._can_set_attn_implementation_cached_value = True  # type: ignore[attr-defined, unused-ignore]
-    block = file_of("mpt").MptBlock  # it gets output_attentions, and its attention does not
-    _replace(block, "forward", partial(_pass, theirs=block.forward))
+    _replace(file_of("mpt").MptBlock, "forward", None)  # it gets output_attentions, and its attention does not
     _replace(file_of("mpnet").MPNetEncoder, "compute_position_bias", _mpnet_bias)
     for encoder in (file_of("deberta").DebertaEncoder, file_of("deberta_v2").DebertaV2Encoder):
         _replace(encoder, "get_attention_mask", _deberta_mask)
