@@ -30,8 +30,21 @@ import numpy.typing as npt
 import posenc
 
 from . import _core
+from .attention import AttentionGradient as AttentionGradient
+from .bias.operator import read_row
 
-__all__ = ["FUNCTIONS", "LOGITS", "MATRIX", "OPERATORS", "Function", "OperatorCall", "calls_of", "operator_of"]
+__all__ = [
+    "FUNCTIONS",
+    "LOGITS",
+    "MATRIX",
+    "OPERATORS",
+    "Function",
+    "OperatorCall",
+    "axes_of",
+    "calls_of",
+    "operator_of",
+    "rehearse",
+]
 
 Array: TypeAlias = npt.NDArray[Any]
 Arguments: TypeAlias = dict[str, Any]
@@ -86,13 +99,37 @@ class Function:
 
         The call does not call functions of the user: these may call posenc themselves, and need the results.
         """
-        arguments = {name: _without_functions(value) for name, value in arguments.items()}
-        _core.hold_kernels()
-        try:
-            with np.errstate(all="ignore"):  # results are whatever the memory holds
-                return [(np.shape(result), np.asarray(result).dtype) for result in self.forward(arguments)]
-        finally:
-            _core.release_kernels()
+        results = rehearse(lambda **given: self.forward(given), arguments)
+        return [(np.shape(result), np.asarray(result).dtype) for result in results]
+
+
+def rehearse(function: Callable[..., Any], arguments: Arguments) -> Any:
+    """Return what a function of posenc returns, in shape and dtype, but run no kernel: the numbers mean nothing.
+
+    The call checks its arguments before it allocates results, so a MemoryError says that they passed.
+    """
+    arguments = {name: _without_functions(value) for name, value in arguments.items()}
+    _core.hold_kernels()
+    try:
+        with np.errstate(all="ignore"):  # results are whatever the memory holds
+            return function(**arguments)
+    finally:
+        _core.release_kernels()
+
+
+def axes_of(bias: posenc.Bias) -> tuple[str, ...]:
+    """Return the axes of each array of an operator that is no sum, one letter each, as its row in csrc/ops.def.
+
+    The letters h, n and m are heads, queries and keys; l has a number for each distance, from the first key - the last
+    query on. Other axes are whole in every call, and axes before the named ones are batches.
+
+    >>> axes_of(posenc.dense(np.ones((2, 5, 5)))), axes_of(posenc.toeplitz(np.ones((2, 9))))
+    (('hnm',), ('hl',))
+    """
+    letters, fields = read_row(bias.name).axes, bias.arrays._fields
+    if len(letters) == len(fields) == 1:  # the operand may be named otherwise than the array
+        return tuple(letters.values())
+    return tuple(letters.get(name, "") for name in fields)
 
 
 class OperatorCall(NamedTuple):

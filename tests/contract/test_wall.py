@@ -26,24 +26,9 @@ LIBRARIES = {
     ("bias", "typing_extensions"): 1,
 }  # fmt: skip
 """Imports of other libraries than NumPy by the rooms of posenc, with their number. It only shrinks."""
-DASK = {
-    "posenc._core_api.arguments": "Array Dtype F32 F64 I64 INTEGERS as_bool as_data as_index as_positions "
-    "broadcasts_to cast_result check_choice fail fail_value is_bfloat16 result_dtype",
-    "posenc._core_api.constants": "LARGEST_POSITION",
-    "posenc.absolute.embedding": "read_ids read_table",
-    "posenc.absolute.merge": "MODES Mode",
-    "posenc.attention": "AttentionGradient inputs",
-    "posenc.attention.quantized": "read_axis",
-    "posenc.bias.operator": "Bias Call Gradients PositionBias name_gradients read_method_positions read_row "
-    "resolve_positions",
-    "posenc.bias.positions": "Positions is_consecutive",
-    "posenc.rotary.rotation": "read_rotation",
-}
-"""Private names that posenc_bridges.dask imports, by their module. The list only shrinks."""
 ANALYSIS = {
     "posenc._core_api.arguments": "Array Float64 as_array as_data as_index as_number as_positions as_positive "
     "check_choice compute_dtype fail fail_value store_result",
-    "posenc._core_api.names": "show_plain_annotations",
 }
 """Private names that posenc.analysis imports, which read and check arguments. The list only shrinks."""
 DOOR = "posenc._core_api.arguments.door"
@@ -155,5 +140,5 @@ def test_analysis_uses_public_names():
 def test_bridges_use_public_names(bridge):
     files = sorted((BRIDGES / bridge).rglob("*.py")) or [BRIDGES / bridge]
     found = {name for file in files for name in private_names(file)}
-    known = {"dask": DASK, "torch": TORCH}.get(bridge, {})
+    known = {"torch": TORCH}.get(bridge, {})
     assert sorted(found) == sorted(f"{module}.{name}" for module, names in known.items() for name in names.split())

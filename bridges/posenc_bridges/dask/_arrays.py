@@ -1,19 +1,23 @@
-"""Read arguments as dask arrays, bind the arguments of a call, and compute where chunks begin and end."""
+"""Read arguments as dask arrays, bind and check the arguments of a call, and compute where chunks begin and end."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from inspect import Signature, signature
-from typing import Any, ParamSpec, TypeAlias
+from typing import Any, NoReturn, ParamSpec, TypeAlias
 
 import dask.array as da
 import numpy as np
+import numpy.typing as npt
 
-from posenc._core_api.arguments import INTEGERS, Array, as_index, as_positions, door, fail, fail_value
-from posenc._core_api.constants import LARGEST_POSITION
+from posenc._core_api.arguments import door
+from posenc.interop import rehearse
 
 P = ParamSpec("P")
+Array: TypeAlias = npt.NDArray[Any]
+Dtype: TypeAlias = np.dtype[Any]
 Arguments: TypeAlias = dict[str, Any]
 """Arguments of a call by name."""
 Chunks = tuple[int, ...]
@@ -22,54 +26,62 @@ AnyArray: TypeAlias = range | Array | da.Array
 """Consecutive positions, an array in memory, or a dask array."""
 
 
+def fail(error: type[Exception], what: str, expected: str) -> NoReturn:
+    """Raise an error about an argument; `door` puts the name of the function before it."""
+    raise error(f": {what}; expected {expected}")
+
+
+def check(twin: Callable[..., Any], arguments: Arguments) -> None:
+    """Raise the errors of a function of posenc; dask arrays are zeros, whose values are checked when computed."""
+    zeros = {name: zeros_like(one) if isinstance(one, da.Array) else one for name, one in arguments.items()}
+    with suppress(MemoryError):  # all checks are before the results, which need not fit in memory
+        rehearse(twin, zeros)
+
+
+def zeros_like(array: da.Array) -> Array:
+    """Return zeros of a shape and dtype that take the memory of one row."""
+    return np.broadcast_to(np.zeros(array.shape[-1:], array.dtype), array.shape)
+
+
 def is_xarray(value: object) -> bool:
     """Return whether a value is an object of xarray, which need not be installed."""
     return type(value).__module__.partition(".")[0] == "xarray"
 
 
-def read_array(argument: str, value: object, is_lazy: bool = True) -> da.Array:
-    """Return an argument as a dask array with chunks of known lengths.
+def is_lazy(value: object) -> bool:
+    """Return whether an argument is a dask array, or an object of xarray, which `read_array` refuses."""
+    return isinstance(value, da.Array) or is_xarray(value)
 
-    An argument that need not be lazy may be in memory: the array becomes one chunk.
-    """
-    if isinstance(value, da.Array):
-        if any(np.isnan(length) for axis in value.chunks for length in axis):  # their places are unknown too
-            expected = "known ones: call its compute_chunk_sizes()"
-            fail(ValueError, argument, "chunks of unknown length", expected)
-        return value
+
+def read_array(argument: str, value: object) -> da.Array:
+    """Return a dask array with chunks of known lengths."""
     if is_xarray(value):
-        fail(TypeError, argument, f"type {type(value).__name__} of xarray", "a dask array, such as its .data")
-    if is_lazy:
+        fail(TypeError, f"{argument} has type {type(value).__name__} of xarray", "a dask array, such as its .data")
+    if not isinstance(value, da.Array):
         expected = "a dask array; posenc itself takes arrays in memory"
-        fail(TypeError, argument, f"type {type(value).__name__}", expected)
-    array = np.asarray(value)
-    return da.from_array(array, chunks=array.shape)
+        fail(TypeError, f"{argument} has type {type(value).__name__}", expected)
+    if any(np.isnan(length) for axis in value.chunks for length in axis):  # their places are unknown too
+        fail(ValueError, f"{argument} has chunks of unknown length", "known ones: call its compute_chunk_sizes()")
+    return value
 
 
-def read_places(argument: str, value: object, start: object = 0) -> AnyArray:
-    """Return positions: a dask array, an array in memory, or for an int n the range from `start` of length n."""
-    if isinstance(value, da.Array) or is_xarray(value):
-        if start:
-            fail_value(TypeError, "start", start, "an int n for positions, meaning start .. start + n - 1")
-        lazy = read_array(argument, value)
-        if lazy.dtype.kind not in "iuf":
-            fail(TypeError, argument, f"dtype {lazy.dtype}", "integers or reals")
-        return lazy
-    if isinstance(value, INTEGERS) and not isinstance(value, bool):
-        n = as_index(argument, value, 0)
-        first = as_index("start", start, -LARGEST_POSITION, LARGEST_POSITION - n)
-        return range(first, first + n)
-    return as_positions(argument, value, start)
+def read_numbers(argument: str, value: object) -> da.Array:
+    """Return a dask array of numbers; integers become float64, as in posenc."""
+    array = read_array(argument, value)
+    return array.astype(np.float64) if array.dtype.kind in "iu" else array
+
+
+def read_places(argument: str, value: Any, start: int = 0) -> AnyArray:
+    """Return checked positions: for an int n the range from `start` of length n."""
+    if is_lazy(value):
+        return read_array(argument, value)
+    if isinstance(value, int | np.integer):
+        return range(int(start), int(start) + int(value))
+    return np.asarray(value)
 
 
 def shape_of(array: AnyArray) -> tuple[int, ...]:
-    shape: tuple[int, ...] = (len(array),) if isinstance(array, range) else array.shape
-    return shape
-
-
-def zeros_of(shape: tuple[int, ...], dtype: np.dtype[np.generic] | type = float) -> Array:
-    """Return zeros that take no memory, for checks of shapes and dtypes."""
-    return np.broadcast_to(np.zeros((), dtype), shape)
+    return (len(array),) if isinstance(array, range) else array.shape
 
 
 def bounds_of(chunks: Chunks) -> list[int]:

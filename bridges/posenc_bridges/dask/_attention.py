@@ -9,14 +9,13 @@ from typing import Literal, TypeAlias
 import dask.array as da
 import numpy.typing as npt
 
-from posenc._core_api.arguments import as_bool, door
-from posenc.attention import AttentionGradient
-from posenc.bias.operator import Bias
+from posenc import Bias
+from posenc._core_api.arguments import door
+from posenc.interop import AttentionGradient
 
 from ._blocks import Key, Tasks
-from ._chunks import ChunkedCall
+from ._call import Call
 from ._graph import Graph
-from ._inputs import Inputs
 from ._quantized import Quantized
 from ._tasks import add, item_of, merge_parts, take
 
@@ -95,8 +94,7 @@ def attention(
     >>> bool(np.allclose(out, whole))
     True
     """
-    inputs = Inputs("attention", locals())
-    call = ChunkedCall(inputs)
+    call = Call("attention", locals())
     graph = Graph(call)
     outs: Tasks = {}
     lses: Tasks = {}
@@ -107,13 +105,13 @@ def attention(
             keys = [None, *keys]  # an invariant sink is in leaf 0 of every tree
         parts = [graph.pair(at, j, j == keys[0]) for j in keys]
         merged = graph.reduce("merge", index, parts, merge_parts, [j or 0 for j in keys])
-        outs[(*index, 0)] = (take, (item_of, merged, 0), inputs.dtype)
+        outs[(*index, 0)] = (take, (item_of, merged, 0), call.dtype)
         lses[index] = (item_of, merged, 1)
     chunks = tuple(call.chunks[axis] for axis in call.rows_axes)
-    graph.result("out", outs, (*chunks, (inputs.lengths["V"],)), inputs.dtype)
-    graph.result("lse", lses, chunks, inputs.work_dtype)
+    graph.result("out", outs, (*chunks, (call.lengths["V"],)), call.dtype)
+    graph.result("lse", lses, chunks, call.work_dtype)
     arrays = graph.arrays()
-    return (arrays["out"], arrays["lse"]) if as_bool("return_lse", return_lse) else arrays["out"]
+    return (arrays["out"], arrays["lse"]) if return_lse else arrays["out"]
 
 
 @door
@@ -168,8 +166,7 @@ def attention_vjp(
     >>> d_q.shape, d_slopes.shape
     ((2, 100, 8), (2,))
     """
-    inputs = Inputs("attention_vjp", locals())
-    call = ChunkedCall(inputs)
+    call = Call("attention_vjp", locals())
     graph = Graph(call)
     of_queries, of_keys, of_k, of_v = (defaultdict[Key, list[Key]](list) for _ in range(4))
     of_parameters: list[Key] = []
@@ -187,7 +184,7 @@ def attention_vjp(
             root = graph.reduce("sum", ("row", *index), sums, add)
             of_queries[call.index_of("q", at)].append(graph.item("q", index, root, 0))
             of_parameters.append(graph.item("parameters", index, root, 1))
-    axes = inputs.arrays["k"].ndim
+    axes = call.arrays["k"].ndim
     for both, parts in of_keys.items():  # the batch axes of k and v may differ
         root = graph.reduce("sum", ("kv", *both), parts, add)
         of_k[both[:axes]].append(graph.item("k", both, root, 0))

@@ -10,9 +10,7 @@ import dask.array as da
 import numpy as np
 from dask.highlevelgraph import HighLevelGraph
 
-from posenc._core_api.arguments import Dtype
-
-from ._arrays import AnyArray, Chunks, bounds_of, shape_of
+from ._arrays import AnyArray, Chunks, Dtype, bounds_of, shape_of
 
 Axes = tuple[str, ...]
 Key = tuple[str | int, ...]
@@ -25,43 +23,12 @@ Place = dict[str, tuple[int, int]]
 """The range of a chunk along each axis: its first index, and the one after its last."""
 
 
-class Row(NamedTuple):
-    """The axes of the arrays of a function, one letter for each; "*" are any axes before or between the others.
-
-    Arrays are cut at the same places along axes of one letter, where an axis of length 1 is broadcast. An axis with an
-    uppercase letter is one chunk. Positions have no letter for channels, so they are cut as the sequence is.
-    """
-
-    arrays: dict[str, str]
-    result: str
-
-
-_ROTATION = Row({"x": "*hnD", "positions": "*hn"}, "*hnD")
-_ATTENTION = {
-    "q": "*hnD", "k": "*gmD", "v": "*gmV", "k_scale": "*gm", "v_scale": "*gm", "keep": "*hnm",
-    "q_positions": "*n", "k_positions": "*m", "q_segments": "*n", "k_segments": "*m", "sink": "*h",
-}  # fmt: skip
-TABLE = {
-    "sinusoidal": Row({"positions": "*"}, "*D"),
-    "learned": Row({"positions": "*", "table": "rd"}, "*d"),
-    "merge": Row({"x": "*d", "p": "*d"}, "*d"),
-    "merge concat": Row({"x": "*D", "p": "*E"}, "*F"),
-    "rope": _ROTATION,
-    "xpos": _ROTATION,
-    "rope_2d": Row({"x": "*hnD", "positions": "A*hn"}, "*hnD"),
-    "mrope": Row({"x": "*hnD", "positions": "A*hn"}, "*hnD"),
-    "rope_nd": Row({"x": "*hnD", "positions": "A*hn", "frequencies": "AhP"}, "*hnD"),
-    "matrix": Row({"q_positions": "n", "k_positions": "m"}, "*hnm"),
-    "attention": Row(_ATTENTION, "*hnV"),
-    "attention_vjp": Row({**_ATTENTION, "grad": "*hnV", "out": "*hnV", "lse": "*hn", "grad_lse": "*hn"}, "*hnD"),
-}
-"""The arrays of operators are not listed here: csrc/ops.def names their axes."""
-
-
 def name_axes(letters: str, ndim: int) -> Axes:
-    """Return the names of the axes of an array. Those of "*" are "0", "1", ... from the last one on.
+    """Return the names of the axes of an array, one letter for each; "*" are any axes before or between the others.
 
-    An array with fewer axes than letters has the last ones.
+    Arrays are cut at the same places along axes of one name, where an axis of length 1 is broadcast. An uppercase axis
+    is one chunk. The axes of "*" are "0", "1", ... from the last one on. An array with fewer axes than letters has the
+    last ones.
     """
     before, _, after = letters.partition("*") if "*" in letters else ("", "", letters)
     count = ndim - len(before) - len(after)

@@ -7,36 +7,27 @@ from functools import partial
 
 import dask.array as da
 import numpy as np
-import numpy.typing as npt
 from dask.base import tokenize
 
 import posenc
-from posenc._core_api.arguments import (
-    Array,
-    as_data,
-    broadcasts_to,
-    check_choice,
-    door,
-    fail,
-    fail_value,
-)
-from posenc.absolute.embedding import read_ids, read_table
-from posenc.absolute.merge import MODES, Mode
-from posenc.rotary.rotation import read_rotation
 
 from ._arrays import (
     AnyArray,
     Arguments,
+    Array,
     Chunks,
     bounds_of,
+    check,
+    fail,
+    is_lazy,
     is_xarray,
     read_array,
+    read_numbers,
     read_places,
     shape_of,
     takes_arguments_of,
-    zeros_of,
-)  # fmt: skip
-from ._blocks import TABLE, Axes, Key, Tasks, from_tasks, map_blocks, name_axes
+)
+from ._blocks import Axes, Key, Tasks, from_tasks, map_blocks, name_axes
 
 __all__ = ["learned", "merge", "mrope", "rope", "rope_2d", "rope_nd", "sinusoidal", "xpos"]
 
@@ -47,45 +38,29 @@ ChunksArgument = int | str | tuple[object, ...]
 # ---- rotations ----
 
 
-def _rotate(twin: Callable[..., Array], arguments: Arguments) -> da.Array:
-    """Call a rotation of posenc on each chunk."""
-    function, x, frequencies = twin.__name__, arguments["x"], arguments.get("frequencies")
+def _rotate(twin: Callable[..., Array], arguments: Arguments, coordinates: str = "") -> da.Array:
+    """Call a rotation of posenc on each chunk. `coordinates` is the letter of the first axis of positions, if any."""
+    x, seq_axis, frequencies = arguments["x"], arguments.get("seq_axis", -2), arguments.get("frequencies")
     if is_xarray(x):  # the result keeps the names; `seq_axis` may be one of them
-        axis = arguments.get("seq_axis", -2)
-        number = x.get_axis_num(axis) if isinstance(axis, str) else axis
-        return x.copy(data=_rotate(twin, {**arguments, "x": x.data, "seq_axis": number}))
-    options = {name: value for name, value in arguments.items() if name not in ("x", "positions", "start")}
-    x = read_array("x", x)
-    dtype = as_data("x", np.zeros((), x.dtype)).dtype
-    of_rotation = ("layout", "rotary_dim", "rotary_offset", "inverse", "out_layout", "seq_axis")
-    given = {name: options[name] for name in of_rotation if name in options}
-    rotation = read_rotation(zeros_of(x.shape, dtype), frequencies, **given)
+        number = x.get_axis_num(seq_axis) if isinstance(seq_axis, str) else seq_axis
+        return x.copy(data=_rotate(twin, {**arguments, "x": x.data, "seq_axis": number}, coordinates))
     if frequencies is None:
         expected = "positions and frequencies: each task makes the table of its own chunk"
-        fail(TypeError, "positions", "a table (cos, sin)", expected)
-
-    letters = TABLE[function].arrays
-    axes = [axis for axis in name_axes(letters["x"], x.ndim) if axis != "n"]
-    axes.insert(rotation.seq_axis % x.ndim, "n")
-    coordinates = letters["positions"].startswith("A")
+        fail(TypeError, "positions has a table (cos, sin)", expected)
+    x = read_numbers("x", x)
     positions = read_places("positions", arguments["positions"], arguments.get("start", 0))
-    shape = shape_of(positions)
-    if coordinates and len(shape) < 2:
-        fail(ValueError, "positions", f"shape {shape}", "one row of positions for each coordinate")
-    rotation.check_fits_sequence("positions", shape[coordinates:])
-    lacks_heads = len(shape) - coordinates == x.ndim - 2
-    of_positions = name_axes(letters["positions"].replace("h", "") if lacks_heads else letters["positions"], len(shape))
-    arrays: list[tuple[AnyArray, Axes]] = [(x, tuple(axes)), (positions, of_positions)]
-    whole = {"A", "D"}
+    given = {} if isinstance(positions, range) else {"positions": positions}
+    check(twin, {**arguments, "x": x, **given})
+
+    axes = [axis for axis in name_axes("*hnD", x.ndim) if axis != "n"]
+    axes.insert(seq_axis % x.ndim, "n")
+    count = len(shape_of(positions))
+    letters = coordinates + ("*n" if count - len(coordinates) == x.ndim - 2 else "*hn")  # one row for all heads
+    arrays: list[tuple[AnyArray, Axes]] = [(x, tuple(axes)), (positions, name_axes(letters, count))]
+    options = {name: value for name, value in arguments.items() if name not in ("x", "positions", "start")}
     if "h" in axes and np.ndim(frequencies) == 3:
-        arrays.append((frequencies, tuple(letters["frequencies"])))
-        whole.add("h")
-    one = [[n if axis in whole else 1 for axis, n in zip(names, shape_of(each), strict=True)] for each, names in arrays]
-    kind = np.int64 if isinstance(positions, range) else positions.dtype
-    twin(np.zeros(one[0], dtype), np.zeros(one[1], kind), **options)  # raises the errors of the other options
-    if "h" in whole:
-        del options["frequencies"]
-    return map_blocks(partial(twin, **options), tuple(axes), arrays, dtype)
+        arrays.append((np.asarray(options.pop("frequencies")), ("A", "h", "P")))
+    return map_blocks(partial(twin, **options), tuple(axes), arrays, x.dtype.newbyteorder("="))
 
 
 @takes_arguments_of(posenc.rope)
@@ -152,7 +127,7 @@ def rope_2d(arguments: Arguments) -> da.Array:
     >>> posenc_bridges.dask.rope_2d(x, positions, posenc.rope_frequencies(4), layout="half").chunks
     ((1, 1), (5, 5, 2), (8,))
     """
-    return _rotate(posenc.rope_2d, arguments)
+    return _rotate(posenc.rope_2d, arguments, "A")
 
 
 @takes_arguments_of(posenc.mrope)
@@ -185,7 +160,7 @@ def mrope(arguments: Arguments) -> da.Array:
     >>> posenc_bridges.dask.mrope(x, positions, posenc.rope_frequencies(8), layout="half", sections=(2, 1, 1)).numblocks
     (1, 3, 1)
     """
-    return _rotate(posenc.mrope, {**arguments, "sections": tuple(arguments["sections"])})
+    return _rotate(posenc.mrope, {**arguments, "sections": tuple(arguments["sections"])}, "A")
 
 
 @takes_arguments_of(posenc.rope_nd)
@@ -220,8 +195,7 @@ def rope_nd(arguments: Arguments) -> da.Array:
     >>> posenc_bridges.dask.rope_nd(x, positions, posenc.axial_frequencies((8, 12, 12)), layout="half").chunks
     ((2, 2), (5, 5, 2), (32,))
     """
-    frequencies = as_data("frequencies", arguments["frequencies"])
-    return _rotate(posenc.rope_nd, {**arguments, "frequencies": frequencies})
+    return _rotate(posenc.rope_nd, arguments, "A")
 
 
 @takes_arguments_of(posenc.xpos)
@@ -288,31 +262,32 @@ def sinusoidal(arguments: Arguments, *, chunks: ChunksArgument | None = None) ->
     >>> posenc_bridges.dask.sinusoidal(1000, 64, chunks=(300, -1)).chunks
     ((300, 300, 300, 100), (64,))
     """
-    function, positions = "sinusoidal", arguments["positions"]
     chunks = arguments.pop("chunks", None)
-    options = {name: value for name, value in arguments.items() if name not in ("positions", "start")}
-    run: Callable[[object], Array] = partial(posenc.sinusoidal, **options)
-    places = read_places("positions", positions, arguments.get("start", 0))
-    sample = run(np.zeros(1, positions.dtype) if isinstance(places, da.Array) else 1)
+    places = read_places("positions", arguments["positions"], arguments.get("start", 0))
+    check(posenc.sinusoidal, arguments if isinstance(places, range) else {**arguments, "positions": places})
+    run = partial(
+        posenc.sinusoidal, **{name: value for name, value in arguments.items() if name not in ("positions", "start")}
+    )
+    sample = run(positions=1)
     shape = shape_of(places)
     if not shape:
-        fail(ValueError, "positions", "no axes", "at least one")
-    axes = name_axes(TABLE[function].arrays["positions"], len(shape))
+        fail(ValueError, "positions has no axes", "at least one")
+    axes = name_axes("*", len(shape))
     given: dict[str, Chunks] = {}
     if chunks is not None:
         wanted = (*(chunks,) * len(shape), -1) if isinstance(chunks, int | str) else chunks
         *leading, last = da.core.normalize_chunks(wanted, (*shape, sample.shape[-1]), dtype=np.dtype(np.float64))
         if len(last) != 1:
-            fail(ValueError, "chunks", f"{len(last)} chunks of the last axis", "one, written -1")
+            fail(ValueError, f"chunks has {len(last)} chunks of the last axis", "one, written -1")
         given = dict(zip(axes, leading, strict=True))
     elif not isinstance(places, da.Array):
         expected = "the chunks of the result, such as (4096, -1), because positions is no dask array"
-        fail_value(TypeError, "chunks", None, expected)
+        fail(TypeError, "chunks is None", expected)
     return map_blocks(run, (*axes, "D"), [(places, axes)], sample.dtype, given, D=sample.shape[-1])
 
 
-@door
-def merge(x: da.Array, p: npt.ArrayLike | da.Array, *, mode: Mode = "add") -> da.Array:
+@takes_arguments_of(posenc.merge)
+def merge(arguments: Arguments) -> da.Array:
     """Combine vectors with their position encodings, as `posenc.merge` does.
 
     Parameters
@@ -342,30 +317,22 @@ def merge(x: da.Array, p: npt.ArrayLike | da.Array, *, mode: Mode = "add") -> da
     >>> posenc_bridges.dask.merge(x, p).chunks
     ((1, 1), (300, 300, 300, 100), (64,))
     """
-    check_choice("mode", mode, MODES)
-    wide = mode == "concat"
-    if is_xarray(x) and not wide:
-        return x.copy(data=merge(x.data, p, mode=mode))
-    x = read_array("x", x)
-    added = read_array("p", p) if isinstance(p, da.Array) or is_xarray(p) else as_data("p", p)
-    shape = (*x.shape[:-1], added.shape[-1]) if wide and added.ndim and x.ndim else x.shape
-    if x.ndim < 1 or (wide and added.ndim < 1) or not broadcasts_to(added.shape, shape):
-        posenc.merge(zeros_of(x.shape), zeros_of(added.shape), mode=mode)  # raises the error of posenc.merge
-    run = partial(posenc.merge, mode=mode)
-    dtype = run(np.zeros((1,), x.dtype), np.zeros((1,), added.dtype)).dtype
-    row = TABLE["merge concat" if wide else "merge"]
-    arrays: list[tuple[AnyArray, Axes]] = [
-        (x, name_axes(row.arrays["x"], x.ndim)),
-        (added, name_axes(row.arrays["p"], added.ndim)),
-    ]
-    lengths = {"F": x.shape[-1] + added.shape[-1]} if wide else {}
-    return map_blocks(run, name_axes(row.result, x.ndim), arrays, dtype, **lengths)
+    x, p = arguments["x"], arguments["p"]
+    is_wide = arguments.get("mode") == "concat"
+    if is_xarray(x) and not is_wide:
+        return x.copy(data=merge(**{**arguments, "x": x.data}))
+    x, p = read_array("x", x), read_array("p", p) if is_lazy(p) else np.asarray(p)
+    check(posenc.merge, {**arguments, "x": x, "p": p})
+    run = partial(posenc.merge, **{name: value for name, value in arguments.items() if name == "mode"})
+    dtype = run(np.zeros(1, x.dtype), np.zeros(1, p.dtype)).dtype
+    of_x, of_p, of_result = ("*D", "*E", "*F") if is_wide else ("*d", "*d", "*d")
+    lengths = {"F": x.shape[-1] + p.shape[-1]} if is_wide else {}
+    arrays: list[tuple[AnyArray, Axes]] = [(x, name_axes(of_x, x.ndim)), (p, name_axes(of_p, p.ndim))]
+    return map_blocks(run, name_axes(of_result, x.ndim), arrays, dtype, **lengths)
 
 
-@door
-def learned(
-    table: npt.ArrayLike | da.Array, positions: npt.ArrayLike | da.Array, *, chunks: ChunksArgument | None = None
-) -> da.Array:
+@takes_arguments_of(posenc.learned)
+def learned(arguments: Arguments, *, chunks: ChunksArgument | None = None) -> da.Array:
     """Look up learned position embeddings, as `posenc.learned` does.
 
     Parameters
@@ -396,23 +363,15 @@ def learned(
     >>> posenc_bridges.dask.learned(table, np.arange(600), chunks=200).chunks
     ((200, 200, 200), (64,))
     """
-    if not isinstance(table, da.Array) and not is_xarray(table):
-        table = read_table(table)
-    rows = read_array("table", table, is_lazy=isinstance(table, da.Array))
-    if rows.ndim != 2:
-        fail(ValueError, "table", f"{rows.ndim} axes", "2: a row for each position")
-    as_data("table", np.zeros((), rows.dtype))
-    if rows.dtype.kind in "iu":
-        rows = rows.astype(np.float64)
-    if isinstance(positions, da.Array) or is_xarray(positions):
-        known, places = None, read_array("positions", positions)
-        if places.dtype.kind not in "iu":
-            fail(TypeError, "positions", f"dtype {places.dtype}", "integers")
+    table, chunks = arguments["table"], arguments.get("chunks")
+    rows = read_numbers("table", table if is_lazy(table) else da.from_array(np.asarray(table), chunks=-1))
+    places = read_places("positions", arguments["positions"])
+    known = None if isinstance(places, da.Array) else np.asarray(places)
+    check(posenc.learned, {"table": rows, "positions": places if known is None else known})
+    if chunks is None and known is not None:
+        fail(TypeError, "chunks is None", "the chunks of positions, because positions is no dask array")
+    if isinstance(places, da.Array):
         return _look_up(rows, places if chunks is None else places.rechunk(chunks), None)
-    known = read_ids(positions, rows.shape[0])
-    if chunks is None:
-        expected = "the chunks of positions, because positions is no dask array"
-        fail_value(TypeError, "chunks", None, expected)
     return _look_up(rows, da.from_array(known, chunks=chunks), known)
 
 
@@ -437,12 +396,11 @@ def _look_up(table: da.Array, positions: da.Array, known: Array | None) -> da.Ar
     return from_tasks(f"learned-{token}", blocks, (*positions.chunks, table.chunks[1]), table.dtype, shared)
 
 
-@partial(door, name="learned")
 def _pick_rows(chunk: Array, positions: Array, first: int, count: int) -> tuple[Array, Array]:
     """Return a mask of the positions with a row in a chunk that begins at row `first` of `count`, and their rows."""
-    ids = read_ids(positions, count)
-    hits = (ids >= first) & (ids < first + len(chunk))
-    return hits, posenc.learned(chunk, ids[hits] - first)
+    posenc.learned(np.empty((count, 0)), positions)  # raises the error of a position without a row
+    hits = (positions >= first) & (positions < first + len(chunk))
+    return hits, posenc.learned(chunk, positions[hits] - first)
 
 
 def _join_rows(picks: list[tuple[Array, Array]]) -> Array:

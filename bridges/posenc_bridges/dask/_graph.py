@@ -8,14 +8,13 @@ from collections.abc import Callable, Iterable, Sequence
 import dask.array as da
 import numpy as np
 
-from posenc._core_api.arguments import Dtype, as_data
-from posenc.bias.operator import Bias, Gradients, name_gradients
+import posenc
 
-from ._arrays import Chunks
-from ._blocks import TABLE, At, Key, Tasks, from_tasks
-from ._chunks import ChunkedCall
+from ._arrays import Chunks, Dtype
+from ._blocks import At, Key, Tasks, from_tasks
+from ._call import Call
 from ._operators import slices_of
-from ._tasks import add, item_of, take, whole_gradient
+from ._tasks import ARRAYS, add, item_of, take, whole_gradient
 
 MERGED_TOGETHER = 4
 """Partial results that one task merges. More are fewer tasks, but a worker holds all of them at once."""
@@ -32,13 +31,13 @@ class Graph:
     before the token.
     """
 
-    def __init__(self, call: ChunkedCall) -> None:
-        self.call, self.inputs, self.token = call, call.inputs, call.token
+    def __init__(self, call: Call) -> None:
+        self.call, self.token = call, call.token
         self.tasks: Tasks = {}
         self._results: dict[str, tuple[Tasks, tuple[Chunks, ...], Dtype]] = {}
 
     def name(self, kind: str) -> str:
-        return f"{self.inputs.function}-{kind}-{self.token}"
+        return f"{self.call.function}-{kind}-{self.token}"
 
     def add(self, kind: str, index: Key, *task: object) -> Key:
         """Add a task that is no chunk of a result; return its key."""
@@ -92,20 +91,20 @@ class Graph:
         """
         index = *self.call.index_of_rows(at), -1 if j is None else j
         parts: list[object] = []
-        names = ("q", "sink") if j is None else TABLE["attention"].arrays
+        names = ("q", "sink") if j is None else ARRAYS
         if j is not None:
             at = {**at, "m": j}
-            if self.inputs.parts:
+            if self.call.parts:
                 place, name = self._place(at), self.name("bias")
-                parts = [part.task(name, number, place, self.tasks) for number, part in enumerate(self.inputs.parts)]
+                parts = [part.task(name, number, place, self.tasks) for number, part in enumerate(self.call.parts)]
         arrays: dict[str, object] = {
             name: self.call.operand(name, at) if name in names and (name != "sink" or has_sink) else None
-            for name in TABLE["attention"].arrays
+            for name in ARRAYS
         }
         if j is None:
             batch = self.call.place({axis: at[axis] for axis in self.call.rows_axes[:-2]}).values()
             arrays["k"] = [last - first for first, last in batch]
-        return self.add("pair", index, self.inputs.pair, *arrays.values(), parts, *others)
+        return self.add("pair", index, self.call.pair, *arrays.values(), parts, *others)
 
     def saved(self, at: At) -> list[object]:
         """Return what a pair of the backward pass reads besides: results, cotangents, and where the sink begins."""
@@ -129,24 +128,20 @@ class Graph:
 
     def gradient(self, name: str, parts: dict[Key, list[Key]]) -> None:
         """Add the gradient of an argument; a chunk without pairs is 0."""
-        array, dtype = self._argument(name)
+        array = self.call.sources[name].array
         blocks: Tasks = {}
         for index in np.ndindex(*array.numblocks):
             if index in parts:
-                blocks[index] = (take, self.reduce("sum", (name, "batch", *index), parts[index], add), dtype)
+                blocks[index] = (take, self.reduce("sum", (name, "batch", *index), parts[index], add), array.dtype)
             else:
-                blocks[index] = (np.zeros, [axis[i] for axis, i in zip(array.chunks, index, strict=True)], dtype)
-        self.result(name, blocks, array.chunks, dtype)
-
-    def _argument(self, name: str) -> tuple[da.Array, Dtype]:
-        """Return an array of the call, and the dtype of its gradient."""
-        array = self.call.sources[name].array
-        return array, as_data(name, np.zeros((), array.dtype)).dtype
+                lengths = [axis[i] for axis, i in zip(array.chunks, index, strict=True)]
+                blocks[index] = (np.zeros, lengths, array.dtype)
+        self.result(name, blocks, array.chunks, array.dtype)
 
     def parameters(self, rows: list[Key]) -> None:
         """Add the gradients of the arrays of all operators and of the sink, from those of chunks of queries."""
-        arrays = [pair for part in self.inputs.parts for pair in zip(part.bias.arrays, part.bias.dtypes, strict=True)]
-        arrays += [self._argument("sink")] if "sink" in self.call.sources else []
+        arrays = [pair for part in self.call.parts for pair in zip(part.bias.arrays, part.bias.dtypes, strict=True)]
+        arrays += [(one.array, one.array.dtype) for name, one in self.call.sources.items() if name == "sink"]
         root = self.reduce("sum", ("parameters",), rows, add) if rows and arrays else None
         for number, (array, dtype) in enumerate(arrays):
             if dtype is not None and hasattr(array, "shape"):  # not left out, and no operator that is a part of its own
@@ -154,13 +149,14 @@ class Graph:
                 chunks = tuple((length,) for length in array.shape)
                 self.result(f"parameter-{number}", {(0,) * len(chunks): task}, chunks, dtype)
 
-    def biases(self, arrays: dict[str, da.Array]) -> tuple[Gradients, da.Array | None]:
+    def biases(self, arrays: dict[str, da.Array]) -> tuple[tuple[object, ...], da.Array | None]:
         """Return the gradients of all operators from the results, and that of the sink."""
         numbers = itertools.count()
 
-        def gradients(part: Bias) -> Gradients:
+        def gradients(part: posenc.Bias) -> tuple[object, ...]:
             without = [() if isinstance(one, tuple) else None for one in part.arrays]
-            return tuple(arrays.get(f"parameter-{next(numbers)}", one) for one in without)
+            return part.arrays._make([arrays.get(f"parameter-{next(numbers)}", one) for one in without])
 
-        of_bias = [name_gradients(one, [gradients(part) for part in one.parts]) for one in self.inputs.operators]
-        return tuple(of_bias), arrays.get(f"parameter-{next(numbers)}")
+        of_parts = [tuple(gradients(part) for part in one.parts) for one in self.call.operators]
+        of_bias = tuple(parts if len(parts) > 1 else parts[0] for parts in of_parts)
+        return of_bias, arrays.get(f"parameter-{next(numbers)}")

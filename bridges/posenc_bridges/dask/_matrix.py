@@ -11,12 +11,14 @@ import numpy.typing as npt
 from dask.base import tokenize
 from dask.highlevelgraph import HighLevelGraph
 
-from posenc._core_api.arguments import F64, Array, Dtype, as_index, cast_result, door, fail, result_dtype
-from posenc.bias.operator import Bias, Call, PositionBias, read_method_positions
+import posenc
+from posenc import PositionBias
+from posenc._core_api.arguments import door
 
-from ._arrays import read_places, shape_of
-from ._blocks import TABLE, Grid, Source, Tasks, cut, name_axes
+from ._arrays import Array, Dtype, check, fail, read_places, shape_of
+from ._blocks import Grid, Tasks, cut, name_axes
 from ._operators import Operator, Part
+from ._tasks import take
 
 __all__ = ["matrix"]
 
@@ -76,38 +78,38 @@ def matrix(
     ((8, 160000, 160000), array([[-2048. , -2047.5],
            [-2048.5, -2048. ]], dtype=float32))
     """
-    function = "matrix"
-    if not isinstance(bias, Bias):
-        fail(TypeError, "bias", f"type {type(bias).__name__}", "a PositionBias, as alibi(slopes) returns")
     if not isinstance(bias, PositionBias):
-        fail(TypeError, "bias", f"operator {bias.name}, which reads q and k", "a PositionBias")
-    n = as_index("n", n, 0)
-    m = n if m is None else as_index("m", m, 0)
-    empty = [None if positions is None else 0 for positions in (q_positions, k_positions)]
-    read_method_positions(bias, 0, 0, *empty)  # refuses positions that no part reads
-    matrix_dtype = result_dtype(dtype, None)
-    operators = [Operator(part, n, m) for part in bias.parts]
+        is_operator = isinstance(bias, posenc.Bias)
+        has = f"operator {bias.name}, which reads q and k" if is_operator else f"type {type(bias).__name__}"
+        fail(TypeError, f"bias has {has}", "a PositionBias, as alibi(slopes) returns")
+    m = n if m is None else m
+    for name, length in (("n", n), ("m", m)):
+        if not isinstance(length, int | np.integer):
+            fail(TypeError, f"{name} has type {type(length).__name__}", "an integer")
+        if length < 0:
+            fail(ValueError, f"{name} is {length}", "at least 0")
+    operators = [Operator(part, n) for part in bias.parts]
     nothing = {"n": (0, 0), "m": (0, 0)}  # an empty chunk, whose matrix has the axes before n and m
-    leading = np.broadcast_shapes(
-        *(cast("PositionBias", operator.part(nothing)).matrix(0, 0).shape[:-2] for operator in operators)
-    )
-    for operator in operators:  # raises the errors of arrays that do not fit n and m
-        operator.check(Call(F64, (*leading, n, m) if leading else (1, n, m), 1))
-    axes = name_axes(TABLE[function].result, len(leading) + 2)
+    empty = [cast("PositionBias", one.part(nothing)).matrix(0, 0, dtype=dtype) for one in operators]
+    leading, matrix_dtype = np.broadcast_shapes(*(one.shape[:-2] for one in empty)), empty[0].dtype
+    places, given = {}, (("q_positions", q_positions, n), ("k_positions", k_positions, m))
+    for side, (name, value, length) in enumerate(given):
+        if value is not None:
+            if all(part.own_positions[side] is not None for part in bias.parts):
+                fail(ValueError, f"{name} has a value", f"None, because {bias.name} has positions of its own")
+            places[name] = read_places(name, value)
+            if shape_of(places[name]) != (length,):
+                fail(ValueError, f"{name} has shape {shape_of(places[name])}", str((length,)))
+    _check_arrays(bias, leading or (1,), n, m, {name: value for name, value, _ in given})
+    axes = name_axes("*hnm", len(leading) + 2)
     wanted = da.core.normalize_chunks(chunks, (*leading, n, m), dtype=matrix_dtype)
     whole_heads = len(leading) != 1 or any("heads" in one.bias.options for one in operators)
     grid = Grid(
         {axis: own if axis in "nm" or not whole_heads else (sum(own),) for axis, own in zip(axes, wanted, strict=True)}
     )
 
-    sources: dict[str, Source] = {}
-    for argument, value in (("q_positions", q_positions), ("k_positions", k_positions)):
-        if value is not None:
-            axis = TABLE[function].arrays[argument]
-            array, expected = read_places(argument, value), (sum(grid.chunks[axis]),)
-            if shape_of(array) != expected:
-                fail(ValueError, argument, f"shape {shape_of(array)}", str(expected))
-            sources[axis] = cut(array, (axis,), grid.chunks)
+    sides = (("n", "q_positions"), ("m", "k_positions"))
+    sources = {axis: cut(places[name], (axis,), grid.chunks) for axis, name in sides if name in places}
     shift = 0 if sources else m - n
 
     token = tokenize(bias, n, m, grid.chunks, q_positions, k_positions, matrix_dtype)
@@ -123,13 +125,23 @@ def matrix(
     return da.Array(graph, name, tuple(grid.chunks.values()), dtype=matrix_dtype)
 
 
+def _check_arrays(bias: PositionBias, leading: tuple[int, ...], n: int, m: int, positions: dict[str, object]) -> None:
+    """Raise the errors of positions and of arrays that do not fit n and m, as attention without channels does."""
+    q, k = np.zeros((*leading, n, 0)), np.zeros((1, m, 0))
+    align = "end" if all(one is None for one in positions.values()) else None
+    try:
+        check(posenc.attention, {"q": q, "k": k, "v": k, "bias": bias, "scale": 1.0, "align": align, **positions})
+    except (TypeError, ValueError) as error:
+        raise type(error)(str(error).removeprefix("attention")) from None
+
+
 def _matrix_of_chunk(parts: list[Part], q_positions: Array | range, k_positions: Array | range, dtype: Dtype) -> Array:
     """Return one chunk of the matrix: the sum of the matrices of `parts`, each of which is a part of one operator."""
     sides = np.asarray(q_positions), np.asarray(k_positions)
-    work = dtype if len(parts) == 1 else F64
+    work = dtype if len(parts) == 1 else np.dtype(np.float64)
     matrices: list[Array] = []
     for make, pieces, _ in parts:
         bias = cast("PositionBias", make(pieces))
         q, k = (one if own is None else None for one, own in zip(sides, bias.own_positions, strict=True))
         matrices.append(bias.matrix(*map(len, sides), q_positions=q, k_positions=k, dtype=work))
-    return cast_result(reduce(np.add, matrices), dtype)
+    return take(reduce(np.add, matrices), dtype)

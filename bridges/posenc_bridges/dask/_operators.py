@@ -8,10 +8,10 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from posenc._core_api.arguments import F32, F64, Array, Dtype
-from posenc.bias.operator import Bias, Call, read_row, resolve_positions
-from posenc.bias.positions import Positions
+import posenc
+from posenc.interop import axes_of
 
+from ._arrays import Array, Dtype
 from ._blocks import Axes, Key, Place, Tasks, name_axes
 
 FIRST_CHUNK_ONLY = {"cls_to_any": "n", "any_to_cls": "m"}
@@ -20,7 +20,7 @@ Start = tuple[int, ...]
 """The first index of a piece of an array along each axis."""
 
 
-Part: TypeAlias = tuple[Callable[[list[Array | None]], Bias], list[Array | None], list[Start | None]]
+Part: TypeAlias = tuple[Callable[[list[Array | None]], posenc.Bias], list[Array | None], list[Start | None]]
 """The part of an operator that a chunk reads: a function that makes it, its argument, and the starts of the pieces.
 
 The argument has a piece of each array of the operator, then of its own positions of queries and keys; None is a piece
@@ -38,38 +38,25 @@ class _Operand(NamedTuple):
 
 
 class Operator:
-    """An operator of a call with n queries and m keys, to be cut into parts.
+    """An operator of a call with n queries, to be cut into parts."""
 
-    Which axes of an array are cut is read from the row of the operator in csrc/ops.def.
-    """
-
-    def __init__(self, bias: Bias, n: int, m: int) -> None:
-        self.bias, self.n, self.m = bias, n, m
-        letters = read_row(bias.name).axes
+    def __init__(self, bias: posenc.Bias, n: int) -> None:
+        self.bias, self.n = bias, n
         self.operands: list[_Operand | None] = []
         others: list[object] = []
         dtypes: list[Dtype | None] = []
-        for name, array in zip(bias.arrays._fields, bias.arrays, strict=True):
+        for name, array, letters in zip(bias.arrays._fields, bias.arrays, axes_of(bias), strict=True):
             operand = None
-            if isinstance(array, np.ndarray):  # the only operand of a row may be named otherwise than its array
-                axes = name_axes("*" + (letters.get(name) or "".join(letters.values())), array.ndim)
-                operand = _Operand(array, axes, FIRST_CHUNK_ONLY.get(name))
+            if isinstance(array, np.ndarray):
+                operand = _Operand(array, name_axes("*" + letters, array.ndim), FIRST_CHUNK_ONLY.get(name))
+            is_large = {"n", "m"} <= {*letters} and array.dtype != np.float64
             self.operands.append(operand)
-            dtypes.append(operand and (F32 if {"n", "m"} <= {*operand.axes} and array.dtype != F64 else F64))
+            dtypes.append(operand and np.dtype(np.float32 if is_large else np.float64))
             others.append(array if isinstance(array, tuple) else None)
-        self._reads_pairs = any({"n", "m", "l"} & {*operand.axes} for operand in self.operands if operand)
         for axis, own in zip("nm", bias.own_positions, strict=True):
             self.operands.append(None if own is None else _Operand(own, name_axes("*" + axis, own.ndim)))
         rest = type(bias.arrays), others, dict(bias.options), tuple(dtypes)
         self._make = partial(_make, type(bias), bias.name, *rest)
-
-    def check(self, call: Call) -> None:
-        """Raise the errors of the operator's arrays and of its own positions in a call."""
-        *leading, n, m = call.shape
-        resolve_positions(self.bias, Positions(self.n, self.m), tuple(leading[:-1]))
-        if not self._reads_pairs:  # one query and key suffice
-            n, m = min(n, 1), min(m, 1)
-        self.bias.scheme.kind.term(self.bias, call._replace(shape=(*leading, n, m)), Positions(n, m))
 
     def _slices(self, place: Place) -> list[tuple[slice, ...] | None]:
         """Return the slices of each array that a chunk reads."""
@@ -80,7 +67,7 @@ class Operator:
             for one in self.operands
         ]
 
-    def part(self, place: Place) -> Bias:
+    def part(self, place: Place) -> posenc.Bias:
         """Return the part of one chunk."""
         pairs = zip(self.operands, self._slices(place), strict=True)
         return self._make([None if one is None or slices is None else _cut(one.array, slices) for one, slices in pairs])
@@ -123,9 +110,9 @@ def slices_of(axes: Axes, shape: tuple[int, ...], place: Place, n: int = 0) -> t
 
 
 def _make(
-    kind: type[Bias], name: str, fields: type, others: list[object], options: dict[str, object],
+    kind: type[posenc.Bias], name: str, fields: type, others: list[object], options: dict[str, object],
     dtypes: tuple[Dtype | None, ...], pieces: list[Array | None],
-) -> Bias:  # fmt: skip
+) -> posenc.Bias:  # fmt: skip
     """Return an operator from pieces of its arrays and of its own positions, and from everything else of it."""
     *arrays, q, k = pieces
     both = [other if array is None else array for array, other in zip(arrays, others, strict=True)]

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import dask.array as da
 import numpy as np
 from dask.base import tokenize
 
 import posenc
-from posenc._core_api.arguments import Array, as_data, door, fail
-from posenc.attention.quantized import read_axis
+from posenc._core_api.arguments import door
 
-from ._arrays import read_array
+from ._arrays import read_array, zeros_like
 from ._blocks import Tasks, from_tasks
 
 __all__ = ["Quantized", "quantize"]
@@ -58,16 +58,13 @@ class Quantized:
 
     @door
     def __post_init__(self) -> None:
-        for name, array, dtype in (("codes", self.codes, np.int8), ("scale", self.scale, np.float32)):
-            read_array(name, array)
-            if array.dtype != dtype:
-                fail(TypeError, name, f"dtype {array.dtype}", np.dtype(dtype).name)
-        axis = read_axis(self.axis, self.codes.ndim)
-        expected = self.codes.shape[:axis] + self.codes.shape[axis + 1 :]
-        if self.scale.shape != expected:
-            has = f"shape {self.scale.shape}"
-            fail(ValueError, "scale", has, f"{expected}, codes without axis {axis}")
-        object.__setattr__(self, "axis", axis - self.codes.ndim)
+        for name in ("codes", "scale"):
+            read_array(name, getattr(self, name))
+        object.__setattr__(self, "axis", self.like().axis)
+
+    def like(self) -> posenc.Quantized:
+        """Return zeros of these shapes in memory, for checks."""
+        return posenc.Quantized(zeros_like(self.codes), zeros_like(self.scale), self.axis)
 
     def dequantize(self) -> da.Array:
         """Return ``codes * scale`` as float32, in the chunks of `codes`."""
@@ -104,10 +101,7 @@ def quantize(x: da.Array, *, axis: int = -1) -> Quantized:
     (dtype('int8'), ((2,), (300, 300, 300, 100)))
     """
     x = read_array("x", x)
-    as_data("x", np.zeros((), x.dtype))
-    if x.ndim == 0:
-        fail(ValueError, "x", "0 axes", "at least 1")
-    number = read_axis(axis, x.ndim)
+    number = posenc.quantize(np.zeros((1,) * x.ndim, x.dtype), axis=axis).axis % x.ndim
     whole = x.rechunk({number: -1})
     token, name = tokenize(whole.name, number), f"quantize-{tokenize(whole.name, number)}"
     indices = list(np.ndindex(*whole.numblocks))
@@ -123,5 +117,5 @@ def quantize(x: da.Array, *, axis: int = -1) -> Quantized:
     return Quantized(field("codes", every, np.int8), field("scale", others, np.float32), number)
 
 
-def _quantize(chunk: Array, axis: int) -> posenc.Quantized:
+def _quantize(chunk: np.ndarray[Any, Any], axis: int) -> posenc.Quantized:
     return posenc.quantize(chunk, axis=axis)

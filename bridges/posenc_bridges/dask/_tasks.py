@@ -10,14 +10,17 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 
 import posenc
-from posenc._core_api.arguments import F32, I64, Array, Dtype, is_bfloat16
 
-from ._arrays import Arguments
-from ._blocks import TABLE
+from ._arrays import Arguments, Array, Dtype
 from ._operators import Start
 
 T = TypeVar("T")
 Pair: TypeAlias = tuple[Array, Array]
+ARRAYS = {
+    "q": "*hnD", "k": "*gmD", "v": "*gmV", "k_scale": "*gm", "v_scale": "*gm", "keep": "*hnm",
+    "q_positions": "*n", "k_positions": "*m", "q_segments": "*n", "k_segments": "*m", "sink": "*h",
+}  # fmt: skip
+"""The arrays that a pair reads, in the order of its operands, and their axes."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,7 @@ class Forward:
 
     causal: bool
     window: tuple[float | None, float | None] | None
-    scale: float
+    scale: float | None
     softcap: float | None
     invariant: bool
     value_width: int
@@ -68,10 +71,10 @@ class Forward:
     def arguments(self, operands: Sequence[Any]) -> Arguments:
         """Return the arguments of `posenc.attention`; without keys, those of a call that sees none.
 
-        The operands are the arrays that the table of axes lists, and the parts of the operators.
+        The operands are those of `ARRAYS`, and the parts of the operators.
         """
         *arrays, parts = operands
-        found: Arguments = dict(zip(TABLE["attention"].arrays, arrays, strict=True))
+        found: Arguments = dict(zip(ARRAYS, arrays, strict=True))
         q, scales = _widen(found.pop("q")), [found.pop(name) for name in ("k_scale", "v_scale")]
         if isinstance(found["k"], list):
             k, v = (np.zeros((*found["k"], 1, 0, width), q.dtype) for width in (q.shape[-1], self.value_width))
@@ -80,7 +83,7 @@ class Forward:
             found[name] = found[name] if scale is None else posenc.Quantized(found[name], scale)
         for name in ("q_positions", "k_positions"):
             if isinstance(found[name], range):
-                found[name] = np.arange(found[name].start, found[name].stop, dtype=I64)
+                found[name] = np.arange(found[name].start, found[name].stop, dtype=np.int64)
         shared = {name: value for name, value in asdict(self).items() if name not in ("value_width", "parameters")}
         return {"q": q, **found, **shared, "bias": [make(pieces) for make, pieces, _ in parts]}
 
@@ -109,7 +112,7 @@ class Backward(Forward):
 
 def _widen(array: Array) -> Array:
     """Return half precision as float32, so that partial results are float32."""
-    return array.astype(F32) if array.dtype.char == "e" or is_bfloat16(array.dtype) else array
+    return array if array.dtype.itemsize > 2 else array.astype(np.float32)
 
 
 def merge_parts(parts: list[Pair]) -> Pair:

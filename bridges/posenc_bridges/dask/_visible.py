@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from posenc._core_api.arguments import Array
+from ._arrays import Array
 
 Known: TypeAlias = range | Array | None
 """Positions or segments (N,) or (batch rows, N); None if nothing reads them, or if they are known when computed."""

@@ -1,0 +1,228 @@
+"""A call of attention: its checked arguments, the chunks along each axis, and the pairs in which something is seen."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from typing import cast
+
+import dask.array as da
+import numpy as np
+from dask.base import tokenize
+
+import posenc
+
+from ._arrays import (
+    Arguments,
+    Array,
+    bounds_of,
+    check,
+    common_bounds,
+    fail,
+    is_lazy,
+    lengths_of,
+    read_array,
+    read_numbers,
+    read_places,
+)
+from ._blocks import At, Grid, Key, Source, cut, name_axes
+from ._operators import Operator
+from ._quantized import Quantized
+from ._tasks import ARRAYS, Backward, Forward
+from ._visible import Side, visible_pairs
+
+LETTERS = {**ARRAYS, "grad": "*hnV", "out": "*hnV", "lse": "*hn", "grad_lse": "*hn"}
+"""The axes of all arrays of a call; csrc/ops.def names those of the operators."""
+
+
+class Call(Grid):
+    """A call in chunks that fit each other: those of heads fit the groups of GQA, those of keys fit k and v.
+
+    Attributes
+    ----------
+    arrays : dict
+        Arrays of the call by name, as dask arrays.
+    known : dict
+        Positions and segments that are in memory by name, each a range or an array.
+    shape : tuple of int
+        Shape of the logits: (batch axes, H, N, M).
+    lengths : dict
+        The length of each axis of the call.
+    rows_axes : tuple of str
+        Axes of the result except the last one.
+    pair : Forward or Backward
+        The task of a pair of chunks.
+    low, high : float
+        The lowest and the highest visible distance.
+    sources : dict
+        The arrays of the call by name, in these chunks.
+    """
+
+    def __init__(self, function: str, given: Arguments) -> None:
+        self.function = function
+        self.arrays: dict[str, da.Array] = {}
+        self.known: dict[str, range | Array] = {}
+        self._read_arrays(given)
+        q, k, v = (self.arrays[name] for name in "qkv")
+        batch = np.broadcast_shapes(*(one.shape[:-3] for one in (q, k, v)))
+        self.shape = (*batch, *q.shape[-3:-1], k.shape[-2])
+        self.lengths = dict(zip(name_axes("*hnm", len(self.shape)), self.shape, strict=True))
+        self.lengths |= {"g": k.shape[-3], "D": k.shape[-1], "V": v.shape[-1]}
+        self.rows_axes = name_axes("*hn", len(self.shape) - 1)
+        self.dtype = q.dtype.newbyteorder("=")
+        self.work_dtype = np.dtype(np.float64 if self.dtype == np.float64 else np.float32)
+
+        bias = given["bias"]
+        self.operators = (bias,) if isinstance(bias, posenc.Bias) else tuple(bias or ())
+        parts = [part for operator in self.operators for part in operator.parts]
+        self.parts = [Operator(part, q.shape[-2]) for part in parts]
+        for part in parts if function == "attention_vjp" else ():
+            if any(isinstance(array, tuple) and array for array in part.arrays):
+                expected = "an operator without arrays, because its gradient cannot be split into chunks"
+                fail(TypeError, f"bias has operator {part.name} with arrays", expected)
+        window = given["window"] and tuple(given["window"])
+        left, right = window or (None, None)
+        scale = None if given["scale"] is None else float(given["scale"])
+        self.low = -math.inf if left is None else -left
+        self.high = min(math.inf if right is None else right, 0 if given["causal"] else math.inf)
+        is_limited = self.low > -math.inf or self.high < math.inf
+        self._read_positions(given, is_limited or any(part.reads_positions for part in parts))
+        self.pair = (Forward if function == "attention" else Backward)(
+            given["causal"], window, scale, given["softcap"], given["invariant"], v.shape[-1],
+            sum(len(part.arrays) for part in parts) + ("sink" in self.arrays),
+        )  # fmt: skip
+        super().__init__(self._fit_chunks())
+        if len(self.chunks["m"]) > 1 and any(part.name == "cope" for part in parts):
+            expected = "one, because cope sums over keys: k.rechunk({-2: -1})"
+            fail(ValueError, f"k has {len(self.chunks['m'])} chunks of keys", expected)
+        self.sources: dict[str, Source] = {
+            name: cut(value, name_axes(LETTERS[name], value.ndim), self.chunks)
+            for name, value in (*self.arrays.items(), *self.known.items())
+            if not isinstance(value, range)
+        }
+        self._visible: dict[Key, list[list[int]]] = {}
+
+    def _read_arrays(self, given: Arguments) -> None:
+        """Read all arrays but positions, and raise the errors of posenc for shapes, dtypes and options."""
+        checked = dict(given)
+        for name in LETTERS:
+            value = given.get(name)
+            if isinstance(value, posenc.Quantized):
+                expected = "posenc_bridges.dask.Quantized, or posenc.attention for arrays in memory"
+                fail(TypeError, f"{name} has type Quantized of arrays in memory", expected)
+            if isinstance(value, Quantized) and name != "q":
+                self.arrays[f"{name}_scale"], self.arrays[name] = value.scale, value.codes
+                checked[name] = value.like()
+            elif name in ("q", "k", "v"):
+                checked[name] = self.arrays[name] = read_numbers(name, value)
+            elif is_lazy(value):
+                is_integer = name.endswith(("positions", "segments"))
+                checked[name] = self.arrays[name] = (read_array if is_integer else read_numbers)(name, value)
+            elif value is not None and name.endswith("segments"):
+                self.known[name] = np.asarray(value)
+            elif value is not None and not name.endswith("positions"):
+                self.arrays[name] = read_numbers(name, da.from_array(np.asarray(value), chunks=-1))
+            if name in ("q", "k", "v") and self.arrays[name].ndim < 3:
+                expected = "at least 3: heads, sequence, channels"
+                fail(ValueError, f"{name} has {self.arrays[name].ndim} axes", expected)
+        if np.size(given["scale"]) > 1:
+            has = f"scale has shape {np.shape(given['scale'])}"
+            fail(TypeError, has, "a number in posenc_bridges.dask")
+        check(getattr(posenc, self.function), checked)
+        if given["dropout"]:
+            expected = "0, because posenc_bridges.dask has no dropout"
+            fail(NotImplementedError, f"dropout is {given['dropout']}", expected)
+
+    def _read_positions(self, given: Arguments, are_read: bool) -> None:
+        """Read the positions of queries and keys, as a range where they count up by one."""
+        n, m = self.shape[-2:]
+        for name, length in (("q_positions", n), ("k_positions", m)):
+            value = given[name]
+            if value is None:
+                start = m - n if name == "q_positions" and given["align"] == "end" else 0
+                array = read_places(name, length, start)
+            else:
+                array = read_places(name, value)
+            is_array = isinstance(array, np.ndarray) and array.ndim == 1 and array.size > 0
+            if is_array and array.dtype.kind in "iu" and (np.diff(array) == 1).all():
+                array = range(int(array[0]), int(array[-1]) + 1)
+            self.arrays.pop(name, None)
+            if are_read:
+                (self.arrays if isinstance(array, da.Array) else self.known)[name] = array
+
+    def _fit_chunks(self) -> dict[str, tuple[int, ...]]:
+        """Return the coarsest chunks along each axis that cut no chunk of q, k and v."""
+        found: dict[str, list[list[int]]] = {axis: [] for axis in self.lengths if axis not in "DV"}
+        for name in "qkv":
+            array = self.arrays[name]
+            for axis, own in zip(name_axes(LETTERS[name], array.ndim)[:-1], array.chunks, strict=False):
+                if sum(own) == self.lengths[axis]:
+                    found[axis].append(bounds_of(own))
+        bounds = {axis: common_bounds(of_axis) for axis, of_axis in found.items()}
+        if any("heads" in part.bias.options for part in self.parts):  # only their number tells the heads apart
+            bounds.update({axis: [0, self.lengths[axis]] for axis in "hg"})
+        # A chunk of heads is some whole groups, or a part of one group.
+        group = self.lengths["h"] // self.lengths["g"] if self.lengths["g"] else 1
+        both = common_bounds([bounds["h"], [group * place for place in bounds["g"]]])
+        inner = [range(a - a % group + group, b, group) for a, b in itertools.pairwise(both) if a % group or b % group]
+        bounds["h"] = common_bounds([both, *inner])
+        of_chunk = [(a // group, -(-b // group)) for a, b in itertools.pairwise(bounds["h"])] or [(0, 0)]
+        bounds["g"] = common_bounds(of_chunk)
+        self.kv_chunk_of = [bounds["g"].index(first) for first, _ in of_chunk]
+        """The chunk of kv heads that each chunk of heads reads."""
+        return {axis: lengths_of(of_axis) for axis, of_axis in bounds.items()}
+
+    @property
+    def token(self) -> str:
+        """A name of the call: equal calls of equal arrays have equal tokens."""
+        names = {name: source.array.name for name, source in self.sources.items()}
+        ranges = [value for value in self.known.values() if isinstance(value, range)]
+        return str(tokenize(self.function, names, ranges, self.operators, self.pair, self.chunks))
+
+    # ---- one chunk after the other ----
+
+    def rows(self) -> Iterator[At]:
+        """Yield the chunks of queries."""
+        for at in self.cells(self.rows_axes):
+            yield {**at, "g": self.kv_chunk_of[at["h"]]}
+
+    def index_of_rows(self, at: At) -> Key:
+        return tuple(at[axis] for axis in self.rows_axes)
+
+    def keys_of(self, at: At) -> Sequence[int]:
+        """Return the chunks of keys that a chunk of queries sees."""
+        batch = tuple(at[axis] for axis in self.rows_axes[:-2])
+        if batch not in self._visible:
+            pairs = visible_pairs(self._side("q", "n", at), self._side("k", "m", at), self.low, self.high)
+            self._visible[batch] = [np.flatnonzero(row).tolist() for row in pairs]
+        return self._visible[batch][at["n"]]
+
+    def _side(self, letter: str, axis: str, at: At) -> Side:
+        """Return what is known of the queries or keys in a chunk of the batch; all batch axes together are the rows."""
+        batch = self.shape[:-3]
+        known = []
+        for name in (f"{letter}_positions", f"{letter}_segments"):
+            value = self.known.get(name)
+            if isinstance(value, np.ndarray) and value.ndim > 1:
+                place = self.place({axis: at[axis] for axis in self.rows_axes[:-2]})
+                whole = np.broadcast_to(value, (*batch, value.shape[-1]))
+                part = whole[tuple(slice(*span) for span in place.values())]
+                value = part.reshape(math.prod(part.shape[:-1]), part.shape[-1])
+            known.append(value)
+        return Side(self.bounds[axis], *known)
+
+    # ---- chunks that a task reads ----
+
+    def operand(self, name: str, at: At) -> range | Key | None:
+        """Return the key of the chunk of an array, or a range that the task makes positions of; None without either."""
+        if name in self.sources:
+            return self.sources[name].key(at)
+        if name not in self.known:
+            return None
+        axis = "n" if name == "q_positions" else "m"
+        return cast("range", self.known[name])[slice(*self.place({axis: at[axis]})[axis])]
+
+    def index_of(self, name: str, at: At) -> Key:
+        """Return the index of the chunk of an array."""
+        return self.sources[name].key(at)[1:]
