@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NoReturn
 
 import torch
+from torch import Tensor
 from transformers.utils.output_capturing import _active_collector
 
 from posenc_bridges import torch as pt
@@ -29,28 +30,13 @@ PRECISIONS: dict[object, str] = {}
 
 
 def attention_forward(
-    module: torch.nn.Module,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attention_mask: torch.Tensor | None,
-    *,
-    dropout: float = 0.0,
-    scaling: float | None = None,
-    is_causal: bool | None = None,
-    sliding_window: int | None = None,
-    softcap: float | None = None,
-    s_aux: torch.Tensor | None = None,
-    sinks: torch.Tensor | None = None,
-    position_bias: torch.Tensor | pt.Operator | None = None,
-    indices: torch.Tensor | None = None,
-    block_indices: torch.Tensor | None = None,
-    output_attentions: bool | None = None,
-    cu_seq_lens_q: torch.Tensor | None = None,
-    cu_seq_lens_k: torch.Tensor | None = None,
-    position_ids: torch.Tensor | None = None,
-    **kwargs: object,
-) -> tuple[torch.Tensor, None]:
+    module: torch.nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, *,
+    dropout: float = 0.0, scaling: float | None = None, is_causal: bool | None = None,
+    sliding_window: int | None = None, softcap: float | None = None, s_aux: Tensor | None = None,
+    sinks: Tensor | None = None, position_bias: Tensor | pt.Operator | None = None, indices: Tensor | None = None,
+    block_indices: Tensor | None = None, output_attentions: bool | None = None, cu_seq_lens_q: Tensor | None = None,
+    cu_seq_lens_k: Tensor | None = None, position_ids: Tensor | None = None, **kwargs: object,
+) -> tuple[Tensor, None]:  # fmt: skip
     """Return attention (batch, queries, heads, channels) and no weights, as transformers' attention interface asks.
 
     `sliding_window` is not read: the mask has it. Arguments that have no meaning here are an error.
@@ -113,7 +99,7 @@ def attention_forward(
     return out.transpose(1, 2).contiguous(), None
 
 
-def _segments(module: torch.nn.Module, argument: str, ends: torch.Tensor | None, rows: torch.Tensor) -> torch.Tensor:
+def _segments(module: torch.nn.Module, argument: str, ends: Tensor | None, rows: Tensor) -> Tensor:
     """Return the number of the packed sequence of each row; transformers finds none if a call has a cache."""
     is_traced = torch.compiler.is_compiling()
     if ends is None or rows.shape[0] != 1 or not (is_traced or int(ends[-1]) == rows.shape[2]):
@@ -131,7 +117,7 @@ def _positions(shift: int, n: int, m: int) -> dict[str, object]:
     return {"q_positions": torch.arange(shift, shift + n), "k_positions": torch.arange(m)}
 
 
-def _split_mask(module: torch.nn.Module, mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
+def _split_mask(module: torch.nn.Module, mask: Tensor) -> tuple[Tensor, Tensor | None]:
     """Return `keep` and the dense bias of a mask with 4 axes, which is boolean or added to the logits."""
     if isinstance(mask, LazyTensor):
         mask = mask.dense()
@@ -144,23 +130,18 @@ def _split_mask(module: torch.nn.Module, mask: torch.Tensor) -> tuple[torch.Tens
     return keep, added if _may_add(added) else None
 
 
-def _may_add(tensor: torch.Tensor) -> bool:
+def _may_add(tensor: Tensor) -> bool:
     """Return whether adding a tensor may change anything; a graph cannot depend on its numbers."""
     return tensor.requires_grad or torch.compiler.is_compiling() or bool(tensor.any())
 
 
 def _block_mask(
-    module: Module,
-    query: torch.Tensor,
-    m: int,
-    mask: torch.Tensor | None,
-    block_indices: torch.Tensor,
-    positions: torch.Tensor | None,
-) -> torch.Tensor:
+    module: Module, query: Tensor, m: int, mask: Tensor | None, block_indices: Tensor, positions: Tensor | None
+) -> Tensor:
     """Return the mask of MiniMax M3's blocks of keys, as the model makes it for eager attention."""
     batch, _, n, _ = query.shape
     if positions is None:
         positions = torch.arange(m - n, m)
     positions = (positions if positions.ndim > 1 else positions[None]).expand(batch, -1)
-    made: torch.Tensor = module.indexer.build_block_mask(block_indices, mask, m, query.dtype, query.device, positions)
+    made: Tensor = module.indexer.build_block_mask(block_indices, mask, m, query.dtype, query.device, positions)
     return made

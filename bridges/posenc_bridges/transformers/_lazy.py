@@ -7,7 +7,6 @@ from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch.utils._pytree import tree_map_only
-from transformers import masking_utils
 
 Module: TypeAlias = Any
 """A module of transformers; torch gives its attributes the type Tensor | Module, which fits none of their uses."""
@@ -24,8 +23,19 @@ class LazyTensor(torch.Tensor):  # type: ignore[misc, unused-ignore]
         for name in ("shape", "dtype", "device", "ndim", "layout", "requires_grad", "is_cuda", "is_sparse")
     ) | {torch.Tensor.dim, torch.Tensor.size, torch.Tensor.is_floating_point}
 
-    _made_from: tuple[object, ...]
-    """Arguments of the constructor."""
+    @staticmethod
+    def __new__(
+        cls, structure: Structure | T5Bias, compute: Callable[[torch.dtype], torch.Tensor], shape: tuple[int, ...],
+        dtype: torch.dtype, device: Any,
+    ) -> Any:  # fmt: skip
+        return torch.Tensor._make_wrapper_subclass(cls, shape, dtype=dtype, device=device)
+
+    def __init__(
+        self, structure: Structure | T5Bias, compute: Callable[[torch.dtype], torch.Tensor], shape: tuple[int, ...],
+        dtype: torch.dtype, device: Any,
+    ) -> None:  # fmt: skip
+        self.posenc_structure = structure
+        self._made_from = structure, compute, shape, dtype, device
 
     is_intact = True
     """False after an operation in place: the numbers are no longer those that the structure describes."""
@@ -33,31 +43,28 @@ class LazyTensor(torch.Tensor):  # type: ignore[misc, unused-ignore]
     def dense(self) -> torch.Tensor:
         """Return the tensor itself; the same object each time."""
         if "_dense" not in self.__dict__:
-            self._dense = self._compute()
+            _, compute, _, dtype, _ = self._made_from
+            self._dense = compute(dtype)
         return self._dense
-
-    def _compute(self) -> torch.Tensor:
-        raise NotImplementedError
 
     @classmethod
     def __torch_function__(
-        cls,
-        function: Callable[..., object],
-        types: object,
-        args: tuple[Any, ...] = (),
+        cls, function: Callable[..., object], types: object, args: tuple[Any, ...] = (),
         kwargs: dict[str, object] | None = None,
-    ) -> object:
+    ) -> object:  # fmt: skip
         kwargs = kwargs or {}
         if function in cls._METADATA:
             with torch._C.DisableTorchFunctionSubclass():
                 return function(*args, **kwargs)
         # A checkpoint detaches its inputs. The copy keeps the structure, whose parameters have gradients of their own.
         if function is torch.Tensor.detach and args[0].is_intact:
-            return type(args[0])(*args[0]._made_from)
+            return LazyTensor(*args[0]._made_from)
         if function is torch.Tensor.requires_grad.__set__:
             return None
-        if function is torch.Tensor.to and args[1:] == (torch.bool,) and isinstance(args[0], StructuredMask):  # MPT
-            return args[0].to_bool() if args[0].is_intact else args[0].dense().to(torch.bool)
+        is_bool = function is torch.Tensor.to and args[1:] == (torch.bool,)
+        if is_bool and isinstance(structure_of(args[0]), Structure):  # MPT: True where a key is hidden
+            structure, compute, shape, _, device = args[0]._made_from
+            return LazyTensor(structure, compute, shape, torch.bool, device)
         name = getattr(function, "__name__", "")
         in_place = name == "__setitem__" or name.startswith("__i") or (name.endswith("_") and not name.startswith("_"))
         if in_place and isinstance(args[0], LazyTensor):
@@ -127,51 +134,6 @@ def structure_of(tensor: object) -> Structure | T5Bias | None:
         return None
     structure: Structure | T5Bias | None = getattr(tensor, "posenc_structure", None)
     return structure
-
-
-class StructuredMask(LazyTensor):
-    """A mask of shape (batch, 1, queries, keys), as eager attention adds it, and its `Structure`."""
-
-    @staticmethod
-    def __new__(cls, structure: Structure, arguments: dict[str, Any]) -> Any:
-        shape = (arguments["batch_size"], 1, arguments["q_length"], arguments["kv_length"])
-        dtype, device = arguments["dtype"], arguments["device"]
-        return torch.Tensor._make_wrapper_subclass(cls, shape, dtype=dtype, device=device)
-
-    def __init__(self, structure: Structure, arguments: dict[str, object]) -> None:
-        self.posenc_structure, self._arguments = structure, arguments
-        self._made_from = (structure, arguments)
-
-    def to_bool(self) -> StructuredMask:
-        """Return the mask as numbers that are True where a key is hidden, with the structure."""
-        return StructuredMask(self.posenc_structure, {**self._arguments, "dtype": torch.bool})
-
-    def _compute(self) -> torch.Tensor:
-        dtype = self._arguments["dtype"]
-        is_bool = dtype is torch.bool
-        mask = masking_utils.eager_mask(**{**self._arguments, "dtype": torch.float32 if is_bool else dtype})
-        assert mask is not None  # it is None only where `make_mask` returns None
-        return mask.to(dtype)
-
-
-class RelativeBias(LazyTensor):
-    """T5's relative bias of shape (1, heads, queries, keys), and the table that it is looked up in."""
-
-    @staticmethod
-    def __new__(cls, module: Module, compute: Callable[..., torch.Tensor], n: int, m: int, past: int) -> Any:
-        table = module.relative_attention_bias.weight
-        shape = (1, table.shape[1], n, m)
-        return torch.Tensor._make_wrapper_subclass(cls, shape, dtype=table.dtype, device=table.device)
-
-    def __init__(self, module: Module, compute: Callable[..., torch.Tensor], n: int, m: int, past: int) -> None:
-        self._made_from = (module, compute, n, m, past)
-        self._module, self._compute_bias, self._lengths = module, compute, (n, m)
-        self.posenc_structure = read_t5(module, past)
-
-    def _compute(self) -> torch.Tensor:
-        past = self.posenc_structure.shift
-        bias: torch.Tensor = self._compute_bias(self._module, *self._lengths, past_seen_tokens=past)
-        return bias
 
 
 def read_t5(module: Module, past: int) -> T5Bias:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from typing import NamedTuple
 
 import torch
 from transformers import masking_utils
 from transformers.utils.import_utils import is_tracing
 
-from ._lazy import Structure, StructuredMask, attach
+from ._lazy import LazyTensor, Structure, attach
 
 Mask = Callable[..., object]
 """A mask function of transformers: of the indices of batch row, head, query and key."""
@@ -31,10 +31,6 @@ def _smaller(a: int | None, b: int | None) -> int | None:
     return a if b is None else b if a is None else min(a, b)
 
 
-_Read = Callable[[torch.Tensor, torch.Tensor], "_Rule | None"]
-"""A function of the indices of queries and keys (batch or 1, length) that returns the rule of a mask function."""
-
-
 def _read_rule(function: Mask, q: torch.Tensor, k: torch.Tensor) -> _Rule | None:
     """Return the rule of a mask function for queries and keys at the indices q and k (batch or 1, length).
 
@@ -44,59 +40,52 @@ def _read_rule(function: Mask, q: torch.Tensor, k: torch.Tensor) -> _Rule | None
         return _Rule(right=0)
     if function is masking_utils.bidirectional_mask_function:
         return _Rule()
-    read: _Read | None = getattr(function, "posenc_rule", None)
-    return None if read is None else read(q, k)
+    read = getattr(function, "posenc_rule", None)
+    return None if read is None else read(q=q, k=k)
 
 
-def _and(*functions: Mask) -> _Read:
-    def read(q: torch.Tensor, k: torch.Tensor) -> _Rule | None:
-        rule = _Rule()
-        for function in functions:
-            one = _read_rule(function, q, k)
-            if one is None:
-                return None
-            rule &= one
-        return rule
-
-    return read
+def _and(*functions: Mask, q: torch.Tensor, k: torch.Tensor) -> _Rule | None:
+    rule = _Rule()
+    for function in functions:
+        one = _read_rule(function, q, k)
+        if one is None:
+            return None
+        rule &= one
+    return rule
 
 
-def _chunks(size: int, start: torch.Tensor) -> _Read:
-    return lambda q, k: _Rule(segments=(((q - start[:, None]) // size, (k - start[:, None]) // size),))
+def _chunks(size: int, start: torch.Tensor, q: torch.Tensor, k: torch.Tensor) -> _Rule:
+    return _Rule(segments=(((q - start[:, None]) // size, (k - start[:, None]) // size),))
 
 
-def _at_positions(function: Mask, positions: torch.Tensor) -> _Read:
-    # Within one packed sequence positions differ as indices do, so a window is the same in both.
-    return lambda q, k: _read_rule(function, positions, positions)
-
-
-_READERS: dict[str, Callable[..., _Read]] = {
+_RULES: dict[str, Callable[..., _Rule | None]] = {
     "and_masks": _and,
     "chunked_overlay": _chunks,
-    "packed_sequence_mask_function": lambda packed: lambda q, k: _Rule(segments=((packed, packed),)),
-    "remap_positions_for_packed_sequence": _at_positions,
-    "sliding_window_bidirectional_overlay": lambda size: lambda q, k: _Rule(size, size),
-    "sliding_window_overlay": lambda size: lambda q, k: _Rule(left=size - 1),
+    "packed_sequence_mask_function": lambda packed, q, k: _Rule(segments=((packed, packed),)),
+    # Within one packed sequence positions differ as indices do, so a window is the same in both.
+    "remap_positions_for_packed_sequence": lambda function, at, q, k: _read_rule(function, at, at),
+    "sliding_window_bidirectional_overlay": lambda size, q, k: _Rule(size, size),
+    "sliding_window_overlay": lambda size, q, k: _Rule(left=size - 1),
 }
-"""For each function of transformers that makes a mask function, a function of its arguments that returns a reader."""
+"""For each function of transformers that makes a mask function, the rule of that for its arguments, q and k."""
 
 
 def describe_mask_functions() -> None:
-    """Let the mask functions of transformers keep a reader of their rule, which torch.compile can call."""
+    """Let the mask functions of transformers keep their rule as a function of q and k, which torch.compile can call."""
 
-    def describe(name: str, reader: Callable[..., _Read]) -> None:
+    def describe(name: str, rule: Callable[..., _Rule | None]) -> None:
         theirs = getattr(masking_utils, name)
 
         @wraps(theirs)
         def make(*args: object, **kwargs: object) -> Mask:
             function: Mask = theirs(*args, **kwargs)
-            function.posenc_rule = reader(*args, **kwargs)  # type: ignore[attr-defined]
+            function.posenc_rule = partial(rule, *args, **kwargs)  # type: ignore[attr-defined]
             return function
 
         setattr(masking_utils, name, make)
 
-    for name, reader in _READERS.items():
-        describe(name, reader)
+    for name, rule in _RULES.items():
+        describe(name, rule)
 
 
 def _merge_segments(
@@ -114,18 +103,11 @@ def _merge_segments(
 
 
 def make_mask(
-    batch_size: int,
-    q_length: int,
-    kv_length: int,
-    q_offset: int | torch.Tensor = 0,
-    kv_offset: int = 0,
-    mask_function: Mask = masking_utils.causal_mask_function,
-    attention_mask: torch.Tensor | None = None,
-    allow_is_bidirectional_skip: bool = False,
-    dtype: torch.dtype = torch.float32,
-    device: torch.device | str = "cpu",
-    **kwargs: object,
-) -> torch.Tensor | None:
+    batch_size: int, q_length: int, kv_length: int, q_offset: int | torch.Tensor = 0, kv_offset: int = 0,
+    mask_function: Mask = masking_utils.causal_mask_function, attention_mask: torch.Tensor | None = None,
+    allow_is_bidirectional_skip: bool = False, dtype: torch.dtype = torch.float32,
+    device: torch.device | str = "cpu", **kwargs: object,
+) -> torch.Tensor | None:  # fmt: skip
     """Return the mask of a call of transformers' mask interface, structured if `mask_function` has a structure."""
     arguments = {
         "batch_size": batch_size, "q_length": q_length, "kv_length": kv_length, "q_offset": q_offset,
@@ -154,4 +136,11 @@ def make_mask(
     structure = Structure(first, kv_offset, (rule.left, rule.right), q_segments, k_segments, padding)
     if is_traced:
         return attach(masking_utils.eager_mask(**arguments), structure)
-    return StructuredMask(structure, arguments)
+
+    def compute(dtype: torch.dtype) -> torch.Tensor:
+        mask = masking_utils.eager_mask(**{**arguments, "dtype": torch.float32 if dtype is torch.bool else dtype})
+        assert mask is not None  # it is None only where `make_mask` returns None
+        return mask.to(dtype)
+
+    shape = batch_size, 1, q_length, kv_length  # as eager attention adds it
+    return LazyTensor(structure, compute, shape, dtype, device)

@@ -13,20 +13,15 @@ import torch
 from transformers import PreTrainedConfig
 from transformers.modeling_utils import PreTrainedModel
 
-from ._lazy import RelativeBias, attach, read_t5
+from ._lazy import LazyTensor, attach, read_t5
 from ._masks import describe_mask_functions
 from ._replaced import CHANGED, NAMES, REPLACED, file_of, is_ours, replace_all
 
 T5_KIND = {
-    "longt5": "LongT5Attention",
-    "mt5": "MT5Attention",
-    "pix2struct": "Pix2StructTextAttention",
-    "pop2piano": "Pop2PianoAttention",
-    "switch_transformers": "SwitchTransformersAttention",
-    "t5": "T5Attention",
-    "udop": "UdopAttention",
-    "umt5": "UMT5Attention",
-}
+    "longt5": "LongT5Attention", "mt5": "MT5Attention", "pix2struct": "Pix2StructTextAttention",
+    "pop2piano": "Pop2PianoAttention", "switch_transformers": "SwitchTransformersAttention", "t5": "T5Attention",
+    "udop": "UdopAttention", "umt5": "UMT5Attention",
+}  # fmt: skip
 """Attention modules with T5's method `compute_bias`, by model type."""
 
 
@@ -50,12 +45,9 @@ def _refuse_other_models() -> None:
         method = getattr(PreTrainedModel, name)
 
         def checked(
-            self: PreTrainedModel,
-            requested: object,
-            *args: object,
-            theirs: Callable[..., object] = method,
+            self: PreTrainedModel, requested: object, *args: object, theirs: Callable[..., object] = method,
             **kwargs: object,
-        ) -> object:
+        ) -> object:  # fmt: skip
             _check(self, requested, self.config)
             return theirs(self, requested, *args, **kwargs)
 
@@ -155,18 +147,18 @@ def _describe_bias(cls: type[torch.nn.Module]) -> None:
 
     @wraps(dense)
     def compute_bias(
-        self: torch.nn.Module,
-        query_length: int,
-        key_length: int,
-        device: object = None,
+        self: torch.nn.Module, query_length: int, key_length: int, device: object = None,
         past_seen_tokens: int | torch.Tensor = 0,
-    ) -> torch.Tensor:
-        if is_ours(self):
-            if not torch.compiler.is_compiling():
-                return RelativeBias(self, dense, query_length, key_length, int(past_seen_tokens))
-            bias = dense(self, query_length, key_length, device, past_seen_tokens)
-            return bias if isinstance(past_seen_tokens, torch.Tensor) else attach(bias, read_t5(self, past_seen_tokens))
-        return dense(self, query_length, key_length, device, past_seen_tokens)
+    ) -> torch.Tensor:  # fmt: skip
+        if is_ours(self) and not torch.compiler.is_compiling():
+            structure = read_t5(self, int(past_seen_tokens))
+            shape = 1, structure.table.shape[1], query_length, key_length
+            make = partial(dense, self, query_length, key_length, past_seen_tokens=structure.shift)
+            return LazyTensor(structure, lambda dtype: make(), shape, structure.table.dtype, structure.table.device)
+        bias = dense(self, query_length, key_length, device, past_seen_tokens)
+        if is_ours(self) and not isinstance(past_seen_tokens, torch.Tensor):
+            return attach(bias, read_t5(self, past_seen_tokens))
+        return bias
 
     theirs = cls.forward
 

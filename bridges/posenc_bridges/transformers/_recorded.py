@@ -36,12 +36,9 @@ class Logits:
 
     @classmethod
     def __torch_function__(
-        cls,
-        function: Callable[..., object],
-        types: object,
-        args: tuple[object, ...] = (),
+        cls, function: Callable[..., object], types: object, args: tuple[object, ...] = (),
         kwargs: dict[str, object] | None = None,
-    ) -> object:
+    ) -> object:  # fmt: skip
         name = function.__name__
         if name not in _STEPS:
             module = next(one for one in args if isinstance(one, Logits)).recorder.module
@@ -202,12 +199,9 @@ class Recorder(TorchFunctionMode):  # type: ignore[misc, unused-ignore]
         self.module, self.calls = module, 0
 
     def __torch_function__(
-        self,
-        function: Callable[..., object],
-        types: object,
-        args: tuple[Operand, ...] = (),
+        self, function: Callable[..., object], types: object, args: tuple[Operand, ...] = (),
         kwargs: dict[str, object] | None = None,
-    ) -> object:
+    ) -> object:  # fmt: skip
         is_product = getattr(function, "__name__", "") in ("matmul", "bmm")
         if is_product and all(isinstance(one, torch.Tensor) and one.ndim > 2 for one in args):
             return Logits(self, args[0], args[1].transpose(-1, -2))
