@@ -78,7 +78,7 @@ def measure_tasks(chunk: int, heads: int, kv_heads: int, width: int, processors:
     """Measure tasks of one kv head on one processor; return the times of all heads on a machine."""
     c, group, rng = min(chunk, 4096), heads // kv_heads, np.random.default_rng(0)
     q, k, v, grad = (rng.standard_normal((h, c, width), np.float32) for h in (group, 1, 1, group))
-    options = True, None, width**-0.5, None, False, width, 0
+    options = True, None, width**-0.5, None, False, width
     nothing = (None,) * 3
 
     def forward(first: int) -> Any:
@@ -86,7 +86,7 @@ def measure_tasks(chunk: int, heads: int, kv_heads: int, width: int, processors:
 
     def backward(first: int, out: Any, lse: Any) -> Any:
         places = range(first, first + c), range(c)
-        return Backward(*options)(q, k, v, *nothing, *places, *nothing, [], grad, out, lse, None, [], (grad, ()))
+        return Backward(*options)(q, k, v, *nothing, *places, *nothing, [], grad, out, lse, None, grad)
 
     with posenc.threads(1):
         if gradient:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import wraps
 from inspect import Signature, signature
-from typing import Any, NoReturn, ParamSpec, TypeAlias
+from typing import Any, NoReturn, ParamSpec, TypeAlias, TypeVar
 
 import dask.array as da
 import numpy as np
@@ -16,6 +17,7 @@ from posenc._core_api.arguments import door
 from posenc.interop import rehearse
 
 P = ParamSpec("P")
+R = TypeVar("R")
 Array: TypeAlias = npt.NDArray[Any]
 Dtype: TypeAlias = np.dtype[Any]
 Arguments: TypeAlias = dict[str, Any]
@@ -99,27 +101,27 @@ def lengths_of(bounds: Sequence[int]) -> Chunks:
     return tuple(b - a for a, b in itertools.pairwise(bounds)) or (0,)
 
 
-def takes_arguments_of(twin: Callable[P, object]) -> Callable[[Callable[[Arguments], da.Array]], Callable[P, da.Array]]:
-    """Return a decorator that gives a function the signature and the name of its twin, a function of posenc.
+def takes_arguments_of(twin: Callable[P, object]) -> Callable[[Callable[[Arguments], R]], Callable[P, R]]:
+    """Return a decorator that gives a function the signature of its twin, a function of posenc.
 
-    The signature has no `out`, and ends with `chunks` if the function has `chunks`. The function itself takes one
-    dict: the arguments that the caller passed, by name.
+    The signature has no `out` that is filled, and ends with `chunks` if the function has `chunks`. The function itself
+    takes one dict: all arguments by name.
     """
 
-    def decorate(function: Callable[[Arguments], da.Array]) -> Callable[P, da.Array]:
+    def decorate(function: Callable[[Arguments], R]) -> Callable[P, R]:
         own = [p for p in signature(function).parameters.values() if p.name == "chunks"]
-        taken = Signature([*(p for p in signature(twin).parameters.values() if p.name != "out"), *own])
-        name = function.__name__
+        is_input = function.__name__.endswith("_vjp")
+        taken = Signature([*(p for p in signature(twin).parameters.values() if p.name != "out" or is_input), *own])
 
-        def call(*args: P.args, **options: P.kwargs) -> da.Array:
+        @wraps(function)
+        def call(*args: P.args, **options: P.kwargs) -> R:
             try:
-                arguments = taken.bind(*args, **options).arguments
+                bound = taken.bind(*args, **options)
             except TypeError as error:
-                raise TypeError(f"{name}: {error}") from None
-            return function(dict(arguments))
+                raise TypeError(f": {error}") from None
+            bound.apply_defaults()
+            return function(dict(bound.arguments))
 
-        call.__name__ = call.__qualname__ = name
-        call.__module__, call.__doc__ = function.__module__, function.__doc__
         call.__signature__ = taken  # type: ignore[attr-defined]
         return door(call)
 

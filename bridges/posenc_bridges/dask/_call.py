@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
-import math
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from typing import cast
+from math import inf, prod
+from typing import NamedTuple, TypeAlias, cast
 
 import dask.array as da
 import numpy as np
+import numpy.typing as npt
 from dask.base import tokenize
 
 import posenc
@@ -16,6 +18,8 @@ import posenc
 from ._arrays import (
     Arguments,
     Array,
+    Chunks,
+    Dtype,
     bounds_of,
     check,
     common_bounds,
@@ -30,7 +34,6 @@ from ._blocks import At, Grid, Key, Source, cut, name_axes
 from ._operators import Operator
 from ._quantized import Quantized
 from ._tasks import ARRAYS, Backward, Forward
-from ._visible import Side, visible_pairs
 
 LETTERS = {**ARRAYS, "grad": "*hnV", "out": "*hnV", "lse": "*hn", "grad_lse": "*hn"}
 """The axes of all arrays of a call; csrc/ops.def names those of the operators."""
@@ -76,7 +79,6 @@ class Call(Grid):
         bias = given["bias"]
         self.operators = (bias,) if isinstance(bias, posenc.Bias) else tuple(bias or ())
         parts = [part for operator in self.operators for part in operator.parts]
-        self.parts = [Operator(part, q.shape[-2]) for part in parts]
         for part in parts if function == "attention_vjp" else ():
             if any(isinstance(array, tuple) and array for array in part.arrays):
                 expected = "an operator without arrays, because its gradient cannot be split into chunks"
@@ -84,15 +86,14 @@ class Call(Grid):
         window = given["window"] and tuple(given["window"])
         left, right = window or (None, None)
         scale = None if given["scale"] is None else float(given["scale"])
-        self.low = -math.inf if left is None else -left
-        self.high = min(math.inf if right is None else right, 0 if given["causal"] else math.inf)
-        is_limited = self.low > -math.inf or self.high < math.inf
+        self.low = -inf if left is None else -left
+        self.high = min(inf if right is None else right, 0 if given["causal"] else inf)
+        is_limited = self.low > -inf or self.high < inf
         self._read_positions(given, is_limited or any(part.reads_positions for part in parts))
         self.pair = (Forward if function == "attention" else Backward)(
             given["causal"], window, scale, given["softcap"], given["invariant"], v.shape[-1],
-            sum(len(part.arrays) for part in parts) + ("sink" in self.arrays),
         )  # fmt: skip
-        super().__init__(self._fit_chunks())
+        super().__init__(self._fit_chunks(any("heads" in part.options for part in parts)))
         if len(self.chunks["m"]) > 1 and any(part.name == "cope" for part in parts):
             expected = "one, because cope sums over keys: k.rechunk({-2: -1})"
             fail(ValueError, f"k has {len(self.chunks['m'])} chunks of keys", expected)
@@ -101,6 +102,7 @@ class Call(Grid):
             for name, value in (*self.arrays.items(), *self.known.items())
             if not isinstance(value, range)
         }
+        self.parts = [Operator(part, self.chunks) for part in parts]
         self._visible: dict[Key, list[list[int]]] = {}
 
     def _read_arrays(self, given: Arguments) -> None:
@@ -151,7 +153,7 @@ class Call(Grid):
             if are_read:
                 (self.arrays if isinstance(array, da.Array) else self.known)[name] = array
 
-    def _fit_chunks(self) -> dict[str, tuple[int, ...]]:
+    def _fit_chunks(self, has_whole_heads: bool) -> dict[str, Chunks]:
         """Return the coarsest chunks along each axis that cut no chunk of q, k and v."""
         found: dict[str, list[list[int]]] = {axis: [] for axis in self.lengths if axis not in "DV"}
         for name in "qkv":
@@ -160,7 +162,7 @@ class Call(Grid):
                 if sum(own) == self.lengths[axis]:
                     found[axis].append(bounds_of(own))
         bounds = {axis: common_bounds(of_axis) for axis, of_axis in found.items()}
-        if any("heads" in part.bias.options for part in self.parts):  # only their number tells the heads apart
+        if has_whole_heads:  # only their number tells the heads of some operators apart
             bounds.update({axis: [0, self.lengths[axis]] for axis in "hg"})
         # A chunk of heads is some whole groups, or a part of one group.
         group = self.lengths["h"] // self.lengths["g"] if self.lengths["g"] else 1
@@ -208,7 +210,7 @@ class Call(Grid):
                 place = self.place({axis: at[axis] for axis in self.rows_axes[:-2]})
                 whole = np.broadcast_to(value, (*batch, value.shape[-1]))
                 part = whole[tuple(slice(*span) for span in place.values())]
-                value = part.reshape(math.prod(part.shape[:-1]), part.shape[-1])
+                value = part.reshape(prod(part.shape[:-1]), part.shape[-1])
             known.append(value)
         return Side(self.bounds[axis], *known)
 
@@ -223,6 +225,76 @@ class Call(Grid):
         axis = "n" if name == "q_positions" else "m"
         return cast("range", self.known[name])[slice(*self.place({axis: at[axis]})[axis])]
 
+    def parameters(self) -> list[tuple[Source | None, Dtype | None]]:
+        """Return sink and the arrays of all operators, with the dtypes of their gradients; None without one."""
+        sink = self.sources.get("sink")
+        of_operators = [pair for part in self.parts for pair in zip(part.sources, part.bias.dtypes, strict=False)]
+        return [(sink, sink and sink.array.dtype), *of_operators]
+
+    def pieces(self, at: At, j: int | None, has_sink: bool) -> list[Key | None]:
+        """Return the keys of the pieces of `parameters` that a pair reads."""
+        sink = self.operand("sink", at) if has_sink else None
+        arrays = [key for part in self.parts for key in part.keys({**at, "m": j})[:-2]] if j is not None else []
+        return [cast("Key | None", sink), *arrays]
+
     def index_of(self, name: str, at: At) -> Key:
         """Return the index of the chunk of an array."""
         return self.sources[name].key(at)[1:]
+
+
+# ---- pairs in which some query may see some key ----
+
+Known: TypeAlias = range | Array | None
+"""Positions or segments (N,) or (batch rows, N); None if nothing reads them, or if they are known when computed."""
+
+
+class Side(NamedTuple):
+    """Known positions and segments of the queries or keys of some rows of the batch."""
+
+    bounds: Sequence[int]
+    positions: Known
+    segments: Known
+
+
+def visible_pairs(queries: Side, keys: Side, low: float, high: float) -> npt.NDArray[np.bool_]:
+    """Return which chunks of queries (i) may see which chunks of keys (j), (number of i, number of j).
+
+    A pair is False only if it is empty. A pair with both a query and a key of one segment, or of one row, is taken to
+    have all distances between the least and the greatest one, so a few pairs may be True although they are empty.
+    """
+    found = np.zeros((len(queries.bounds) - 1, len(keys.bounds) - 1), bool)
+    if queries.segments is None or keys.segments is None:
+        queries, keys = queries._replace(segments=None), keys._replace(segments=None)
+    arrays = [one for one in (*queries[1:], *keys[1:]) if isinstance(one, np.ndarray) and one.ndim == 2]
+    for row in range(max(map(len, arrays), default=1) if low <= high else 0):
+        of_queries, of_keys = _runs(queries, row), _runs(keys, row)
+        for segment in of_queries.keys() & of_keys.keys():
+            (i, first, last), (j, left, right) = (np.array(one[segment]).T for one in (of_queries, of_keys))
+            may_see = (right - first[:, None] >= low) & (left - last[:, None] <= high)
+            found[np.ix_(i.astype(int), j.astype(int))] |= may_see
+    return found
+
+
+def _runs(side: Side, row: int) -> dict[int, list[tuple[float, ...]]]:
+    """Return, for each segment, (chunk, least position, greatest position) of the chunks with a part of the segment.
+
+    Without segments, a chunk is part of segment 0.
+    """
+    positions, segments = (
+        one[row % len(one)] if isinstance(one, np.ndarray) and one.ndim == 2 else one for one in side[1:]
+    )
+    found: dict[int, list[tuple[float, ...]]] = defaultdict(list)
+    for number, (a, b) in enumerate(itertools.pairwise(side.bounds)):
+        if a == b:
+            continue
+        if segments is None and (positions is None or isinstance(positions, range)):
+            found[0].append((number, -inf, inf) if positions is None else (number, positions[a], positions[b - 1]))
+            continue
+        places = np.zeros(b - a) if positions is None else np.asarray(positions[a:b])
+        of_chunk = np.zeros(b - a, int) if segments is None else segments[a:b]
+        order = np.argsort(of_chunk, kind="stable")
+        names, firsts = np.unique(of_chunk[order], return_index=True)
+        ends = (ufunc.reduceat(places[order], firsts).tolist() for ufunc in (np.minimum, np.maximum))
+        for name, least, most in zip(names.tolist(), *ends, strict=True):
+            found[name].append((number, -inf, inf) if positions is None else (number, least, most))
+    return found

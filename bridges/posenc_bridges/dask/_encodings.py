@@ -40,7 +40,7 @@ ChunksArgument = int | str | tuple[object, ...]
 
 def _rotate(twin: Callable[..., Array], arguments: Arguments, coordinates: str = "") -> da.Array:
     """Call a rotation of posenc on each chunk. `coordinates` is the letter of the first axis of positions, if any."""
-    x, seq_axis, frequencies = arguments["x"], arguments.get("seq_axis", -2), arguments.get("frequencies")
+    x, seq_axis, frequencies = arguments["x"], arguments["seq_axis"], arguments["frequencies"]
     if is_xarray(x):  # the result keeps the names; `seq_axis` may be one of them
         number = x.get_axis_num(seq_axis) if isinstance(seq_axis, str) else seq_axis
         return x.copy(data=_rotate(twin, {**arguments, "x": x.data, "seq_axis": number}, coordinates))
@@ -262,8 +262,8 @@ def sinusoidal(arguments: Arguments, *, chunks: ChunksArgument | None = None) ->
     >>> posenc_bridges.dask.sinusoidal(1000, 64, chunks=(300, -1)).chunks
     ((300, 300, 300, 100), (64,))
     """
-    chunks = arguments.pop("chunks", None)
-    places = read_places("positions", arguments["positions"], arguments.get("start", 0))
+    chunks = arguments.pop("chunks")
+    places = read_places("positions", arguments["positions"], arguments["start"])
     check(posenc.sinusoidal, arguments if isinstance(places, range) else {**arguments, "positions": places})
     run = partial(
         posenc.sinusoidal, **{name: value for name, value in arguments.items() if name not in ("positions", "start")}
@@ -318,12 +318,12 @@ def merge(arguments: Arguments) -> da.Array:
     ((1, 1), (300, 300, 300, 100), (64,))
     """
     x, p = arguments["x"], arguments["p"]
-    is_wide = arguments.get("mode") == "concat"
+    is_wide = arguments["mode"] == "concat"
     if is_xarray(x) and not is_wide:
         return x.copy(data=merge(**{**arguments, "x": x.data}))
     x, p = read_array("x", x), read_array("p", p) if is_lazy(p) else np.asarray(p)
     check(posenc.merge, {**arguments, "x": x, "p": p})
-    run = partial(posenc.merge, **{name: value for name, value in arguments.items() if name == "mode"})
+    run = partial(posenc.merge, mode=arguments["mode"])
     dtype = run(np.zeros(1, x.dtype), np.zeros(1, p.dtype)).dtype
     of_x, of_p, of_result = ("*D", "*E", "*F") if is_wide else ("*d", "*d", "*d")
     lengths = {"F": x.shape[-1] + p.shape[-1]} if is_wide else {}
@@ -363,7 +363,7 @@ def learned(arguments: Arguments, *, chunks: ChunksArgument | None = None) -> da
     >>> posenc_bridges.dask.learned(table, np.arange(600), chunks=200).chunks
     ((200, 200, 200), (64,))
     """
-    table, chunks = arguments["table"], arguments.get("chunks")
+    table, chunks = arguments["table"], arguments["chunks"]
     rows = read_numbers("table", table if is_lazy(table) else da.from_array(np.asarray(table), chunks=-1))
     places = read_places("positions", arguments["positions"])
     known = None if isinstance(places, da.Array) else np.asarray(places)

@@ -15,7 +15,7 @@ import posenc
 from posenc import PositionBias
 from posenc._core_api.arguments import door
 
-from ._arrays import Array, Dtype, check, fail, read_places, shape_of
+from ._arrays import Arguments, Array, Dtype, check, fail, read_places, shape_of
 from ._blocks import Grid, Tasks, cut, name_axes
 from ._operators import Operator, Part
 from ._tasks import take
@@ -39,8 +39,8 @@ def matrix(
     Parameters
     ----------
     bias : PositionBias
-        An operator of posenc. For `toeplitz`, `dense`, `tupe` and `gated_distance`, a task receives only the part of
-        the arrays that its chunk reads.
+        An operator of posenc. For `dense`, `tupe` and `gated_distance`, a task receives only the part of the arrays
+        that its chunk reads.
     n, m : int
         Numbers of queries and keys; m is n if None.
     chunks : int, str or tuple
@@ -88,10 +88,7 @@ def matrix(
             fail(TypeError, f"{name} has type {type(length).__name__}", "an integer")
         if length < 0:
             fail(ValueError, f"{name} is {length}", "at least 0")
-    operators = [Operator(part, n) for part in bias.parts]
-    nothing = {"n": (0, 0), "m": (0, 0)}  # an empty chunk, whose matrix has the axes before n and m
-    empty = [cast("PositionBias", one.part(nothing)).matrix(0, 0, dtype=dtype) for one in operators]
-    leading, matrix_dtype = np.broadcast_shapes(*(one.shape[:-2] for one in empty)), empty[0].dtype
+    leading = np.broadcast_shapes(*(Operator(part, {}).leading for part in bias.parts))
     places, given = {}, (("q_positions", q_positions, n), ("k_positions", k_positions, m))
     for side, (name, value, length) in enumerate(given):
         if value is not None:
@@ -100,13 +97,13 @@ def matrix(
             places[name] = read_places(name, value)
             if shape_of(places[name]) != (length,):
                 fail(ValueError, f"{name} has shape {shape_of(places[name])}", str((length,)))
-    _check_arrays(bias, leading or (1,), n, m, {name: value for name, value, _ in given})
+    matrix_dtype = _check(bias, leading or (1,), n, m, {name: value for name, value, _ in given}, dtype)
     axes = name_axes("*hnm", len(leading) + 2)
     wanted = da.core.normalize_chunks(chunks, (*leading, n, m), dtype=matrix_dtype)
-    whole_heads = len(leading) != 1 or any("heads" in one.bias.options for one in operators)
-    grid = Grid(
-        {axis: own if axis in "nm" or not whole_heads else (sum(own),) for axis, own in zip(axes, wanted, strict=True)}
-    )
+    has_whole_heads = len(leading) != 1 or any("heads" in part.options for part in bias.parts)
+    is_cut = {axis: axis in "nm" or not has_whole_heads for axis in axes}
+    grid = Grid({axis: own if is_cut[axis] else (sum(own),) for axis, own in zip(axes, wanted, strict=True)})
+    operators = [Operator(part, grid.chunks) for part in bias.parts]
 
     sides = (("n", "q_positions"), ("m", "k_positions"))
     sources = {axis: cut(places[name], (axis,), grid.chunks) for axis, name in sides if name in places}
@@ -117,22 +114,26 @@ def matrix(
     for at in grid.cells(axes):
         place = grid.place(at)
         queries, keys = place["n"], place["m"]
-        parts = [operator.task(f"matrix-bias-{token}", i, place, tasks) for i, operator in enumerate(operators)]
+        parts = [operator.task(f"matrix-bias-{token}", i, at, grid, tasks) for i, operator in enumerate(operators)]
         of_queries = sources["n"].key(at) if "n" in sources else range(queries[0] + shift, queries[1] + shift)
         of_keys = sources["m"].key(at) if "m" in sources else range(*keys)
         tasks[(name, *at.values())] = (_matrix_of_chunk, parts, of_queries, of_keys, matrix_dtype)
-    graph = HighLevelGraph.from_collections(name, tasks, [source.array for source in sources.values()])
+    read = [*sources.values(), *(source for operator in operators for source in operator.sources if source)]
+    graph = HighLevelGraph.from_collections(name, tasks, [source.array for source in read])
     return da.Array(graph, name, tuple(grid.chunks.values()), dtype=matrix_dtype)
 
 
-def _check_arrays(bias: PositionBias, leading: tuple[int, ...], n: int, m: int, positions: dict[str, object]) -> None:
-    """Raise the errors of positions and of arrays that do not fit n and m, as attention without channels does."""
+def _check(
+    bias: PositionBias, leading: tuple[int, ...], n: int, m: int, positions: Arguments, dtype: npt.DTypeLike
+) -> Dtype:
+    """Return the dtype of a matrix; raise the errors of positions and arrays, as attention without channels does."""
     q, k = np.zeros((*leading, n, 0)), np.zeros((1, m, 0))
     align = "end" if all(one is None for one in positions.values()) else None
     try:
         check(posenc.attention, {"q": q, "k": k, "v": k, "bias": bias, "scale": 1.0, "align": align, **positions})
+        return posenc.alibi([1.0]).matrix(0, 0, dtype=dtype).dtype
     except (TypeError, ValueError) as error:
-        raise type(error)(str(error).removeprefix("attention")) from None
+        raise type(error)(":" + str(error).partition(":")[2]) from None  # without the name of the function
 
 
 def _matrix_of_chunk(parts: list[Part], q_positions: Array | range, k_positions: Array | range, dtype: Dtype) -> Array:
@@ -140,8 +141,8 @@ def _matrix_of_chunk(parts: list[Part], q_positions: Array | range, k_positions:
     sides = np.asarray(q_positions), np.asarray(k_positions)
     work = dtype if len(parts) == 1 else np.dtype(np.float64)
     matrices: list[Array] = []
-    for make, pieces, _ in parts:
-        bias = cast("PositionBias", make(pieces))
+    for make, *pieces in parts:
+        bias = cast("PositionBias", make(*pieces))
         q, k = (one if own is None else None for one, own in zip(sides, bias.own_positions, strict=True))
         matrices.append(bias.matrix(*map(len, sides), q_positions=q, k_positions=k, dtype=work))
     return take(reduce(np.add, matrices), dtype)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from itertools import zip_longest
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -12,7 +11,6 @@ import numpy as np
 import posenc
 
 from ._arrays import Arguments, Array, Dtype
-from ._operators import Start
 
 T = TypeVar("T")
 Pair: TypeAlias = tuple[Array, Array]
@@ -21,33 +19,6 @@ ARRAYS = {
     "q_positions": "*n", "k_positions": "*m", "q_segments": "*n", "k_segments": "*m", "sink": "*h",
 }  # fmt: skip
 """The arrays that a pair reads, in the order of its operands, and their axes."""
-
-
-@dataclass(frozen=True)
-class Piece:
-    """A part of a larger array, and where it begins."""
-
-    start: Start
-    array: Array
-
-    def __add__(self, other: Piece) -> Piece:
-        """Return the sum of two pieces, which covers the smallest box with both."""
-        first = tuple(map(min, self.start, other.start))
-        ends = ([a + n for a, n in zip(one.start, one.array.shape, strict=True)] for one in (self, other))
-        total = np.zeros([max(end) - a for a, *end in zip(first, *ends, strict=True)], self.array.dtype)
-        for one in (self, other):
-            total[one.index(first)] += one.array
-        return Piece(first, total)
-
-    def index(self, origin: Start = ()) -> tuple[slice, ...]:
-        """Return the index of the piece in an array that begins at `origin`, by default at 0."""
-        firsts = [a - o for a, o in zip_longest(self.start, origin, fillvalue=0)]
-        return tuple(slice(a, a + length) for a, length in zip(firsts, self.array.shape, strict=True))
-
-
-Pieces: TypeAlias = tuple[Piece | None, ...]
-Row: TypeAlias = tuple[Array, Pieces]
-"""The gradient of a chunk of q, and pieces of the gradients of all parameters."""
 
 
 @dataclass(frozen=True)
@@ -60,8 +31,6 @@ class Forward:
     softcap: float | None
     invariant: bool
     value_width: int
-    parameters: int
-    """Number of arrays of all operators, and one more for a sink."""
 
     def __call__(self, *operands: object) -> Pair:
         """Return out and lse of a pair of chunks, in float32 or wider."""
@@ -84,30 +53,30 @@ class Forward:
         for name in ("q_positions", "k_positions"):
             if isinstance(found[name], range):
                 found[name] = np.arange(found[name].start, found[name].stop, dtype=np.int64)
-        shared = {name: value for name, value in asdict(self).items() if name not in ("value_width", "parameters")}
-        return {"q": q, **found, **shared, "bias": [make(pieces) for make, pieces, _ in parts]}
+        shared = {name: value for name, value in asdict(self).items() if name != "value_width"}
+        return {"q": q, **found, **shared, "bias": [make(*pieces) for make, *pieces in parts]}
 
 
 class Backward(Forward):
-    def __call__(self, *operands: Any) -> tuple[Row, Pair]:  # type: ignore[override]
-        """Return the gradients of a pair of chunks in float32 or wider: of (q, parameters) and of (k, v).
+    def __call__(self, *operands: Any) -> tuple[Any, ...]:
+        """Return the gradients of a pair of chunks in float32 or wider: of q, of (k, v), of sink, of arrays.
 
-        The last operand is the gradient of (q, parameters) of an earlier pair, which is added, or None.
+        The last operand is the gradient of q of an earlier pair, which is added, or None.
         """
-        *given, grad, out, lse, grad_lse, sink_start, earlier = operands
+        *given, grad, out, lse, grad_lse, earlier = operands
         arguments = self.arguments(given)
         for name in ("k", "v", "sink"):
             arguments[name] = None if arguments[name] is None else _widen(arguments[name])
         gradient = posenc.attention_vjp(grad, **arguments, out=out, lse=lse, grad_lse=grad_lse)
-        pieces: list[Piece | None] = [
-            None if array is None or start is None else Piece(start, array)
-            for (*_, starts), arrays in zip(given[-1], gradient.bias, strict=True)
-            for start, array in zip(starts, arrays, strict=False)  # positions of its own have no gradient
-        ]
-        pieces += [None] * (self.parameters - len(pieces))  # without keys there are no operators
-        if gradient.sink is not None:
-            pieces[-1] = Piece(tuple(sink_start), gradient.sink)
-        return add(earlier, (gradient.q, tuple(pieces))), (gradient.k, gradient.v)
+        of_arrays = []
+        for (_, pieces, distances), arrays in zip(given[-1], gradient.bias, strict=False):  # no operators without keys
+            for array, piece in zip(arrays, pieces, strict=False):
+                if distances is not None and array is not None:
+                    whole = np.zeros(piece.shape, array.dtype)
+                    whole[..., distances] = array
+                    array = whole
+                of_arrays.append(array)
+        return add(earlier, gradient.q), (gradient.k, gradient.v), gradient.sink, *of_arrays
 
 
 def _widen(array: Array) -> Array:
@@ -121,7 +90,7 @@ def merge_parts(parts: list[Pair]) -> Pair:
 
 
 def add(a: Any, b: Any) -> Any:
-    """Return the sum of two gradients: arrays, pieces of arrays, None for 0, or tuples of these."""
+    """Return the sum of two gradients: arrays, tuples of arrays, or None for 0."""
     if a is None or b is None:
         return b if a is None else a
     if isinstance(a, tuple):
@@ -138,11 +107,3 @@ def take(array: Array, dtype: Dtype) -> Array:
     """Return an array in another dtype."""
     with np.errstate(over="ignore"):
         return array.astype(dtype, copy=False)
-
-
-def whole_gradient(pieces: Pieces | None, number: int, shape: list[int], dtype: Dtype) -> Array:
-    """Return a whole gradient from the sum of its pieces."""
-    total, piece = np.zeros(shape, dtype), pieces and pieces[number]
-    if piece:
-        total[piece.index()] = take(piece.array, dtype)
-    return total
