@@ -18,6 +18,34 @@ Operand: TypeAlias = Any
 """A tensor or a number that a module combines with its logits, or the logits if the tensor is to their left."""
 
 
+class _Row:
+    """A number for each query, which a softmax does not depend on."""
+
+    def unsqueeze(self, dim: int) -> _Row:
+        return self
+
+
+_ROW = _Row()
+
+
+def _add(logits: Operand, other: Operand) -> Logits:
+    if not isinstance(logits, Logits):
+        logits, other = other, logits
+    term = (1.0, other, logits.shape)
+    return logits.change(terms=[*logits.terms, term])  # type: ignore[no-any-return]
+
+
+def _multiply(logits: Operand, other: Operand) -> Logits:
+    if not isinstance(logits, Logits):
+        logits, other = other, logits
+    if isinstance(other, torch.Tensor):
+        if logits.terms or (other.ndim and other.shape[-1] != 1):
+            fail(logits.recorder.module, "attention", "multiplies logits by a tensor; expected one number for each row")
+        return logits.change(query=logits.query * other)  # type: ignore[no-any-return]
+    terms = [(other * factor, tensor, shape) for factor, tensor, shape in logits.terms]
+    return logits.change(factor=logits.factor * other, terms=terms)  # type: ignore[no-any-return]
+
+
 class Logits:
     """The product of queries and keys, and the steps that a module has applied to it, without queries x keys numbers.
 
@@ -50,14 +78,8 @@ class Logits:
             raise AttributeError(name)
         return partial(_STEPS[name], self)
 
-    def __add__(self, other: Operand) -> Logits:
-        return _add(self, other)
-
     def __sub__(self, other: Operand) -> Logits:
         return self if other is _ROW else NotImplemented
-
-    def __mul__(self, other: Operand) -> Logits:
-        return _multiply(self, other)
 
     def __truediv__(self, other: Operand) -> Logits:
         return _multiply(self, 1 / other)
@@ -65,40 +87,13 @@ class Logits:
     def __matmul__(self, value: torch.Tensor) -> object:
         return torch.matmul(self, value)  # type: ignore[call-overload, unused-ignore]
 
-    __radd__, __rmul__ = __add__, __mul__
+    __add__ = __radd__ = _add
+    __mul__ = __rmul__ = _multiply
 
     def change(self, **changes: object) -> Logits:
         other = copy(self)
         other.__dict__.update(changes)
         return other
-
-
-class _Row:
-    """A number for each query, which a softmax does not depend on."""
-
-    def unsqueeze(self, dim: int) -> _Row:
-        return self
-
-
-_ROW = _Row()
-
-
-def _add(logits: Operand, other: Operand) -> Logits:
-    if not isinstance(logits, Logits):
-        logits, other = other, logits
-    term = (1.0, other, logits.shape)
-    return logits.change(terms=[*logits.terms, term])  # type: ignore[no-any-return]
-
-
-def _multiply(logits: Operand, other: Operand) -> Logits:
-    if not isinstance(logits, Logits):
-        logits, other = other, logits
-    if isinstance(other, torch.Tensor):
-        if logits.terms or (other.ndim and other.shape[-1] != 1):
-            fail(logits.recorder.module, "attention", "multiplies logits by a tensor; expected one number for each row")
-        return logits.change(query=logits.query * other)  # type: ignore[no-any-return]
-    terms = [(other * factor, tensor, shape) for factor, tensor, shape in logits.terms]
-    return logits.change(factor=logits.factor * other, terms=terms)  # type: ignore[no-any-return]
 
 
 def _view(logits: Logits, *sizes: object) -> Logits:

@@ -69,7 +69,7 @@ def _attend(
     module: Module, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, drop: Module, **options: Any
 ) -> Tensor:
     """Return attention (batch, queries, heads, channels); `drop` is a probability in training, or a layer with one."""
-    dropout = getattr(drop, "p", drop) if module.training else 0.0
+    dropout: Any = getattr(drop, "p", drop) if module.training else 0.0
     return attention_forward(module, query, key, value, mask, dropout=dropout, **options)[0]
 
 
@@ -192,7 +192,8 @@ def _mpnet_bias(module: Module, position_ids: object, num_buckets: int, **unused
     """Return `MPNetEncoder.compute_position_bias`, which is T5's bias."""
     if position_ids is not None:
         fail(module, "position_ids", "is not None; expected None, for consecutive positions")
-    return pt.t5(module.relative_attention_bias.weight[:num_buckets])
+    bias: pt.Operator = pt.t5(module.relative_attention_bias.weight[:num_buckets])
+    return bias
 
 
 def _mpnet_forward(
@@ -230,6 +231,8 @@ def _deberta_forward(
     if relative_pos is not None:
         fail(module, "relative_pos", "is not None; expected None, for consecutive positions")
     heads, rows, buckets, limit = module.num_attention_heads, rel_embeddings, None, None
+    of_queries: Module
+    of_keys: Module
     if hasattr(module, "query_proj"):
         query = _split(module.query_proj(hidden_states if query_states is None else query_states), heads)
         key, value = (_split(make(hidden_states), heads) for make in (module.key_proj, module.value_proj))
