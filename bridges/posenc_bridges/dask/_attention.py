@@ -43,7 +43,8 @@ def attention(arguments: Arguments) -> da.Array | tuple[da.Array, da.Array]:
         of channels is merged into one chunk. k and v may be `Quantized`.
     bias : Bias or sequence of Bias
         Operators of posenc. Of `dense`, `tupe` and `gated_distance` each task gets the part that its chunks read;
-        `toeplitz` is sent whole. `cope` sums over later keys, so it needs keys of one chunk. `sandwich` merges heads into one chunk.
+        `toeplitz` is sent whole. `cope` sums over later keys, so it needs keys of one chunk. `sandwich` merges heads
+        into one chunk.
     keep, causal, align, window, q_positions, k_positions, q_segments, k_segments, scale, softcap, sink
         As in `posenc.attention`. `keep`, positions, segments and `sink` may be dask arrays.
     dropout, seed
@@ -306,7 +307,10 @@ class Graph:
 
         def gradients(part: posenc.Bias) -> tuple[object, ...]:
             without = [() if isinstance(one, tuple) else None for one in part.arrays]
-            return part.arrays._make([arrays.get(f"parameter-{next(numbers)}", one) for one in without])
+            named: tuple[object, ...] = part.arrays._make(
+                [arrays.get(f"parameter-{next(numbers)}", one) for one in without]
+            )
+            return named
 
         of_parts = [tuple(gradients(part) for part in one.parts) for one in self.call.operators]
         of_bias = tuple(parts if len(parts) > 1 else parts[0] for parts in of_parts)

@@ -146,9 +146,9 @@ class Call(Grid):
                 array = read_places(name, length, start)
             else:
                 array = read_places(name, value)
-            is_array = isinstance(array, np.ndarray) and array.ndim == 1 and array.size > 0
-            if is_array and array.dtype.kind in "iu" and (np.diff(array) == 1).all():
-                array = range(int(array[0]), int(array[-1]) + 1)
+            if isinstance(array, np.ndarray) and array.ndim == 1 and array.size > 0 and array.dtype.kind in "iu":
+                is_consecutive = bool((np.diff(array) == 1).all())
+                array = range(int(array[0]), int(array[-1]) + 1) if is_consecutive else array
             self.arrays.pop(name, None)
             if are_read:
                 (self.arrays if isinstance(array, da.Array) else self.known)[name] = array

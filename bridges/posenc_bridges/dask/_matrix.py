@@ -124,7 +124,7 @@ def matrix(
 
 
 def _check(
-    bias: PositionBias, leading: tuple[int, ...], n: int, m: int, positions: Arguments, dtype: npt.DTypeLike
+    bias: PositionBias, leading: tuple[int, ...], n: int, m: int, positions: Arguments, dtype: npt.DTypeLike | None
 ) -> Dtype:
     """Return the dtype of a matrix; raise the errors of positions and arrays, as attention without channels does."""
     q, k = np.zeros((*leading, n, 0)), np.zeros((1, m, 0))
@@ -141,8 +141,8 @@ def _matrix_of_chunk(parts: list[Part], q_positions: Array | range, k_positions:
     sides = np.asarray(q_positions), np.asarray(k_positions)
     work = dtype if len(parts) == 1 else np.dtype(np.float64)
     matrices: list[Array] = []
-    for make, *pieces in parts:
-        bias = cast("PositionBias", make(*pieces))
+    for make, pieces, distances in parts:
+        bias = cast("PositionBias", make(pieces, distances))
         q, k = (one if own is None else None for one, own in zip(sides, bias.own_positions, strict=True))
         matrices.append(bias.matrix(*map(len, sides), q_positions=q, k_positions=k, dtype=work))
     return take(reduce(np.add, matrices), dtype)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -40,7 +40,7 @@ class Operator:
         self._has_distances = any("l" in axes for axes in letters)
         self._first_only = [FIRST_CHUNK_ONLY.get(name) for name in (*bias.arrays._fields, "", "")]
         self.sources: list[Source | None] = []
-        leading = [(bias.heads,)] if "heads" in bias.options else []
+        leading: list[tuple[Any, ...]] = [(bias.heads,)] if "heads" in bias.options else []
         for array, axes in zip((*bias.arrays, *bias.own_positions), (*letters, "n", "m"), strict=True):
             source = None
             if isinstance(array, np.ndarray):
@@ -57,7 +57,7 @@ class Operator:
             ):  # sums over chunks are in double, unless each chunk has a piece of its own
                 is_large = {"n", "m"} <= {*letters[i]} and array.dtype != np.float64
                 dtypes[i] = np.dtype(np.float32 if is_large else np.float64)
-        others = [array if isinstance(array, tuple) else None for array in bias.arrays]
+        others: list[object] = [array if isinstance(array, tuple) else None for array in bias.arrays]
         self._make = partial(_make, type(bias), bias.name, type(bias.arrays), others, dict(bias.options), tuple(dtypes))
 
     def keys(self, at: At) -> list[Key | None]:
