@@ -36,8 +36,11 @@ def fail(error: type[Exception], what: str, expected: str) -> NoReturn:
 def check(twin: Callable[..., Any], arguments: Arguments) -> None:
     """Raise the errors of a function of posenc; dask arrays are zeros, whose values are checked when computed."""
     zeros = {name: zeros_like(one) if isinstance(one, da.Array) else one for name, one in arguments.items()}
-    with suppress(MemoryError):  # all checks are before the results, which need not fit in memory
-        rehearse(twin, zeros)
+    try:
+        with suppress(MemoryError):  # all checks are before the results, which need not fit in memory
+            rehearse(twin, zeros)
+    except (TypeError, ValueError, IndexError) as error:  # `door` puts the name of this call before the message
+        raise type(error)(str(error).removeprefix(twin.__name__)) from None
 
 
 def zeros_like(array: da.Array) -> Array:

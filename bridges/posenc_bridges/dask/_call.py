@@ -35,7 +35,8 @@ from ._operators import Operator
 from ._quantized import Quantized
 from ._tasks import ARRAYS, Backward, Forward
 
-LETTERS = {**ARRAYS, "grad": "*hnV", "out": "*hnV", "lse": "*hn", "grad_lse": "*hn"}
+GRADIENT = {"grad": "*hnV", "out": "*hnV", "lse": "*hn", "grad_lse": "*hn"}
+LETTERS = {**ARRAYS, **GRADIENT}
 """The axes of all arrays of a call; csrc/ops.def names those of the operators."""
 
 
@@ -76,6 +77,11 @@ class Call(Grid):
         self.dtype = q.dtype.newbyteorder("=")
         self.work_dtype = np.dtype(np.float64 if self.dtype == np.float64 else np.float32)
 
+        for name, letters in GRADIENT.items():
+            wanted = tuple(self.lengths[axis] for axis in name_axes(letters, len(batch) + len(letters) - 1))
+            if name in self.arrays and self.arrays[name].shape != wanted:
+                fail(ValueError, f"{name} has shape {self.arrays[name].shape}", str(wanted))
+
         bias = given["bias"]
         self.operators = (bias,) if isinstance(bias, posenc.Bias) else tuple(bias or ())
         parts = [part for operator in self.operators for part in operator.parts]
@@ -113,6 +119,8 @@ class Call(Grid):
             if isinstance(value, posenc.Quantized):
                 expected = "posenc_bridges.dask.Quantized, or posenc.attention for arrays in memory"
                 fail(TypeError, f"{name} has type Quantized of arrays in memory", expected)
+            if isinstance(value, Quantized) and self.function == "attention_vjp":
+                fail(TypeError, f"{name} has type Quantized", "a dask array, as dequantize() returns")
             if isinstance(value, Quantized) and name != "q":
                 self.arrays[f"{name}_scale"], self.arrays[name] = value.scale, value.codes
                 checked[name] = value.like()
@@ -131,7 +139,8 @@ class Call(Grid):
         if np.size(given["scale"]) > 1:
             has = f"scale has shape {np.shape(given['scale'])}"
             fail(TypeError, has, "a number in posenc_bridges.dask")
-        check(getattr(posenc, self.function), checked)
+        # the gradient has the same checks, but to rehearse it touches memory of the size of q
+        check(posenc.attention, {name: value for name, value in checked.items() if name not in GRADIENT})
         if given["dropout"]:
             expected = "0, because posenc_bridges.dask has no dropout"
             fail(NotImplementedError, f"dropout is {given['dropout']}", expected)
