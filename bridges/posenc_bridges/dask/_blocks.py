@@ -67,7 +67,6 @@ def map_blocks(
 
     The blocks of one call of `run` are at the same place along the axes that they share.
 
-
     The first dask array that has an axis decides where the axis is cut, unless the chunks of the axis are `given`.
     `lengths` has the axes that only the result has.
     """
