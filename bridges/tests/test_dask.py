@@ -685,7 +685,6 @@ def test_sums_and_placed_operators():
     equal(pd.matrix(alibi + t5.at(**rows), N, M, chunks=(4, 5, 4)), (alibi + t5.at(**rows)).matrix(N, M))
     lazy = [da.from_array(x, chunks=5) for x in (q, k, v)]
     out, lse = pd.attention(*lazy, return_lse=True)
-    options = {"arrays": (np.ones(1),), "vjp": lambda rel, grad, a: (np.ones(1),)}
-    learned = posenc.distance_function(lambda rel, a: np.stack([a[0] * rel] * H), H, **options)
+    learned = posenc.distance_function(lambda rel, a: np.stack([a[0] * rel] * H), H, arrays=(np.ones(1),))
     with pytest.raises(TypeError, match="operator distance_function with arrays"):
         pd.attention_vjp(out, *lazy, out=out, lse=lse, bias=learned, align="end")
