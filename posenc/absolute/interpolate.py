@@ -105,7 +105,7 @@ def _read_arguments(
             fail(ValueError, "table", "no rows", "at least one")
         if rows > MOST_ROWS:
             fail(ValueError, "table", f"{rows} rows", f"at most {MOST_ROWS}")
-    _core.read(signature, table=table, **lengths)  # a result beyond memory is refused before its weights
+    _core.read(signature, table=table, **lengths, out=None)  # a result beyond memory is refused before its weights
     axes = zip(shape, size, strict=True)
     entries = tuple([_resample(rows, length, method, corners, antialias) for rows, length in axes])
     return table, _Resampling(signature, lengths, prefix, shape, size, entries)
