@@ -75,7 +75,7 @@ def _read_convolution(
         fail(ValueError, "kernel", f"shape {kernel.shape}", "at least one tap")
     n = x.shape[-2]
     names = ("height", "width", "prefix")
-    height, width, prefix = (as_index(*one, 0) for one in zip(names, size or (1, n, 0), strict=True))
+    height, width, prefix = (as_index(*one, 0) for one in zip(names, size, strict=True)) if size else (1, n, 0)
     if n != prefix + height * width:
         fail(ValueError, "x", f"{n} tokens", f"{prefix + height * width}, prefix + height * width")
     taps = (kernel if size else kernel[:, None]).transpose(1, 2, 0)

@@ -144,7 +144,7 @@ def distance_matrix(encoding: npt.ArrayLike, *, out: Array | None = None) -> Arr
            [5., 0.]])
     """
     array = _read_rows(encoding)
-    rows = np.ascontiguousarray(array, np.float64)
+    rows = np.require(array, np.float64, ["C", "ALIGNED"])  # BLAS rounds otherwise where memory is unaligned
     distances = np.empty((*rows.shape[:-1], rows.shape[-2]))
     for index in np.ndindex(rows.shape[:-2]):
         distances[index] = _distances(rows[index])

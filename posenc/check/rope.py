@@ -319,7 +319,7 @@ def sinusoid(
     >>> import posenc, posenc.check
     >>> report = posenc.check.sinusoid(posenc.sinusoidal(24, 64, layout="half"), 64)
     >>> print(report.causes[0].sentence)
-    The sines and cosines have the layout halves; expected interleaved.
+    The sines and cosines have the layout half; expected interleaved.
     """
     where, order = places(positions), choice("order", order, "sincos", "cossin")
     other_layout = "half" if choice("layout", layout, "interleaved", "half") == "interleaved" else "interleaved"

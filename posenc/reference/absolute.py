@@ -137,30 +137,29 @@ def interpolate_table(table, n, *, grid=None, method="linear", corners=None, ant
 
 def resampling_weights(r, n, method, corners, antialias, one):
     """Return the weights (n, r) of the rows of a table for each of n places."""
-    a = -one / 2 if antialias else -3 * one / 4
-
-    def filter_at(x):
-        x = abs(x)
-        if method == "linear":
-            return np.maximum(1 - x, 0)
-        return np.where(
-            x < 1, (a + 2) * x**3 - (a + 3) * x**2 + 1,
-            np.where(x < 2, a * x**3 - 5 * a * x**2 + 8 * a * x - 4 * a, 0 * x),
-        )  # fmt: skip
-
     i, t = np.arange(n)[:, None], np.arange(-2, r + 2)
     step, per = (r, max(n, 1)) if not corners else (r - 1, n - 1) if n > 1 else (0, 1)
     place, steps = (i * step, per) if corners and not antialias else ((2 * i + 1) * step - per, 2 * per)
     if antialias:
-        weights = filter_at((t[2:-2] * steps - place) * one / (steps * max(step * one / per, one)))
+        distance = (t[2:-2] * steps - place) * one / (steps * max(step * one / per, one))
+        weights = resampling_filter(distance, method, -one / 2)
         return weights / weights.sum(axis=1, keepdims=True)
     place = np.maximum(place, 0) if method == "linear" else place
-    all_weights = filter_at((t * steps - place) * one / steps)
+    all_weights = resampling_filter((t * steps - place) * one / steps, method, -3 * one / 4)
     weights = all_weights[:, 2:-2]  # the first and the last row are repeated beyond the borders
     if r:
         weights[:, 0] += all_weights[:, :2].sum(axis=1)
         weights[:, -1] += all_weights[:, -2:].sum(axis=1)
     return weights
+
+
+def resampling_filter(x, method, a):
+    """Return the weight of a row at the distance x: a triangle, or the cubic convolution of Keys 1981."""
+    x = abs(x)
+    if method == "linear":
+        return np.maximum(1 - x, 0)
+    near, far = (a + 2) * x**3 - (a + 3) * x**2 + 1, a * x**3 - 5 * a * x**2 + 8 * a * x - 4 * a
+    return np.where(x < 1, near, np.where(x < 2, far, 0 * x))
 
 
 def merge(x, p, *, mode="add"):

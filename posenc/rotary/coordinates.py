@@ -109,11 +109,10 @@ def rope_2d(
     if axes != "blocks":
         return rotation.rotate(rotation.table(angles), out)
     half = rotation.rotary_dim // 2
-    for offset, places in zip((0, half), angles.positions, strict=True):
-        block = replace(rotation, rotary_dim=half, rotary_offset=rotation.rotary_offset + offset)
-        out = block.rotate(block.table(angles._replace(positions=places)), out)
-        rotation = replace(rotation, x=out)
-    return rotation.x
+    row, column = (replace(rotation, rotary_dim=half, rotary_offset=rotation.rotary_offset + i) for i in (0, half))
+    row_table, column_table = (row.table(angles._replace(positions=places)) for places in angles.positions)
+    out = row.rotate(row_table, out)  # after both tables, because `out` may be the memory of positions or frequencies
+    return replace(column, x=out).rotate(column_table, out)
 
 
 @door
