@@ -111,6 +111,7 @@ def read_inputs(caller: str, q: object, k: object, v: object, options: Mapping[s
         query = query.astype(dtype) * head_scale.factors.astype(dtype)[:, None, None]
     if option["dropout"] and option["seed"] is None:
         fail_value(ValueError, "seed", None, "an integer, because dropout is not 0")
+    dropout = min(round(option["dropout"] * 2**16), 2**16 - 1) / 2**16  # the kernels draw 16 bits for each weight
     cap, seed = option["softcap"], option["seed"] or 0
     q_positions, k_positions = of_call.arrays or (None, None)
     arguments = {
@@ -118,7 +119,7 @@ def read_inputs(caller: str, q: object, k: object, v: object, options: Mapping[s
         "q_positions": q_positions, "k_positions": k_positions, "q_segments": q_segments, "k_segments": k_segments,
         "sink": sink, "bias": terms, "scale": scale, "softcap": 0.0 if cap is None else _clip_softcap(cap, dtype),
         "low": low, "high": high, "shift": of_call.shift, "precision": option["precision"],
-        "dropout": option["dropout"], "seed_low": seed % 2**32, "seed_high": seed >> 32,
+        "dropout": dropout, "seed_low": seed % 2**32, "seed_high": seed >> 32,
     }  # fmt: skip
     return Inputs(operators, positions, arguments, shape, dtype, result_dtype, head_scale, option, is_one_head)
 

@@ -13,7 +13,7 @@ def dropout_factors(shape, dropout, seed):
     ``u_ij = number j % 8 of philox(j // 8, i, head, row of the batch; seed)``, dropped if ``u_ij < 65536 dropout``
 
     Srivastava et al. 2014 (Dropout). `shape` is that of the weights, (..., H, N, M), with all batch axes of the call.
-    The numbers u have 16 bits, so the threshold is rounded to an integer, at most 65535.
+    The numbers u have 16 bits, so `dropout` is first rounded to a multiple of 2**-16, at most 65535 / 65536.
 
     Examples
     --------
@@ -28,7 +28,8 @@ def dropout_factors(shape, dropout, seed):
     words = np.stack(philox(counter, seed), -1)
     numbers = np.stack([words % 2**16, words // 2**16], -1)  # word w has those of the keys 2 w and 2 w + 1
     numbers = numbers.reshape(rows, heads, n, 8 * -(-m // 8))[..., :m]
-    return np.where(numbers < min(np.rint(65536 * float(dropout)), 65535), 0, 1 / (1 - dropout)).reshape(shape)
+    threshold = min(np.rint(65536 * float(dropout)), 65535)
+    return np.where(numbers < threshold, 0, 1 / (1 - threshold / 65536)).reshape(shape)
 
 
 def philox(counter, seed, rounds=7):
