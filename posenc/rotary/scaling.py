@@ -327,7 +327,12 @@ def scaled_frequencies(
     present = {key: value for key, value in keys.items() if value is not None}
     present |= {key: as_index(key, present[key], 1) for key in LENGTHS if key in present}
     inv_freq, _ = exact_frequencies(dim, base, "dim")
-    w = scale(_Request(rope_type, dim, float(base), inv_freq, seq_len, present))
+    if not np.isfinite(inv_freq).all():
+        fail_value(ValueError, "base", base, "a number whose powers, the frequencies, are finite")
+    with np.errstate(over="ignore", invalid="ignore"):
+        w = scale(_Request(rope_type, dim, float(base), inv_freq, seq_len, present))
+    if not (np.isfinite(w.inv_freq).all() and math.isfinite(w.attention_factor)):
+        fail_value(ValueError, argument, dict(present), "numbers that give finite frequencies and factors")
     description = f"base {float(base):g}"
     if rope_type != "default":
         description += f", {rope_type}" + (f", factor {float(present['factor']):g}" if "factor" in present else "")

@@ -291,3 +291,18 @@ def test_representations_are_one_line():
     }
     for text, w in shown.items():
         assert repr(w) == f"<RopeFrequencies: {text}>"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"dim": 64, "base": 5e-324}, "base is 5e-324; expected a number whose powers"),
+        ({"rope_type": "longrope", "short_factor": [5e-324] * 4, "long_factor": [1.0] * 4, "factor": 2.0,
+          "original_max_position_embeddings": 8}, "keys is .*; expected numbers that give finite"),
+        ({"rope_type": "yarn", "factor": 1e9, "mscale": 1e308, "mscale_all_dim": 1.0,
+          "original_max_position_embeddings": 2048}, "keys is .*; expected numbers that give finite"),
+    ],
+)  # fmt: skip
+def test_results_that_are_not_finite_are_refused(options, message):
+    with pytest.raises(ValueError, match=f"^rope_frequencies: {message}"):
+        posenc.rope_frequencies(**{"dim": 8, **options})
