@@ -373,15 +373,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def command(run: Callable[[], int] = main, program: str = PROGRAM) -> NoReturn:
     """Run a program and exit with its status."""
+    if sys.stdout is None:  # closed by the caller
+        sys.exit(f"{program}: standard output is closed")
     try:
         sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]  # a terminal may lack the characters
-        sys.exit(run())
+        status = run()
+        sys.stdout.flush()
+        sys.exit(status)
     except KeyboardInterrupt:
         print(f"\n{program}: interrupted", file=sys.stderr)
         sys.exit(130)
     except BrokenPipeError:  # the reader of a pipe has closed it; without this Python reports an error when it flushes
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+    except OSError as error:  # a full disk
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(f"{program}: {error}")
 
 
 if __name__ == "__main__":
