@@ -531,6 +531,7 @@ def check_heads(bias: Bias, shape: tuple[int, ...]) -> None:
     if bias.heads not in (None, shape[-3]):
         is_transposed = any(np.shape(array) == (shape[-3], bias.heads) for array in bias.arrays)
         hint = "; its table (rows, heads) seems to be transposed" if is_transposed else ""
+        hint = f"; pass heads={shape[-3]} to {bias.name}" if "heads" in bias.options else hint
         fail(ValueError, "bias", f"{bias.heads} heads ({bias.name})", f"{shape[-3]}, axis -3 of q{hint}")
 
 

@@ -249,6 +249,8 @@ def profile(
     rel = np.arange(-127, 1) if distances is None else np.asarray(distances)
     index = as_index("head", head, 0)
     curves = {}
+    if not isinstance(schemes, Mapping):
+        fail(TypeError, "schemes", f"type {type(schemes).__name__}", "a mapping, such as {'alibi': operator}")
     for name, scheme in schemes.items():
         weights = profile_of("schemes", scheme, rel).weights
         shown, heads = min(index, len(weights) - 1), len(weights)

@@ -274,6 +274,7 @@ def test_refusals():
         (lambda: plot.bias("alibi"), TypeError),
         (lambda: plot.bias(posenc.shaw(np.zeros((3, 4)))), TypeError),
         (lambda: plot.biases({}), ValueError),
+        (lambda: plot.profile(SHAW), TypeError),
         (lambda: plot.triangles(P[:1]), ValueError),
         (lambda: plot.distance_curves(P, positions=[512]), IndexError),
     ):

@@ -280,3 +280,11 @@ def test_numbers_beyond_float32_become_infinite_in_blocks():
     expected = np.multiply(np.inf, [[[0, 1], [-1, 0]]], where=~np.eye(2, dtype=bool), out=np.zeros((1, 2, 2)))
     for positions in (2, [0.5, 1.5]):
         assert np.array_equal(bias.matrix(2, q_positions=positions, k_positions=positions), expected)
+
+
+def test_heads_that_do_not_fit_attention_name_the_option():
+    q = np.ones((8, 4, 2))
+    with pytest.raises(
+        ValueError, match=r"bias has 1 heads \(distance_function\); .*; pass heads=8 to distance_function"
+    ):
+        posenc.attention(q, q, q, bias=posenc.distance_function(lambda rel: np.ones((8, len(rel)))))
