@@ -195,8 +195,7 @@ def test_no_mask_is_stored():
 
 def test_weights_keep_their_sum_where_the_probability_is_rounded():
     """The other weights are divided by one minus the rounded probability."""
-    n = 2**16
-    result = posenc.attention(np.zeros((1, 1)), np.zeros((n, 1)), np.ones((n, 1)), dropout=0.9999, seed=1)
-    kept = posenc.reference.dropout_factors((1, 1, n), 0.9999, 1)
+    result = posenc.attention(np.zeros((1, 1)), np.zeros((2**16, 1)), np.ones((2**16, 1)), dropout=0.9999, seed=1)
+    kept = posenc.reference.dropout_factors((1, 1, 2**16), 0.9999, 1)
     assert set(np.unique(kept)) == {0.0, 65536 / 7}  # 0.9999 is 65529.4 / 65536
     assert result[0, 0] == pytest.approx(kept.mean(), rel=1e-12)

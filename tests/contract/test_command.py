@@ -84,8 +84,7 @@ def test_module_and_command_are_one_program():
 
 @pytest.mark.parametrize("output", [">&-", ">/dev/full"])
 def test_an_output_that_cannot_be_written_is_one_line(output):
-    done = subprocess.run(
-        ["sh", "-c", f'exec "$0" -m posenc info {output}', sys.executable], capture_output=True, text=True
-    )
+    command_line = ["sh", "-c", f'exec "$0" -m posenc info {output}', sys.executable]
+    done = subprocess.run(command_line, capture_output=True, text=True)
     assert done.returncode == 1
     assert re.fullmatch(r"python -m posenc: .+\n", done.stderr), done.stderr
