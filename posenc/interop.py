@@ -32,19 +32,12 @@ import posenc
 from . import _core
 from .attention import AttentionGradient as AttentionGradient
 from .bias.operator import read_row
+from .runtime import follow_threads
 
 __all__ = [
-    "FUNCTIONS",
-    "LOGITS",
-    "MATRIX",
-    "OPERATORS",
-    "Function",
-    "OperatorCall",
-    "axes_of",
-    "calls_of",
-    "operator_of",
-    "rehearse",
-]
+    "FUNCTIONS", "LOGITS", "MATRIX", "OPERATORS", "Function", "OperatorCall", "axes_of", "calls_of", "follow_threads",
+    "operator_of", "rehearse",
+]  # fmt: skip
 
 Array: TypeAlias = npt.NDArray[Any]
 Arguments: TypeAlias = dict[str, Any]

@@ -20,12 +20,10 @@ def export(
     operator: type[Operator],
     make_twin: Callable[[Function], Callable[[Arguments, bool], object]],
     arrays: str,
-    prepare: Callable[[str, Arguments], Arguments] = lambda name, arguments: arguments,
 ) -> None:
     """Add the twins of all functions and operators to the namespace of a module.
 
-    `make_twin` returns a function of (arguments of a call, whether all results are wanted). `prepare` may replace
-    arguments of the function that makes an operator.
+    `make_twin` returns a function of (arguments of a call, whether all results are wanted).
     """
 
     def function_twin(function: Function) -> Callable[..., object]:
@@ -47,7 +45,7 @@ def export(
         binder = Binder(name, inspect.signature(OPERATORS[name]), operator)
 
         def twin(*args: object, **options: object) -> Operator:
-            return operator(name, prepare(name, binder.bind(args, options)))
+            return operator(name, binder.bind(args, options))
 
         return binder.document(twin, describe(name, f"`posenc.{name}` for {arrays}; returns an `Operator`."))
 

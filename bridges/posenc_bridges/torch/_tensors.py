@@ -9,6 +9,8 @@ import ml_dtypes
 import numpy as np
 import torch  # type: ignore[import-not-found, unused-ignore]
 from torch._C import _len_torch_dispatch_stack  # type: ignore[import-not-found, unused-ignore]
+from torch._C._functorch import peek_interpreter_stack  # type: ignore[import-not-found, unused-ignore]
+from torch.autograd import forward_ad  # type: ignore[import-not-found, unused-ignore]
 from torch.utils._pytree import register_pytree_node  # type: ignore[import-not-found, unused-ignore]
 
 import posenc
@@ -24,7 +26,7 @@ DTYPES = {_BFLOAT16: torch.bfloat16} | {
                  "complex128", "uint16", "uint32", "uint64")
 }  # fmt: skip
 NUMPY_DTYPES = {of_torch: of_numpy for of_numpy, of_torch in DTYPES.items()}
-EAGER_TYPES = (torch.Tensor, torch.nn.Parameter)
+_EAGER_TYPES = (torch.Tensor, torch.nn.Parameter)
 
 
 def to_array(tensor: Tensor) -> Array:
@@ -68,24 +70,32 @@ def to_tensors(results: Sequence[object], inputs: Sequence[Array]) -> list[Tenso
     return [to_tensor(array) for array in taken[len(inputs) :]]
 
 
-def runs_eagerly() -> bool:
-    """Return whether no graph and no mode records what is done to tensors."""
-    return not torch.compiler.is_compiling() and _len_torch_dispatch_stack() == 0 and not torch.jit.is_tracing()
+def runs_eagerly(tensors: Sequence[Tensor]) -> bool:
+    """Return whether nothing records calls, and all tensors are arrays of numbers in memory."""
+    return not (torch.compiler.is_compiling() or torch.jit.is_tracing() or _len_torch_dispatch_stack()) and all(
+        map(_has_numbers, tensors)
+    )
 
 
-def has_numbers(tensor: Tensor) -> bool:
-    """Return whether a tensor is an array of numbers in memory: no tensor of a GPU, of another class or layout."""
-    return type(tensor) in EAGER_TYPES and tensor.is_cpu and tensor.layout is torch.strided
+def is_followed(tensors: Sequence[Tensor]) -> bool:
+    """Return whether autograd or torch.func follows tensors."""
+    is_differentiated = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+    return is_differentiated or peek_interpreter_stack() is not None
 
 
-_STRICT = "posenc_bridges.torch: a NumPy array is in torch.export(strict=True); expected a tensor, or strict=False"
+def _has_numbers(tensor: Tensor) -> bool:
+    """Return whether a tensor is no tensor of a GPU, of another class or layout, of forward mode, or of float8."""
+    return (
+        type(tensor) in _EAGER_TYPES
+        and tensor.is_cpu
+        and tensor.layout is torch.strided
+        and tensor.dtype in NUMPY_DTYPES
+        and forward_ad.unpack_dual(tensor).tangent is None
+    )
 
 
 def convert(value: object) -> object:
-    """Replace arrays by tensors, integers in tensors without axes by integers, and dtypes by their names.
-
-    Arrays are copied: torch does not see that an array changes between a call and its gradient.
-    """
+    """Replace integers in tensors without axes by integers, ranges by tuples, dtypes by their names."""
     if isinstance(value, torch.Tensor):
         is_integer = value.ndim == 0 and not (value.is_floating_point() or value.dtype is torch.bool)
         return int(value) if is_integer else value
@@ -99,13 +109,21 @@ def convert(value: object) -> object:
         return value.name
     if isinstance(value, type) and issubclass(value, np.generic):
         return value.__name__
-    if isinstance(value, np.ndarray):
-        if not torch.compiler.is_compiling():
-            return to_tensor(value.copy())
-        if torch.compiler.is_dynamo_compiling() and torch.compiler.is_exporting():  # the program would lose its numbers
-            raise NotImplementedError(_STRICT)
-        return torch.from_numpy(value).clone()
     return _common.call_of(value) if isinstance(value, posenc.Bias) else value
+
+
+_STRICT = "posenc_bridges.torch: a NumPy array is in torch.export(strict=True); expected a tensor, or strict=False"
+
+
+def to_constant(value: object) -> object:
+    """Return a NumPy array as a tensor of its own: torch does not see that it changes before the gradient reads it."""
+    if not isinstance(value, np.ndarray):
+        return value
+    if not torch.compiler.is_compiling():
+        return to_tensor(value.copy())
+    if torch.compiler.is_dynamo_compiling() and torch.compiler.is_exporting():  # the program would lose its numbers
+        raise NotImplementedError(_STRICT)
+    return torch.from_numpy(value).clone()
 
 
 def _flatten_frequencies(w: posenc.RopeFrequencies) -> tuple[list[object], tuple[object, ...]]:
