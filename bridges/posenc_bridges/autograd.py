@@ -125,8 +125,7 @@ def _make_twin(function: Function) -> Callable[[Arguments, bool], object]:
             for array, path in zip(call.arrays, call.paths(), strict=True):
                 if isbox(array) and not function.has_gradient(path):
                     _common.fail_without_gradient(name, path)
-            # the caller may change an array before its gradient is computed
-            call.arrays = [array.copy() if isinstance(array, np.ndarray) else array for array in call.arrays]
+            call.keep()
         return node(call, returns_all, [], *call.arrays)
 
     return traced

@@ -30,13 +30,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from types import UnionType
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import numpy as np
 
 import posenc
 from posenc_bridges import _common
-from posenc_bridges._common import Arguments, Array, Call, Dtype, Function, Path, cast_result
+from posenc_bridges._common import Arguments, Array, Call, Function, Path, cast_result
 
 try:
     import jax  # type: ignore[import-not-found, unused-ignore]
@@ -82,30 +82,12 @@ class _Call:
 
     def keep(self) -> None:
         """Copy constant arrays, which the caller may change before `jax.jit` runs the call, and drop the operands."""
-        self._rest = tuple(map(_copied, self._rest))
+        self._rest = tuple(one.copy() if isinstance(one, np.ndarray) else one for one in self._rest)
         self._flat.arrays, self.operands = [], []
 
     def arguments(self, operands: Iterable[object]) -> Arguments:
         """Return the arguments of the function for these operands."""
         return self._flat.arguments(_joined(self._rest, operands))
-
-
-def _copied(value: Any) -> object:
-    """Return a copy of an array of any library, and any other value itself."""
-    is_array = hasattr(value, "__array__") or hasattr(value, "__dlpack__") or _is_buffer(value)
-    if not is_array:
-        return value
-    if hasattr(value, "__dlpack__") and not isinstance(value, np.ndarray):
-        value = np.from_dlpack(value)
-    return np.array(value, subok=True)  # posenc refuses a MaskedArray
-
-
-def _is_buffer(value: Any) -> bool:
-    try:
-        memoryview(value)
-    except TypeError:
-        return False
-    return True
 
 
 class _Forward:
@@ -138,33 +120,18 @@ class _Backward:
         arrays = [np.asarray(one) for one in operands]
         results, cotangents = arrays[count : count + self._results], arrays[count + self._results :]
         cotangents = [np.conj(one) if one.dtype.kind == "c" else one for one in cotangents]  # JAX passes conjugates
-        gradients = function.backward(self.call.arguments(arrays[:count]), results, cotangents)
-        found = []
-        for number in self._wanted:
-            gradient, like = function.gradient_at(gradients, paths[number]), arrays[number]
-            found.append(np.zeros_like(like) if gradient is None else cast_result(np.asarray(gradient), like.dtype))
-        return tuple(found)
+        wanted = [(paths[number], arrays[number]) for number in self._wanted]
+        return tuple(function.gradients_of(self.call.arguments(arrays[:count]), results, cotangents, wanted))
 
     def shapes(self, operands: Sequence[jax.Array]) -> list[jax.ShapeDtypeStruct]:
         return [jax.ShapeDtypeStruct(operands[number].shape, operands[number].dtype) for number in self._wanted]
-
-
-class _Callback:
-    """Run a task, and cast its results to the dtypes that JAX expects: another thread may have another x64 option."""
-
-    def __init__(self, task: _Forward | _Backward, dtypes: Sequence[Dtype]) -> None:
-        self._task, self._dtypes = task, dtypes
-
-    def __call__(self, *operands: jax.Array) -> list[Array]:
-        results = self._task(*operands)
-        return [cast_result(np.asarray(one), dtype) for one, dtype in zip(results, self._dtypes, strict=True)]
 
 
 def _convert(value: object) -> object:
     """Replace integer JAX scalars and NumPy scalars by Python numbers, and the scalar types of JAX by dtypes."""
     if isinstance(value, jax.Array):
         return int(value) if value.ndim == 0 and jnp.issubdtype(value.dtype, jnp.integer) else value
-    if isinstance(value, np.generic):
+    if isinstance(value, np.generic) and not isinstance(value, (np.longdouble, np.clongdouble)):
         return value.item()
     dtype = getattr(value, "dtype", None) if isinstance(value, type) else None
     return dtype if isinstance(dtype, np.dtype) else value  # jnp.float32 is no dtype
@@ -174,9 +141,9 @@ def _stand_in(array: jax.Array | Array) -> Array:
     return _common.stand_in(array.shape, array.dtype)
 
 
-def _kept_dtype(dtype: Dtype) -> Dtype:
+def _kept_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """Return the dtype that JAX keeps: float32 for float64 unless ``jax_enable_x64`` is on, on this thread."""
-    kept: Dtype = jax.dtypes.canonicalize_dtype(dtype)
+    kept: np.dtype[Any] = jax.dtypes.canonicalize_dtype(dtype)
     return kept
 
 
@@ -199,7 +166,11 @@ def _run(task: _Forward | _Backward, *operands: jax.Array) -> Sequence[jax.Array
 
 def _call_back(task: _Forward | _Backward, *operands: jax.Array) -> Sequence[jax.Array]:
     shapes = task.shapes(operands)
-    callback = _Callback(task, [one.dtype for one in shapes])
+
+    def callback(*arrays: jax.Array) -> list[Array]:
+        """Cast the results to the dtypes that JAX expects: another thread may have another x64 option."""
+        return [cast_result(np.asarray(one), like.dtype) for one, like in zip(task(*arrays), shapes, strict=True)]
+
     results: Sequence[jax.Array] = jax.pure_callback(callback, shapes, *operands, vmap_method="sequential")
     return results
 
@@ -320,14 +291,8 @@ def _as_leaf_or_option(value: object) -> object:
     return np.asarray(value) if value and is_array else tuple(value)
 
 
-class _Structure(NamedTuple):
-    """An operator without its leaves."""
-
-    name: str
-    spec: _common.Node
-    rest: tuple[Hashable, ...]
-    integers: tuple[int, ...]
-    numbers: tuple[float, ...]
+_Structure: TypeAlias = tuple[str, _common.Node, tuple[Hashable, ...], tuple[int, ...], tuple[float, ...]]
+"""An operator without its leaves: its name, the spec of its arguments, other arrays, integers and numbers."""
 
 
 def _flatten(
@@ -336,15 +301,15 @@ def _flatten(
     """Return the arrays of an operator that are leaves, and its structure."""
     call = Call(operator.arguments)
     leaves, rest = _split(call.arrays, types)
-    return leaves, _Structure(operator.name, call.spec, rest, tuple(call.integers), tuple(call.numbers))
+    return leaves, (operator.name, call.spec, rest, tuple(call.integers), tuple(call.numbers))
 
 
 def _build(
     structure: _Structure, leaves: Iterable[object], node: Callable[[str, Sequence[str], list[object]], object]
 ) -> Any:
-    arrays = _joined(structure.rest, leaves)
-    arguments = _common.arguments(structure.spec, arrays, structure.integers, structure.numbers, node)
-    return node(structure.name, list(arguments), list(arguments.values()))
+    name, spec, rest, integers, numbers = structure
+    arguments = _common.arguments(spec, _joined(rest, leaves), integers, numbers, node)
+    return node(name, list(arguments), list(arguments.values()))
 
 
 def _unflatten(structure: _Structure, leaves: Iterable[object]) -> Operator:

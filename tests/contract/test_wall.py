@@ -33,8 +33,6 @@ ANALYSIS = {
 """Private names that posenc.analysis imports, which read and check arguments. The list only shrinks."""
 DOOR = "posenc._core_api.arguments.door"
 """The name of a public function in its messages; it is for public functions in all rooms."""
-TORCH = {"posenc.runtime": "follow_threads"}
-"""The private names of posenc_bridges.torch."""
 
 
 def parsed(file: Path) -> ast.Module:
@@ -140,5 +138,4 @@ def test_analysis_uses_public_names():
 def test_bridges_use_public_names(bridge):
     files = sorted((BRIDGES / bridge).rglob("*.py")) or [BRIDGES / bridge]
     found = {name for file in files for name in private_names(file)}
-    known = {"torch": TORCH}.get(bridge, {})
     assert sorted(found) == sorted(f"{module}.{name}" for module, names in known.items() for name in names.split())

@@ -19,8 +19,8 @@ module                     call                                route
 `posenc_bridges.jax`       no array is traced                  the function of posenc
 `posenc_bridges.jax`       `jit`, `grad`, `vmap`               a `jax.custom_vjp`, which gets the `Call` as a constant
 `posenc_bridges.torch`     no gradient, nothing records        the function of posenc
-`posenc_bridges.torch`     eager, with a gradient              a `torch.autograd.Function`, which gets the `Call`
-`posenc_bridges.torch`     compile, export, modes, torch.func  a custom operator, which gets the spec as text
+`posenc_bridges.torch`     with a gradient, `torch.func`       a `torch.autograd.Function`, which gets the `Call`
+`posenc_bridges.torch`     compile, export, trace, modes       a custom operator, which gets the spec as text
 =========================  ==================================  =========================================================
 
 A function that the user passes, as to `distance_function`, is part of the spec. So a tape, a graph or a cache of JAX
@@ -28,35 +28,14 @@ keeps the function as long as it keeps the call, and this module keeps nothing. 
 number in place of the function; `posenc_bridges.torch` maps the number to a weak reference.
 """
 
-from posenc.interop import OPERATORS, Outline
+from posenc.interop import OPERATORS, Arguments, Array, Outline
 
-from .arrays import Array, Dtype, cast_result
-from .call import Call, Node, Path, Spec, arguments, make_node, paths, walk
-from .function import FUNCTIONS, Function, fail_without_gradient, stand_in
-from .operator import Arguments, Operator, call_of, make
+from .call import Call, Node, Path, arguments, make_node, paths
+from .function import FUNCTIONS, Function, cast_result, fail_without_gradient, stand_in
+from .operator import Operator, call_of, make
 from .twins import export
 
 __all__ = [
-    "Arguments",
-    "Array",
-    "Call",
-    "Dtype",
-    "FUNCTIONS",
-    "Function",
-    "Node",
-    "OPERATORS",
-    "Operator",
-    "Outline",
-    "Path",
-    "Spec",
-    "arguments",
-    "call_of",
-    "cast_result",
-    "export",
-    "fail_without_gradient",
-    "make",
-    "make_node",
-    "paths",
-    "stand_in",
-    "walk",
-]
+    "FUNCTIONS", "OPERATORS", "Arguments", "Array", "Call", "Function", "Node", "Operator", "Outline", "Path",
+    "arguments", "call_of", "cast_result", "export", "fail_without_gradient", "make", "make_node", "paths", "stand_in",
+]  # fmt: skip

@@ -6,9 +6,12 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeAlias, TypeVar, cast
 
-import posenc
+import numpy as np
 
-from .operator import Arguments, Operator, make
+import posenc
+from posenc.interop import Arguments
+
+from .operator import Operator, make
 
 Path = tuple[str | int, ...]
 """Path of an array inside the arguments of a call: the name of an argument, then indices and names inside it."""
@@ -24,11 +27,9 @@ Node: TypeAlias = tuple[str, tuple[str, ...], tuple[Spec, ...]]
 The kind is the name of a function or class of posenc, or "call". That of a tuple or list is "tuple" or "list", and
 there are no names.
 """
-_FIELDS = {
-    kind.__name__: tuple(inspect.signature(kind).parameters) for kind in (posenc.RopeFrequencies, posenc.Quantized)
-}
-"""Classes of posenc whose values are arguments, and the names of their fields."""
 _WITH_FIELDS = (posenc.RopeFrequencies, posenc.Quantized)
+_FIELDS = {kind.__name__: tuple(inspect.signature(kind).parameters) for kind in _WITH_FIELDS}
+"""Classes of posenc whose values are arguments, and the names of their fields."""
 
 
 def walk(value: object, leaf: Callable[[object], T], node: Callable[[str, Sequence[str], list[T]], T]) -> T:
@@ -67,11 +68,11 @@ class Call:
     def __init__(
         self,
         arguments: Arguments,
-        convert: Callable[[object], object] | None = None,
+        convert: Callable[[object], object] = lambda value: value,
         types: tuple[type, ...] = (),
         symbols: tuple[type, ...] = (),
     ) -> None:
-        """Flatten the arguments, after `convert` has replaced values.
+        """Flatten the arguments; `convert` may replace values that are no constants.
 
         An instance of `types` is an array then, and one of `symbols` an integer.
         """
@@ -89,11 +90,6 @@ class Call:
         self.spec: Node = "call", tuple(arguments), tuple(values)
 
     def _flatten(self, value: object) -> Spec:
-        if self._convert is not None:
-            value = self._convert(value)
-        if isinstance(value, self._types):
-            self.arrays.append(value)
-            return ARRAY
         if value is None or isinstance(value, (bool, str)):
             return value
         if isinstance(value, self._integers):
@@ -104,13 +100,19 @@ class Call:
             return NUMBER
         if isinstance(value, _WITH_FIELDS):
             name = type(value).__name__
-            value = Operator(name, {field: getattr(value, field) for field in _FIELDS[name]})
-        if isinstance(value, (Operator, tuple)):  # of `convert`
-            return walk(value, self._flatten, _keep_node)
-        if callable(value) and not isinstance(value, type):
+            converted: object = Operator(name, {field: getattr(value, field) for field in _FIELDS[name]})
+        else:
+            converted = self._convert(value)
+        if converted is not value:
+            return walk(converted, self._flatten, _keep_node)
+        if callable(value) and not isinstance(value, (type, *self._types)):
             return value
         self.arrays.append(value)
         return ARRAY
+
+    def keep(self) -> None:
+        """Copy the arrays of NumPy, which the caller may change before the gradient is computed."""
+        self.arrays = [one.copy() if isinstance(one, np.ndarray) else one for one in self.arrays]
 
     def paths(self) -> Iterator[Path]:
         """Yield the path of each array."""

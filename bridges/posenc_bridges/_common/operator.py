@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeAlias
-
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Any
 
 import posenc
 from posenc import interop
+from posenc.interop import Arguments
 
 if TYPE_CHECKING:
     from typing_extensions import Self
-
-Arguments: TypeAlias = dict[str, Any]
-"""Arguments of a function of posenc by name."""
 
 
 class Operator:
@@ -84,18 +80,13 @@ def call_of(bias: posenc.Bias) -> Operator:
     return Operator("at", {"self": made, "q_positions": q_positions, "k_positions": k_positions})
 
 
-def _at(self: posenc.Bias, **positions: npt.ArrayLike | None) -> posenc.Bias:
-    return self.at(**positions)
-
-
-def sum_of(parts: tuple[posenc.Bias, ...]) -> posenc.Bias:
-    return sum(parts[1:], parts[0])
+_METHODS: dict[str, Callable[..., posenc.Bias]] = {
+    "at": lambda self, **positions: self.at(**positions),
+    "sum": lambda parts: sum(parts[1:], parts[0]),
+}
 
 
 def make(name: str, arguments: Arguments) -> Any:
     """Return the `Bias` that an `Operator` describes, from plain arguments, or another object of posenc."""
-    maker = _METHODS[name] if name in _METHODS else getattr(posenc, name)
+    maker = _METHODS.get(name) or getattr(posenc, name)
     return maker(**arguments)
-
-
-_METHODS: dict[str, Callable[..., posenc.Bias]] = {"at": _at, "sum": sum_of}

@@ -9,10 +9,10 @@ from collections.abc import Callable
 import numpy as np
 
 import posenc
-from posenc.interop import OPERATORS
+from posenc.interop import OPERATORS, Arguments
 
 from .function import FUNCTIONS, LOGITS, MATRIX, Binder, Function
-from .operator import Arguments, Operator
+from .operator import Operator
 
 
 def export(

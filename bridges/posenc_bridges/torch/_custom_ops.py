@@ -8,14 +8,13 @@ from functools import partial
 from itertools import islice
 from typing import Any, NoReturn, TypeAlias, cast
 
-import numpy as np
 import torch  # type: ignore[import-not-found, unused-ignore]
 from torch.autograd import forward_ad  # type: ignore[import-not-found, unused-ignore]
 from torch.library import custom_op  # type: ignore[import-not-found, unused-ignore]
 
 from posenc import interop
 from posenc_bridges import _common
-from posenc_bridges._common import Arguments, Call, Function, Node, Outline, Path, cast_result
+from posenc_bridges._common import Arguments, Call, Function, Node, Outline, Path
 
 from ._specs import arguments_of, decode, encode
 from ._tensors import (
@@ -81,6 +80,16 @@ def _outlines(
     return [(shape, DTYPES[dtype]) for shape, (_, dtype) in zip(shapes, results, strict=True)]
 
 
+def _draw_seed(seed: Any, dropout: object) -> object:
+    """Return the seed of dropout: a tensor, which a graph reads anew in each call; by default of torch's generator."""
+    if seed is None and isinstance(dropout, (int, float)) and dropout > 0:
+        return torch.randint(2**63 - 1, (1,), dtype=torch.int64, device="cpu")
+    if isinstance(seed, int) and 2**63 <= seed < 2**64:
+        return torch.tensor([seed - 2**64])
+    is_one = isinstance(seed, torch.Tensor) and seed.dtype is torch.int64 and seed.numel() == 1
+    return seed.reshape(1) if is_one else seed
+
+
 _SCHEMA = "str call, Tensor[] arrays, SymInt[] integers, float[] numbers"
 
 
@@ -99,14 +108,22 @@ class Twin:
         )  # fmt: skip
         self.operator = getattr(torch.ops.posenc, function.name).default
         self.value.register_fake(self._fake_forward)
-        self.gradient.register_fake(lambda call, arrays, *given: [torch.empty_like(arrays[n]) for n in given[-1]])
+        self.gradient.register_fake(
+            lambda call, arrays, *given: [arrays[n].new_empty(arrays[n].shape) for n in given[-1]]
+        )
         self.value.register_autograd(self._differentiate, setup_context=self._save)
         self.gradient.register_autograd(self.refuse_second_derivative)
         self.value.register_vmap(partial(_by_rows, self.value))
         self.gradient.register_vmap(partial(_by_rows, self.gradient))
 
-    def __call__(self, arguments: Arguments) -> Sequence[Tensor]:
-        """Return all results of a call."""
+    def __call__(self, arguments: Arguments, returns_all: bool) -> Tensor | tuple[Tensor, ...]:
+        """Return the first result of a call, or all."""
+        if "dropout" in arguments:
+            arguments["seed"] = _draw_seed(arguments.get("seed"), arguments["dropout"])
+        results = self._results(arguments)
+        return tuple(results) if returns_all else results[0]
+
+    def _results(self, arguments: Arguments) -> Sequence[Tensor]:
         call = Call(arguments, convert, (torch.Tensor,), (torch.SymInt,))
         tensors = [one for one in call.arrays if isinstance(one, torch.Tensor)]
         is_eager = runs_eagerly(tensors)
@@ -165,13 +182,11 @@ class Twin:
         """Return the gradients of the wanted arrays, in their dtypes."""
         inputs, outputs, grads = ([to_array(one) for one in group] for group in (arrays, results, cotangents))
         arguments = arguments_of(spec, inputs, integers, numbers)
+        paths = list(_common.paths(spec))
         interop.follow_threads(torch.get_num_threads())
         with _profiled(f"{self.function.name}_vjp"):
-            gradients = self.function.backward(arguments, outputs, grads)
-        paths, found = list(_common.paths(spec)), []
-        for number in wanted:
-            one, like = self.function.gradient_at(gradients, paths[number]), inputs[number]
-            found.append(np.zeros(like.shape, like.dtype) if one is None else cast_result(np.asarray(one), like.dtype))
+            like = [(paths[number], inputs[number]) for number in wanted]
+            found = self.function.gradients_of(arguments, outputs, grads, like)
         return to_tensors(found, [*inputs, *outputs, *grads])
 
     def _fake_forward(
@@ -249,12 +264,12 @@ class GraphNode(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
 
     @staticmethod
     def forward(twin: Twin, call: _Call, gradient: _Gradient | None, *tensors: Tensor) -> tuple[Tensor, ...]:
-        spec, *numbers = call
+        spec, integers, numbers = call
         if gradient is None:
-            return tuple(twin.forward(spec, tensors, *numbers))
-        arrays, results, wanted = gradient
-        first, last = arrays, arrays + results
-        return tuple(twin.backward(spec, tensors[:first], *numbers, tensors[first:last], tensors[last:], wanted))
+            return tuple(twin.forward(spec, tensors, integers, numbers))
+        count, results, wanted = gradient
+        others = tensors[count : count + results], tensors[count + results :]
+        return tuple(twin.backward(spec, tensors[:count], integers, numbers, *others, wanted))
 
     @staticmethod
     def setup_context(ctx: Context, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import torch  # type: ignore[import-not-found, unused-ignore]
-
 from posenc_bridges import _common
-from posenc_bridges._common import Arguments, Function
+from posenc_bridges._common import Arguments
 
 from ._custom_ops import Twin
 from ._specs import BY_AUTOGRAD
@@ -49,29 +46,7 @@ class Operator(_common.Operator):
         return f"<posenc_bridges.torch.{self._described()}>"
 
 
-def _make_twin(function: Function) -> Callable[[Arguments, bool], Tensor | tuple[Tensor, ...]]:
-    twin = Twin(function)
-
-    def run(arguments: Arguments, returns_all: bool) -> Tensor | tuple[Tensor, ...]:
-        if "dropout" in arguments:
-            arguments["seed"] = _draw_seed(arguments.get("seed"), arguments["dropout"])
-        results = twin(arguments)
-        return tuple(results) if returns_all else results[0]
-
-    return run
-
-
-def _draw_seed(seed: object, dropout: object) -> object:
-    """Return the seed of dropout: a tensor, which a graph reads anew in each call; by default of torch's generator."""
-    if seed is None and isinstance(dropout, (int, float)) and dropout > 0:
-        seed = torch.randint(2**63 - 1, (1,), dtype=torch.int64, device="cpu")
-    elif isinstance(seed, int) and 2**63 <= seed < 2**64:
-        seed = torch.tensor([seed - 2**64])
-    is_one = isinstance(seed, torch.Tensor) and seed.dtype is torch.int64 and seed.numel() == 1
-    return seed.reshape(1) if is_one else seed
-
-
-_common.export(globals(), Operator, _make_twin, "tensors")
+_common.export(globals(), Operator, Twin, "tensors")
 _matrix, _logits = Operator._matrix, Operator._logits
 
 if TYPE_CHECKING:

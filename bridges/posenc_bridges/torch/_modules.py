@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import torch  # type: ignore[import-not-found, unused-ignore]
@@ -26,12 +27,8 @@ if TYPE_CHECKING:
 _Start = Callable[["Tensor"], object]
 
 
-def _small(parameter: Tensor) -> None:
-    init.trunc_normal_(parameter, std=0.02)
-
-
-def _up_to_two(parameter: Tensor) -> None:
-    init.uniform_(parameter, 0, 2)
+_SMALL: _Start = partial(init.trunc_normal_, std=0.02)
+_UP_TO_TWO: _Start = partial(init.uniform_, a=0.0, b=2.0)
 
 
 class _Bias(torch.nn.Module):  # type: ignore[misc, unused-ignore]
@@ -49,7 +46,7 @@ class _Bias(torch.nn.Module):  # type: ignore[misc, unused-ignore]
     def reset_parameters(self) -> None:
         """Fill the parameters with initial values, also after ``to_empty``."""
         for name, parameter in self.named_parameters(recurse=False):
-            self.starts.get(name, _small)(parameter)
+            self.starts.get(name, _SMALL)(parameter)
 
     def extra_repr(self) -> str:
         """Return the shapes of the parameters."""
@@ -126,14 +123,9 @@ class T5(_Bias):
     """
 
     def __init__(
-        self,
-        heads: int,
-        num_buckets: int = 32,
-        max_distance: int = 128,
-        bidirectional: bool = True,
-        *,
+        self, heads: int, num_buckets: int = 32, max_distance: int = 128, bidirectional: bool = True, *,
         unscaled: bool = False,
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__(weight=(num_buckets, heads))
         self._options = {"bidirectional": bidirectional, "max_distance": max_distance, "unscaled": unscaled}
 
@@ -203,7 +195,7 @@ class KerpleLog(_Bias):
     is bias_a.
     """
 
-    starts: ClassVar[dict[str, _Start]] = {"bias_p": _up_to_two, "bias_a": init.uniform_}
+    starts: ClassVar[dict[str, _Start]] = {"bias_p": _UP_TO_TWO, "bias_a": init.uniform_}
 
     def __init__(self, heads: int) -> None:
         super().__init__(bias_p=(heads, 1, 1), bias_a=(heads, 1, 1))
@@ -226,7 +218,7 @@ class KerplePower(_Bias):
     least 0.01, and r2 is bias_p, from 0.01 to 2.
     """
 
-    starts: ClassVar[dict[str, _Start]] = {"bias_a": init.uniform_, "bias_p": _up_to_two}
+    starts: ClassVar[dict[str, _Start]] = {"bias_a": init.uniform_, "bias_p": _UP_TO_TWO}
 
     def __init__(self, heads: int) -> None:
         super().__init__(bias_a=(heads, 1, 1), bias_p=(heads, 1, 1))
@@ -355,14 +347,9 @@ class RotaryEmbedding(torch.nn.Module):  # type: ignore[misc, unused-ignore]
     """
 
     def __init__(
-        self,
-        dim: int | Mapping[str, object] | str | os.PathLike[str] | Any,
-        *,
-        base: float | None = None,
-        layout: str | None = None,
-        learned: bool = False,
-        layer_type: str | None = None,
-    ) -> None:
+        self, dim: int | Mapping[str, object] | str | os.PathLike[str] | Any, *, base: float | None = None,
+        layout: str | None = None, learned: bool = False, layer_type: str | None = None,
+    ) -> None:  # fmt: skip
         super().__init__()
         self.layout: str | None
         self.rotary_dim: int | None

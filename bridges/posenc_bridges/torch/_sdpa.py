@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 from unittest.mock import patch
@@ -30,17 +31,10 @@ def _fail(error: type[Exception], argument: str, has: object, expected: str) -> 
 
 
 def scaled_dot_product_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attn_mask: Tensor | None = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    *,
-    scale: float | None = None,
-    enable_gqa: bool = False,
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0,
+    is_causal: bool = False, *, scale: float | None = None, enable_gqa: bool = False,
     bias: pt.Operator | posenc.Bias | Sequence[pt.Operator | posenc.Bias] | None = None,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """Compute attention as `torch.nn.functional.scaled_dot_product_attention` does, by `posenc.attention`.
 
     ``softmax(scale query.key + attn_mask + bias, over visible keys) . value``
@@ -232,19 +226,15 @@ class ReplacedSdpa(TorchFunctionMode):  # type: ignore[misc, unused-ignore]
         self.left: list[str] = []
 
     def __torch_function__(
-        self,
-        function: Callable[..., object],
-        types: object,
-        args: tuple[object, ...] = (),
+        self, function: Callable[..., object], types: object, args: tuple[object, ...] = (),
         kwargs: dict[str, object] | None = None,
-    ) -> object:
+    ) -> object:  # fmt: skip
         kwargs = kwargs or {}
         if function is _THEIRS:
             return self._attend(*args, **kwargs)
-        if function is functional.multi_head_attention_forward:  # its body runs outside this mode
-            with patch.object(functional, _NAME, self._attend):
-                return function(*args, **kwargs)
-        return function(*args, **kwargs)
+        is_mha = function is functional.multi_head_attention_forward  # its body runs outside this mode
+        with patch.object(functional, _NAME, self._attend) if is_mha else nullcontext():
+            return function(*args, **kwargs)
 
     def _attend(self, *args: Any, **kwargs: Any) -> Tensor:
         try:

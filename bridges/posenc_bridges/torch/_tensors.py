@@ -46,17 +46,12 @@ def to_array(tensor: Tensor) -> Array:
 
 
 def to_tensor(array: Array) -> Tensor:
-    """Return an array as a tensor, in the same memory if torch can share it."""
-    if not (array.flags.carray or _is_shared_by_torch(array)):
+    """Return an array as a tensor, in the same memory if it is contiguous."""
+    if not array.flags.carray:
         array = np.array(array, array.dtype.newbyteorder("="), order="C")
     if array.dtype == _BFLOAT16:
         return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
     return torch.from_numpy(array)
-
-
-def _is_shared_by_torch(array: Array) -> bool:
-    size = array.itemsize
-    return array.flags.behaved and all(stride >= 0 and stride % size == 0 for stride in array.strides)
 
 
 def to_tensors(results: Sequence[object], inputs: Sequence[Array]) -> list[Tensor]:
@@ -101,7 +96,7 @@ def convert(value: object) -> object:
         return int(value) if is_integer else value
     if isinstance(value, torch.dtype):
         return NUMPY_DTYPES[value].name
-    if isinstance(value, np.generic):
+    if isinstance(value, np.generic) and not isinstance(value, (np.longdouble, np.clongdouble)):
         return value.item()
     if isinstance(value, range):
         return tuple(value)
