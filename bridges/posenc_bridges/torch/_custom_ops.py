@@ -8,10 +8,12 @@ from functools import partial
 from itertools import islice
 from typing import Any, NoReturn, TypeAlias, cast
 
+import numpy as np
 import torch  # type: ignore[import-not-found, unused-ignore]
 from torch.autograd import forward_ad  # type: ignore[import-not-found, unused-ignore]
 from torch.library import custom_op  # type: ignore[import-not-found, unused-ignore]
 
+import posenc
 from posenc import interop
 from posenc_bridges import _common
 from posenc_bridges._common import Arguments, Call, Function, Node, Outline, Path
@@ -90,6 +92,15 @@ def _draw_seed(seed: Any, dropout: object) -> object:
     return seed.reshape(1) if is_one else seed
 
 
+def _is_plain(argument: tuple[str, object]) -> bool:
+    """Return whether an argument is a tensor with axes, a constant, or frequencies of NumPy; no seed of dropout."""
+    name, value = argument
+    if isinstance(value, torch.Tensor):
+        return value.ndim > 0 and name != "seed"
+    is_fixed = isinstance(value, posenc.RopeFrequencies) and isinstance(value.inv_freq, np.ndarray)
+    return is_fixed or value is None or type(value) in (bool, int, float, str)
+
+
 _SCHEMA = "str call, Tensor[] arrays, SymInt[] integers, float[] numbers"
 
 
@@ -124,6 +135,10 @@ class Twin:
         return tuple(results) if returns_all else results[0]
 
     def _results(self, arguments: Arguments) -> Sequence[Tensor]:
+        top = [one for one in arguments.values() if isinstance(one, torch.Tensor)]
+        if runs_eagerly(top) and not is_followed(top) and all(map(_is_plain, arguments.items())):
+            given = {name: to_array(one) if isinstance(one, torch.Tensor) else one for name, one in arguments.items()}
+            return self._compute(given, list(given.values()))  # a spec takes longer than a small call
         call = Call(arguments, convert, (torch.Tensor,), (torch.SymInt,))
         tensors = [one for one in call.arrays if isinstance(one, torch.Tensor)]
         is_eager = runs_eagerly(tensors)
@@ -165,11 +180,14 @@ class Twin:
     ) -> list[Tensor]:
         """Return all results of the function."""
         inputs = [to_array(one) if isinstance(one, torch.Tensor) else one for one in arrays]
-        arguments = arguments_of(spec, inputs, integers, numbers)
+        return self._compute(arguments_of(spec, inputs, integers, numbers), inputs)
+
+    def _compute(self, arguments: Arguments, inputs: Sequence[Any]) -> list[Tensor]:
         interop.follow_threads(torch.get_num_threads())
         try:
             with _profiled(self.function.name):
-                return to_tensors(self.function.forward(arguments), inputs)
+                results = self.function.forward(arguments)
+            return to_tensors(results, [one for one in inputs if isinstance(one, np.ndarray)])
         except TypeError as error:
             if "has type ndarray" not in str(error):
                 raise
