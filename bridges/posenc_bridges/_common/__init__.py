@@ -30,12 +30,13 @@ number in place of the function; `posenc_bridges.torch` maps the number to a wea
 
 from posenc.interop import OPERATORS, Arguments, Array, Outline
 
-from .call import Call, Node, Path, arguments, make_node, paths
+from .call import NESTED, Call, Node, Path, arguments, make_node, paths, walk
 from .function import FUNCTIONS, Function, cast_result, fail_without_gradient, stand_in
 from .operator import Operator, call_of, make
 from .twins import export
 
 __all__ = [
-    "FUNCTIONS", "OPERATORS", "Arguments", "Array", "Call", "Function", "Node", "Operator", "Outline", "Path",
+    "FUNCTIONS", "NESTED", "OPERATORS", "Arguments", "Array", "Call", "Function", "Node", "Operator", "Outline", "Path",
     "arguments", "call_of", "cast_result", "export", "fail_without_gradient", "make", "make_node", "paths", "stand_in",
+    "walk",
 ]  # fmt: skip

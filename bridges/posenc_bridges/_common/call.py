@@ -27,6 +27,8 @@ Node: TypeAlias = tuple[str, tuple[str, ...], tuple[Spec, ...]]
 The kind is the name of a function or class of posenc, or "call". That of a tuple or list is "tuple" or "list", and
 there are no names.
 """
+NESTED = (Operator, tuple, list)
+"""Types of arguments that contain others."""
 _WITH_FIELDS = (posenc.RopeFrequencies, posenc.Quantized)
 _FIELDS = {kind.__name__: tuple(inspect.signature(kind).parameters) for kind in _WITH_FIELDS}
 """Classes of posenc whose values are arguments, and the names of their fields."""
@@ -37,7 +39,7 @@ def walk(value: object, leaf: Callable[[object], T], node: Callable[[str, Sequen
     if isinstance(value, Operator):
         given = value.arguments
         return node(value.name, tuple(given), [walk(one, leaf, node) for one in given.values()])
-    if isinstance(value, (tuple, list)) and not isinstance(value, _WITH_FIELDS):
+    if isinstance(value, (tuple, list)):
         kind = "list" if isinstance(value, list) else "tuple"
         return node(kind, (), [walk(one, leaf, node) for one in value])
     return leaf(value)

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from typing import Any, NoReturn, TypeAlias, cast
 
-import numpy as np
 import torch  # type: ignore[import-not-found, unused-ignore]
+from torch._C._functorch import peek_interpreter_stack  # type: ignore[import-not-found, unused-ignore]
 from torch.autograd import forward_ad  # type: ignore[import-not-found, unused-ignore]
 from torch.library import custom_op  # type: ignore[import-not-found, unused-ignore]
 
 import posenc
 from posenc import interop
 from posenc_bridges import _common
-from posenc_bridges._common import Arguments, Call, Function, Node, Outline, Path
+from posenc_bridges._common import Arguments, Array, Call, Function, Node, Outline, Path
 
-from ._specs import arguments_of, decode, encode
+from ._specs import arguments_of, decode, encode, make_node, with_seed
 from ._tensors import (
     DTYPES,
     NUMPY_DTYPES,
@@ -26,6 +27,7 @@ from ._tensors import (
     convert,
     is_followed,
     runs_eagerly,
+    tensors_in,
     to_array,
     to_constant,
     to_tensors,
@@ -92,13 +94,15 @@ def _draw_seed(seed: Any, dropout: object) -> object:
     return seed.reshape(1) if is_one else seed
 
 
-def _is_plain(argument: tuple[str, object]) -> bool:
-    """Return whether an argument is a tensor with axes, a constant, or frequencies of NumPy; no seed of dropout."""
-    name, value = argument
+def _read(arrays: list[Array], value: Any) -> object:
+    """Return an argument without tensors, for posenc, and add the arrays of tensors to `arrays`."""
     if isinstance(value, torch.Tensor):
-        return value.ndim > 0 and name != "seed"
-    is_fixed = isinstance(value, posenc.RopeFrequencies) and isinstance(value.inv_freq, np.ndarray)
-    return is_fixed or value is None or type(value) in (bool, int, float, str)
+        array = to_array(value)
+        arrays.append(array)
+        return int(array) if array.ndim == 0 and array.dtype.kind in "iu" else array
+    if isinstance(value, posenc.RopeFrequencies) and isinstance(value.inv_freq, torch.Tensor):
+        return replace(value, inv_freq=_read(arrays, value.inv_freq))
+    return NUMPY_DTYPES[value] if isinstance(value, torch.dtype) else value
 
 
 _SCHEMA = "str call, Tensor[] arrays, SymInt[] integers, float[] numbers"
@@ -135,27 +139,27 @@ class Twin:
         return tuple(results) if returns_all else results[0]
 
     def _results(self, arguments: Arguments) -> Sequence[Tensor]:
-        top = [one for one in arguments.values() if isinstance(one, torch.Tensor)]
-        if runs_eagerly(top) and not is_followed(top) and all(map(_is_plain, arguments.items())):
-            given = {name: to_array(one) if isinstance(one, torch.Tensor) else one for name, one in arguments.items()}
-            return self._compute(given, list(given.values()))  # a spec takes longer than a small call
-        call = Call(arguments, convert, (torch.Tensor,), (torch.SymInt,))
-        tensors = [one for one in call.arrays if isinstance(one, torch.Tensor)]
+        tensors = tensors_in(arguments.values())
         is_eager = runs_eagerly(tensors)
-        if is_eager and not is_followed(tensors):
-            return self.forward(call.spec, call.arrays, call.integers, call.numbers)
-        arrays = [to_constant(one) for one in call.arrays]
-        for array, path in zip(arrays, call.paths()):  # noqa: B905 - torch.compile knows no strict
-            self._check(array, path)
+        if is_eager and not is_followed(tensors):  # a spec takes longer than a small call
+            arrays: list[Array] = []
+            read = partial(_read, arrays)
+            given = {
+                name: _common.walk(one, read, make_node) if isinstance(one, _common.NESTED) else read(one)
+                for name, one in arguments.items()
+            }
+            return self._compute(with_seed(given) if "seed" in given else given, arrays)
+        call = Call(arguments, convert, (torch.Tensor,), (torch.SymInt,))
+        constants = [to_constant(one) for one in call.arrays]
+        for array, path in zip(constants, call.paths()):  # noqa: B905 - torch.compile knows no strict
+            if not is_eager or getattr(array, "requires_grad", True):
+                self._check(array, path)
         if is_eager:
-            results: Sequence[Tensor] = GraphNode.apply(  # type: ignore[no-untyped-call, unused-ignore]
-                self, (call.spec, call.integers, call.numbers), None, *arrays
-            )
-            return results
+            return _follow(self, (call.spec, call.integers, call.numbers), None, *constants)
         # An operator needs a tensor: the dispatcher finds its implementation by it. Autograd takes an empty list for a
         # list of tensors, and programs that are compiled ahead of time pass None for it.
         return self.operator(  # type: ignore[no-any-return]
-            encode(call.spec), arrays or [torch.empty(0)], call.integers or [0], call.numbers or [0.0]
+            encode(call.spec), constants or [torch.empty(0)], call.integers or [0], call.numbers or [0.0]
         )
 
     def _check(self, tensor: object, path: Path) -> None:
@@ -176,18 +180,18 @@ class Twin:
             self._refuse("a tensor has a tangent of forward mode", "reverse mode")
 
     def forward(
-        self, spec: Node, arrays: Sequence[Any], integers: Sequence[int], numbers: Sequence[float]
+        self, spec: Node, arrays: Sequence[Tensor], integers: Sequence[int], numbers: Sequence[float]
     ) -> list[Tensor]:
         """Return all results of the function."""
-        inputs = [to_array(one) if isinstance(one, torch.Tensor) else one for one in arrays]
+        inputs = [to_array(one) for one in arrays]
         return self._compute(arguments_of(spec, inputs, integers, numbers), inputs)
 
-    def _compute(self, arguments: Arguments, inputs: Sequence[Any]) -> list[Tensor]:
+    def _compute(self, arguments: Arguments, inputs: Sequence[Array]) -> list[Tensor]:
         interop.follow_threads(torch.get_num_threads())
         try:
             with _profiled(self.function.name):
                 results = self.function.forward(arguments)
-            return to_tensors(results, [one for one in inputs if isinstance(one, np.ndarray)])
+            return to_tensors(results, inputs)
         except TypeError as error:
             if "has type ndarray" not in str(error):
                 raise
@@ -238,7 +242,7 @@ class Twin:
         if not runs_eagerly(inputs):
             found = self.gradient(encode(spec), *given)
         elif is_followed(inputs):
-            found = GraphNode.apply(self, ctx.call, (len(arrays), len(results), wanted), *inputs)  # type: ignore[no-untyped-call, unused-ignore]
+            found = _follow(self, ctx.call, (len(arrays), len(results), wanted), *inputs)
         else:
             found = self.backward(spec, *given)
         for number, one in zip(wanted, found, strict=True):
@@ -275,13 +279,29 @@ def _by_rows(function: Callable[..., Sequence[Tensor]], info: Any, in_dims: Sequ
 
 
 class GraphNode(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
-    """A call, or the gradient of a call, in a graph of autograd or torch.func; custom operators do not know the latter.
+    """A call, or the gradient of a call, in a graph of autograd. The dispatcher would take longer than a small call.
 
     `call` is its spec, integers and numbers. `gradient` is None, or the numbers of arrays and of results, and `wanted`.
     """
 
     @staticmethod
-    def forward(twin: Twin, call: _Call, gradient: _Gradient | None, *tensors: Tensor) -> tuple[Tensor, ...]:
+    def forward(ctx: Context, *given: Any) -> tuple[Tensor, ...]:
+        results = TransformedNode.forward(*given)
+        TransformedNode.setup_context(ctx, given, results)
+        return results
+
+    @staticmethod
+    def backward(ctx: Context, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        if ctx.gradient is not None:
+            ctx.twin.refuse_second_derivative()
+        return None, None, None, *ctx.twin.differentiate(ctx, ctx.needs_input_grad[3:], grads)
+
+
+class TransformedNode(GraphNode):
+    """The same for torch.func, which wants the context apart. PyTorch takes 60 us more for that form."""
+
+    @staticmethod
+    def forward(twin: Twin, call: _Call, gradient: _Gradient | None, *tensors: Tensor) -> tuple[Tensor, ...]:  # type: ignore[override]
         spec, integers, numbers = call
         if gradient is None:
             return tuple(twin.forward(spec, tensors, integers, numbers))
@@ -296,12 +316,12 @@ class GraphNode(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
             ctx.twin.save(ctx, call, tensors, output)
 
     @staticmethod
-    def backward(ctx: Context, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-        if ctx.gradient is not None:
-            ctx.twin.refuse_second_derivative()
-        return None, None, None, *ctx.twin.differentiate(ctx, ctx.needs_input_grad[3:], grads)
-
-    @staticmethod
     def vmap(info: object, in_dims: Sequence[object], *inputs: object) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
-        results, dims = _by_rows(GraphNode.apply, info, in_dims, *inputs)
+        results, dims = _by_rows(TransformedNode.apply, info, in_dims, *inputs)
         return tuple(results), tuple(dims)
+
+
+def _follow(*given: Any) -> tuple[Tensor, ...]:
+    """Return the results of a node."""
+    node = GraphNode if peek_interpreter_stack() is None else TransformedNode
+    return node.apply(*given)  # type: ignore[no-any-return, no-untyped-call, unused-ignore]

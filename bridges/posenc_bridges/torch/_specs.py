@@ -61,13 +61,18 @@ def _function_of(numbered: dict[str, int]) -> Callable[..., object]:
 
 def arguments_of(spec: Node, arrays: Sequence[Array], integers: Sequence[int], numbers: Sequence[float]) -> Arguments:
     """Return the arguments of the function of posenc."""
-    arguments = _common.arguments(spec, arrays, integers, numbers, _make_node)
-    if isinstance(arguments.get("seed"), np.ndarray):  # negative numbers are seeds of 2**63 and more
-        arguments["seed"] = int(arguments["seed"][0]) % 2**64
+    return with_seed(_common.arguments(spec, arrays, integers, numbers, make_node))
+
+
+def with_seed(arguments: Arguments) -> Arguments:
+    """Return arguments with the number of a seed in an array (1,), where a negative one is a seed of 2**63 or more."""
+    seed = arguments.get("seed")
+    if isinstance(seed, np.ndarray) and seed.shape == (1,) and seed.dtype == np.int64:
+        arguments["seed"] = int(seed[0]) % 2**64
     return arguments
 
 
-def _make_node(kind: str, names: Sequence[str], values: list[object]) -> object:
+def make_node(kind: str, names: Sequence[str], values: list[object]) -> object:
     """Return what a node of a spec describes; functions of tensors become functions of arrays."""
     given: Arguments = dict(zip(names, values))  # noqa: B905 - a tuple has no names
     if given.get("vjp") == BY_AUTOGRAD:

@@ -65,27 +65,41 @@ def to_tensors(results: Sequence[object], inputs: Sequence[Array]) -> list[Tenso
     return [to_tensor(array) for array in taken[len(inputs) :]]
 
 
+def tensors_in(values: Iterable[object]) -> list[Tensor]:
+    """Return the tensors in arguments, also those in operators, sequences and frequencies."""
+    found: list[Tensor] = []
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            found.append(value)
+        elif isinstance(value, _common.NESTED):
+            found += tensors_in(value.arguments.values() if isinstance(value, _common.Operator) else value)
+        elif isinstance(value, posenc.RopeFrequencies) and isinstance(value.inv_freq, torch.Tensor):
+            found.append(value.inv_freq)
+    return found
+
+
 def runs_eagerly(tensors: Sequence[Tensor]) -> bool:
-    """Return whether nothing records calls, and all tensors are arrays of numbers in memory."""
-    return not (torch.compiler.is_compiling() or torch.jit.is_tracing() or _len_torch_dispatch_stack()) and all(
-        map(_has_numbers, tensors)
-    )
+    """Return whether nothing records calls, nor follows tangents, and all tensors are arrays of numbers in memory."""
+    is_recorded = torch.compiler.is_compiling() or torch.jit.is_tracing() or _len_torch_dispatch_stack()
+    return not is_recorded and forward_ad._current_level < 0 and all(map(_has_numbers, tensors))
 
 
 def is_followed(tensors: Sequence[Tensor]) -> bool:
     """Return whether autograd or torch.func follows tensors."""
-    is_differentiated = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
-    return is_differentiated or peek_interpreter_stack() is not None
+    if torch.is_grad_enabled():
+        for tensor in tensors:
+            if tensor.requires_grad:
+                return True
+    return peek_interpreter_stack() is not None
 
 
 def _has_numbers(tensor: Tensor) -> bool:
-    """Return whether a tensor is no tensor of a GPU, of another class or layout, of forward mode, or of float8."""
+    """Return whether a tensor is no tensor of a GPU, of another class or layout, or of float8."""
     return (
         type(tensor) in _EAGER_TYPES
         and tensor.is_cpu
         and tensor.layout is torch.strided
         and tensor.dtype in NUMPY_DTYPES
-        and forward_ad.unpack_dual(tensor).tangent is None
     )
 
 
