@@ -94,7 +94,7 @@ def _draw_seed(seed: Any, dropout: object) -> object:
     return seed.reshape(1) if is_one else seed
 
 
-def _read(arrays: list[Array], value: Any) -> object:
+def _read(arrays: list[Array], value: Any) -> Any:
     """Return an argument without tensors, for posenc, and add the arrays of tensors to `arrays`."""
     if isinstance(value, torch.Tensor):
         array = to_array(value)
@@ -301,7 +301,7 @@ class TransformedNode(GraphNode):
     """The same for torch.func, which wants the context apart. PyTorch takes 60 us more for that form."""
 
     @staticmethod
-    def forward(twin: Twin, call: _Call, gradient: _Gradient | None, *tensors: Tensor) -> tuple[Tensor, ...]:  # type: ignore[override]
+    def forward(twin: Twin, call: _Call, gradient: _Gradient | None, *tensors: Tensor) -> tuple[Tensor, ...]:
         spec, integers, numbers = call
         if gradient is None:
             return tuple(twin.forward(spec, tensors, integers, numbers))
