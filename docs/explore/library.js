@@ -222,7 +222,7 @@ const SCALINGS = {
     const factor = r.factor(), trained = r.trained(LENGTHS[0]), beyond = Math.max((r.length ?? 0) - trained, 0);
     return [largerBase(r, 1 + factor * beyond / trained)];
   },
-  ntk_by_parts: (r) => { const keep = keptByRotations(r, ...r.beta()); return [blend(r, keep, r.factor())]; },
+  ntk_by_parts: (r) => { const factor = r.factor(); return [blend(r, keptByRotations(r, ...r.beta()), factor)]; },
   llama3: (r) => {
     const factor = r.factor(), limits = r.ordered("low_freq_factor", null, "high_freq_factor", null);
     return [blend(r, keptByRotations(r, ...limits), factor)];

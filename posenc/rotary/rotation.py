@@ -21,7 +21,6 @@ from .._core_api.arguments import (
     as_bool,
     as_index,
     as_number,
-    as_positions,
     cast_result,
     check_choice,
     check_range,
@@ -131,7 +130,9 @@ class Rotation:
         if isinstance(positions, (tuple, list)) and _is_table(positions):
             expected = "positions, because frequencies are passed too"
             fail(ValueError, argument, "a table (cos, sin)", expected)
-        array = as_positions(argument, positions, start)
+        # the name of a row takes less time than a text
+        row = "rope_positions" if argument == "positions" else f"pos {argument}%(n)"
+        array: Array = _core.read(row, **{argument: positions}, start=start)
         self.check_fits_sequence(argument, array.shape)
         return array
 
@@ -146,6 +147,8 @@ class Rotation:
 
     def check_fits_sequence(self, argument: str, shape: tuple[int, ...]) -> None:
         """Refuse positions that are neither (N,) nor broadcast against x axis by axis, with or without its heads."""
+        if shape == (self.x.shape[self.seq_axis],):
+            return
         lengths = list(self.x.shape[:-1])
         lengths.append(lengths.pop(self.seq_axis if self.seq_axis >= 0 else self.seq_axis + 1))
         if len(shape) == 1:
@@ -177,15 +180,15 @@ class Rotation:
 
     def table(self, angles: Angles) -> Array:
         """Return [cos | sin] (..., N, rotary_dim) of the angles, times the factor, or of the inverse rotation."""
-        positions, frequencies, factor, _ = angles
+        positions, frequencies, factor, pairs = angles
         cosine_scale, sine_scale = (1 / factor, -1 / factor) if self.inverse else (factor, factor)
         if frequencies.ndim == 1:
             return cos_sin_table(self.with_heads(positions), frequencies, self.dtype, cosine_scale, sine_scale)
         positions = self.coordinates_last(positions)
         if frequencies.ndim == 2:
-            coordinate = (frequencies != 0).argmax(axis=0)
+            coordinate = pairs[0] if pairs else (frequencies != 0).argmax(axis=0)
             w = frequencies[coordinate, np.arange(frequencies.shape[1])]
-            if np.count_nonzero(w) == np.count_nonzero(frequencies):  # a pair has one coordinate
+            if pairs or np.count_nonzero(w) == np.count_nonzero(frequencies):  # a pair has one coordinate
                 return self._table_by_coordinate(positions, w, coordinate, sine_scale, cosine_scale)
         else:
             frequencies = np.moveaxis(frequencies, 0, 1)[:, None]  # (H, 1, A, pairs)
@@ -273,13 +276,14 @@ def read_rotation(
 
     The frequencies are read for the options that they include.
     """
-    array: Array = _core.read(f"real {argument}(d)", **{argument: x})
+    array: Array = _core.read("rope" if argument == "x" else f"real {argument}(d)", **{argument: x})
     layout = read_layout(layout, frequencies)
     if isinstance(frequencies, RopeFrequencies) and frequencies.rotary_dim is not None:
         rotary_dim = agree("rotary_dim", rotary_dim, frequencies.rotary_dim)
     if out_layout is None:
         out_layout = layout
-    check_choice("out_layout", out_layout, LAYOUTS)
+    else:
+        check_choice("out_layout", out_layout, LAYOUTS)
     if array.ndim < 2:
         fail(ValueError, argument, f"{array.ndim} axes", "at least 2, a sequence axis and channels")
     seq_axis = as_index("seq_axis", seq_axis, -array.ndim)

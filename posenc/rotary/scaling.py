@@ -211,19 +211,19 @@ def _blend(r: _Request, keep: Float64, factor: float) -> Float64:
     return r.inv_freq * (1 - keep) / factor + r.inv_freq * keep
 
 
-def _by_rotations(r: _Request, low: float, high: float) -> RopeFrequencies:
+def _by_rotations(r: _Request, low_key: str, high_key: str) -> RopeFrequencies:
     """Return a blend that is linear in the full rotations of a pair within the length of training."""
+    factor, (low, high) = r.number("factor"), r.rotations(low_key, high_key)
     rotations = r.train_length() * r.inv_freq / (2 * np.pi)
-    keep = np.clip((rotations - low) / (high - low), 0.0, 1.0)
-    return RopeFrequencies(_blend(r, keep, r.number("factor")))
+    return RopeFrequencies(_blend(r, np.clip((rotations - low) / (high - low), 0.0, 1.0), factor))
 
 
 def _ntk_by_parts(r: _Request) -> RopeFrequencies:
-    return _by_rotations(r, *r.rotations())
+    return _by_rotations(r, "beta_slow", "beta_fast")
 
 
 def _llama3(r: _Request) -> RopeFrequencies:
-    return _by_rotations(r, *r.rotations("low_freq_factor", "high_freq_factor"))
+    return _by_rotations(r, "low_freq_factor", "high_freq_factor")
 
 
 def _yarn(r: _Request) -> RopeFrequencies:
@@ -274,7 +274,8 @@ def _longrope(r: _Request) -> RopeFrequencies:
         if trained < 2:
             fail_value(ValueError, LENGTHS[1], trained, "at least 2, because its logarithm is a divisor")
         attention = math.sqrt(1 + math.log(factor) / math.log(trained))
-    return RopeFrequencies(r.inv_freq / (long if (r.seq_len or 0) > trained else short), attention)
+    with np.errstate(over="ignore"):
+        return RopeFrequencies(r.inv_freq / (long if (r.seq_len or 0) > trained else short), attention)
 
 
 def _proportional(r: _Request) -> RopeFrequencies:
@@ -327,11 +328,10 @@ def scaled_frequencies(
     present = {key: value for key, value in keys.items() if value is not None}
     present |= {key: as_index(key, present[key], 1) for key in LENGTHS if key in present}
     inv_freq, _ = exact_frequencies(dim, base, "dim")
-    if not np.isfinite(inv_freq).all():
+    if not math.isfinite(inv_freq[-1]):  # the largest one, if the base is below 1
         fail_value(ValueError, "base", base, "a number whose powers, the frequencies, are finite")
-    with np.errstate(over="ignore", invalid="ignore"):
-        w = scale(_Request(rope_type, dim, float(base), inv_freq, seq_len, present))
-    if not (np.isfinite(w.inv_freq).all() and math.isfinite(w.attention_factor)):
+    w = scale(_Request(rope_type, dim, float(base), inv_freq, seq_len, present))
+    if rope_type != "default" and not (math.isfinite(w.inv_freq.max()) and math.isfinite(w.attention_factor)):
         fail_value(ValueError, argument, dict(present), "numbers that give finite frequencies and factors")
     description = f"base {float(base):g}"
     if rope_type != "default":
