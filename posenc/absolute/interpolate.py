@@ -181,7 +181,8 @@ def interpolate_table(
         True: the first and the last position keep their rows. False: positions are centres of intervals (half-pixel),
         and the borders are repeated. The default is True for one axis, linear and without `antialias`, else False.
     antialias : bool
-        Where the result has fewer positions, stretch the filter, so that each row of the table counts.
+        Stretch the filter where the result has fewer positions, so that each row of the table counts; rows beyond the
+        borders are left out instead of repeated, and the cubic filter is another one (Notes).
     prefix : int
         Rows before the positions, such as class tokens, which are copied.
     out : array of the result's shape, optional

@@ -95,6 +95,8 @@ def read_columns(
     check_choice("denominator", denominator, DENOMINATORS)
     low: Float64 | None = None
     if frequencies is None:
+        if dim is None:
+            fail_value(TypeError, "dim", None, "an integer, or frequencies")
         dim = as_index("dim", dim, 1, MOST_WIDTH)
         w, low = exact_frequencies(dim, base, denominator)
     else:

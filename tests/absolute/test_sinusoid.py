@@ -125,7 +125,7 @@ ERRORS = [
     (lambda: posenc.sinusoidal(4, 2, frequencies=[[1.0]]), ValueError, "frequencies has 2 axes; expected 1"),
     (lambda: posenc.sinusoidal([2**53], 2, frequencies=[9.0]), ValueError, "expected at most 2**56 radians"),
     (lambda: posenc.sinusoidal(4, 4, layout="halves"), ValueError, "layout is 'halves'; expected one of 'half', 'int"),
-    (lambda: posenc.sinusoidal(4), TypeError, "sinusoidal: dim has type NoneType; expected an integer"),
+    (lambda: posenc.sinusoidal(4), TypeError, "sinusoidal: dim is None; expected an integer, or frequencies"),
     (lambda: posenc.sinusoidal(4, 4, order="x"), ValueError, "sinusoidal: order is 'x'; expected one of"),
     (lambda: posenc.sinusoidal(4, 4, scale=np.inf), ValueError, "sinusoidal: scale is inf; expected a finite number"),
     (lambda: posenc.sinusoidal(4, 4, dtype=np.int64), TypeError, "sinusoidal: dtype is int64; expected float16"),
