@@ -42,13 +42,13 @@ SWAPS = {
     "+": "-", "-": "+", "*": "+", "/": "*", "//": "*", "%": "*", "**": "*", "+=": "-=", "-=": "+=", "*=": "+=",
     "<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "==", "is": "is not", "is not": "is", "in": "not in",
     "not in": "in", "&&": "||", "||": "&&", "and": "or", "or": "and", "&": "|", "|": "&", "<<": ">>", ">>": "<<",
-    "vec_min": "vec_max", "vec_max": "vec_min", "vec_add": "vec_sub", "vec_sub": "vec_add", "vec_mul": "vec_add",
+    "vec_min": "vec_max", "vec_max": "vec_min", "vec_add": "vec_mul", "vec_mul": "vec_add",
 }  # fmt: skip
 NOT_CODE = re.compile(
     r"""//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])+'|^[ \t]*\#(?:\\\n|[^\n])*""", re.DOTALL | re.MULTILINE
 )
 DECLARATION = re.compile(r"\s*(?:\w+ )+[^=(]*;\s*")
-TOKEN = re.compile(r"(?<= )(?:[-+*/%&|<>]|[<>=!+*-]=|&&|\|\||<<|>>)(?= )|\bvec_(?:min|max|add|sub|mul)\b")
+TOKEN = re.compile(r"(?<= )(?:[-+*/%&|<>]|[<>=!+*-]=|&&|\|\||<<|>>)(?= )|\bvec_(?:min|max|add|mul)\b")
 SIGN = re.compile(r"(?<=[(\[=?:, ])[-!](?=[\w(])")
 NUMBER, INDEX = re.compile(r"(?<![\w.])(?:0|[1-9]\d*)(?!\w)"), re.compile(r"(?<=\w)\[[a-z_]\w*(?=\])")
 AVX2 = ["-mavx2", "-mfma", "-mf16c"]

@@ -3,6 +3,7 @@
 # ruff: noqa: E402 -- transformers is imported after the check that it is here
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -19,11 +20,11 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # of transformers' models, ab
 posenc_bridges.transformers.register()
 
 MODELS = {
-    "BloomForCausalLM": "alibi(",
-    "Gemma3ForCausalLM": "window=tuple(integer, integer)",
-    "GptOssForCausalLM": "sink=array",
-    "LlamaForCausalLM": "window=tuple(None, integer)",
-    "T5ForConditionalGeneration": "t5(",
+    "BloomForCausalLM": 'bias=["list", [], [["alibi", ',
+    "Gemma3ForCausalLM": 'window=["tuple", [], [1, 1]]',
+    "GptOssForCausalLM": "sink=0",
+    "LlamaForCausalLM": 'window=["tuple", [], [null, 1]]',
+    "T5ForConditionalGeneration": 'bias=["list", [], [["t5", ',
 }
 """For each model a part of the text of its attention, which a mask or a bias of queries x keys would not have."""
 ROUNDING = 2e-6
@@ -71,12 +72,14 @@ def test_a_model_is_one_graph(name: str, is_padded: bool) -> None:
     found = run(model, torch.compile(model.forward, fullgraph=True, backend=keep_graph), given)
     assert len(graphs) == 1
     calls = [node.args[0] for node in graphs[0].graph.nodes if node.target is torch.ops.posenc.attention.default]
+    specs = [zip(*json.loads(call)[1:], strict=True) for call in calls]
+    calls = [" ".join(f"{option}={json.dumps(value)}" for option, value in spec) for spec in specs]
     layers = 6 if name == "T5ForConditionalGeneration" else 2
     assert len(calls) == layers
     # with padding BLOOM counts words, so its bias differs from that of distances if padding is between words
     if not (is_padded and name == "BloomForCausalLM"):
         assert any(MODELS[name] in call for call in calls), calls
-        assert is_padded or not any("dense(" in call or "keep=array" in call for call in calls), calls
+        assert is_padded or not any('["dense", ' in call or "keep=0" in call for call in calls), calls
     for ours, theirs in zip(found, run(model, model, given), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=0, atol=ROUNDING * float(theirs.abs().max()))
 

@@ -114,7 +114,7 @@ def _gradients(
         grad=c.grid(grad), x=c.grid(x), r=rows, s=columns, top=c.top, left=c.left, padding=padding
     )
     d_x = np.empty(x.shape, x.dtype.newbyteorder("="))
-    if d_x.size:
+    if c.grid(d_x).size:
         # The transpose reverses the kernel. For "replicate" it is a convolution with zeros on a larger grid, of which
         # the results beyond the edges are added to the tokens that were replicated.
         tokens, d_tokens, replicates = c.grid(grad), c.grid(d_x), padding == "replicate"
@@ -128,7 +128,7 @@ def _gradients(
         )  # fmt: skip
         if replicates:
             c.grid(d_x)[...] = cast_result(_add_edges(_add_edges(d_tokens, -3, *edges[0]), -2, *edges[1]), d_x.dtype)
-        d_x[..., : c.prefix, :] = cast_result(grad[..., : c.prefix, :], d_x.dtype)
+    d_x[..., : c.prefix, :] = cast_result(grad[..., : c.prefix, :], d_x.dtype)
     d_kernel = np.ascontiguousarray(cast_result(d_taps.transpose(2, 0, 1), c.taps.dtype))
     return d_x, d_kernel, None if c.bias is None else cast_result(d_bias, c.bias.dtype)
 

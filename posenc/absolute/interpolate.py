@@ -18,6 +18,7 @@ from .._core_api.arguments import (
     as_index,
     cast_result,
     check_choice,
+    check_table_size,
     compute_dtype,
     door,
     fail,
@@ -106,6 +107,7 @@ def _read_arguments(
         if rows > MOST_ROWS:
             fail(ValueError, "table", f"{rows} rows", f"at most {MOST_ROWS}")
     _core.read(signature, table=table, **lengths, out=None)  # a result beyond memory is refused before its weights
+    check_table_size(max(size) * 4, n=max(size))  # the weights of positions
     axes = zip(shape, size, strict=True)
     entries = tuple([_resample(rows, length, method, corners, antialias) for rows, length in axes])
     return table, _Resampling(signature, lengths, prefix, shape, size, entries)
@@ -172,7 +174,7 @@ def interpolate_table(
     table : array (r, d) or (H, W, d)
         A row for each position. Of an image either (H, W, d), or (prefix + H W, d) with ``grid=(H, W)``.
     n : int or (int, int)
-        Number of positions, at most ``2**31 - 1``, or (h, w) for a grid.
+        Number of positions, at most ``2**28``, or (h, w) for a grid.
     grid : (int, int), optional
         H and W of a table (prefix + H W, d), whose rows are those of the image, one after the other.
     method : {"linear", "cubic"}

@@ -103,8 +103,8 @@ def rope_bands(scaled: PairFrequencies, original: PairFrequencies, *, train_leng
 
 @door
 def rope_coverage(
-    frequencies: PairFrequencies, train_length: int, *, test_length: int | None = None, test_frequencies:
-    PairFrequencies | None = None,
+    frequencies: PairFrequencies, train_length: int, *, test_length: int | None = None,
+    test_frequencies: PairFrequencies | None = None,
 ) -> RopeCoverage:  # fmt: skip
     """Angles of each RoPE pair that occur in training, and new distances whose angles do not.
 

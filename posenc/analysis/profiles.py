@@ -30,8 +30,8 @@ class AttentionProfile(NamedTuple):
 
 @door
 def attention_profile(
-    scheme: Bias | PairFrequencies, distances: npt.ArrayLike, *, q: npt.ArrayLike | None = None, k: npt.ArrayLike | None
-    = None, position: float = 0, scale: float | None = None,
+    scheme: Bias | PairFrequencies, distances: npt.ArrayLike, *, q: npt.ArrayLike | None = None,
+    k: npt.ArrayLike | None = None, position: float = 0, scale: float | None = None,
 ) -> AttentionProfile:  # fmt: skip
     """Attention of one query by the distance of keys that all have the same content.
 
@@ -153,8 +153,8 @@ def _read_heads(q: npt.ArrayLike | None, k: npt.ArrayLike | None, width: int | N
 
 @door
 def order_sensitivity(
-    function: Callable[[Array], npt.ArrayLike], x: npt.ArrayLike, *, permutations: int | npt.ArrayLike = 8, seed: int =
-    0,
+    function: Callable[[Array], npt.ArrayLike], x: npt.ArrayLike, *, permutations: int | npt.ArrayLike = 8,
+    seed: int = 0,
 ) -> Float64:  # fmt: skip
     """Sensitivity of a function to the order of the rows of its argument.
 
@@ -243,8 +243,8 @@ def _check_places(n: int, m: int, q_positions: npt.ArrayLike | None, k_positions
 
 @door
 def reference_matrix(
-    bias: PositionBias, n: int, m: int | None = None, *, q_positions: npt.ArrayLike | None = None, k_positions:
-    npt.ArrayLike | None = None,
+    bias: PositionBias, n: int, m: int | None = None, *, q_positions: npt.ArrayLike | None = None,
+    k_positions: npt.ArrayLike | None = None,
 ) -> Float64:  # fmt: skip
     """Compute the matrix of an operator by its equation in plain NumPy.
 
@@ -287,8 +287,8 @@ def reference_matrix(
 
 @door
 def reference_logits(
-    bias: ContentBias, q: npt.ArrayLike, k: npt.ArrayLike, *, q_positions: npt.ArrayLike | None = None, k_positions:
-    npt.ArrayLike | None = None,
+    bias: ContentBias, q: npt.ArrayLike, k: npt.ArrayLike, *, q_positions: npt.ArrayLike | None = None,
+    k_positions: npt.ArrayLike | None = None,
 ) -> Float64:  # fmt: skip
     """Compute the logits of an operator by its equation in plain NumPy.
 

@@ -41,8 +41,8 @@ def profile_of(argument: str, scheme: Bias | PairFrequencies, distances: Array) 
 
 @door
 def decay(
-    distances: npt.ArrayLike | None = None, *, schedules: Mapping[str, Mapping[str, Any]] = SCHEDULES, dim: int | None =
-    None, ax: Axes | None = None,
+    distances: npt.ArrayLike | None = None, *, schedules: Mapping[str, Mapping[str, Any]] = SCHEDULES,
+    dim: int | None = None, ax: Axes | None = None,
 ) -> Figure:  # fmt: skip
     """Draw the inner product of two sinusoidal encodings against their distance, for several theta(t).
 
@@ -214,8 +214,8 @@ def biases(operators: Mapping[str, Bias], *, distances: npt.ArrayLike | None = N
 
 @door
 def profile(
-    schemes: Mapping[str, Bias | PairFrequencies], *, distances: npt.ArrayLike | None = None, head: int = 0, ax: Axes |
-    None = None,
+    schemes: Mapping[str, Bias | PairFrequencies], *, distances: npt.ArrayLike | None = None, head: int = 0,
+    ax: Axes | None = None,
 ) -> Figure:  # fmt: skip
     """Draw the attention weight of keys of equal content against their relative position, for several schemes.
 

@@ -132,8 +132,8 @@ def similarity(values: npt.ArrayLike, *, kind: Kind = "product", ax: Axes | None
 
 @door
 def logits(
-    operator: ContentBias, q: npt.ArrayLike, k: npt.ArrayLike, *, words: Sequence[str] | None = None, head: int = 0, ax:
-    Axes | None = None,
+    operator: ContentBias, q: npt.ArrayLike, k: npt.ArrayLike, *, words: Sequence[str] | None = None, head: int = 0,
+    ax: Axes | None = None,
 ) -> Figure:  # fmt: skip
     """Draw the logits that an operator adds to the logits of queries and keys, as an image: queries downwards.
 
@@ -249,8 +249,8 @@ def triangles(values: npt.ArrayLike, *, ax: Axes | None = None) -> Figure:
 
 @door
 def extrapolation(
-    frequencies: PairFrequencies, train_length: int, test_length: int, *, test_frequencies: PairFrequencies | None =
-    None, ax: Axes | None = None,
+    frequencies: PairFrequencies, train_length: int, test_length: int, *,
+    test_frequencies: PairFrequencies | None = None, ax: Axes | None = None,
 ) -> Figure:  # fmt: skip
     """Draw which angles of RoPE are new beyond the training length, by pair and distance.
 
@@ -301,8 +301,8 @@ def extrapolation(
 
 @door
 def attention_maps(
-    maps: Mapping[str, Sequence[npt.ArrayLike]], words: Sequence[Sequence[str]], rows: Sequence[str], *, label: str =
-    "weight",
+    maps: Mapping[str, Sequence[npt.ArrayLike]], words: Sequence[Sequence[str]], rows: Sequence[str], *,
+    label: str = "weight",
 ) -> Figure:  # fmt: skip
     """Draw attention weights as images: a column for each scheme, a row for each text.
 

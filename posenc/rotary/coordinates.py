@@ -425,7 +425,7 @@ def axial_frequencies(dims: Sequence[int], *, base: float | Sequence[float] = 10
 def _angles_nd(rotation: Rotation, positions: npt.ArrayLike, frequencies: npt.ArrayLike) -> Angles:
     pairs = rotation.rotary_dim // 2
     array = _core.read("f64 frequencies()", frequencies=frequencies)
-    if array.ndim not in (2, 3) or array.shape[-1] != pairs:
+    if array.ndim not in (2, 3) or array.shape[-1] != pairs or not len(array):
         expected = f"(A, {pairs}) or (A, H, {pairs}), coordinates and pairs"
         fail(ValueError, "frequencies", f"shape {array.shape}", expected)
     if array.ndim == 3:

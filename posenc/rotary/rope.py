@@ -153,11 +153,12 @@ def rope(
     w, factor, chosen_layout, chosen_dim = frequencies, 1.0, layout, rotary_dim
     if type(frequencies) is RopeFrequencies:  # half the time of isinstance
         w, factor = frequencies.inv_freq, frequencies.attention_factor
-        chosen_layout, chosen_dim = frequencies.layout or layout, frequencies.rotary_dim or rotary_dim
+        chosen_layout = layout if frequencies.layout is None else frequencies.layout
+        chosen_dim = rotary_dim if frequencies.rotary_dim is None else frequencies.rotary_dim
     if (
         (type(positions) is int or (type(positions) is np.ndarray and positions.ndim == 1))
         and type(seq_axis) is int and seq_axis == -2 and w is not None and chosen_layout is not None
-        and layout in (None, chosen_layout) and rotary_dim in (None, chosen_dim)
+        and (layout is None or layout is chosen_layout) and (rotary_dim is None or rotary_dim is chosen_dim)
     ):  # fmt: skip
         return _core.rope_positions(
             "rope", x=x, positions=positions, frequencies=w, out=out, layout=chosen_layout, rotary_offset=rotary_offset,

@@ -1,4 +1,4 @@
-/* embedding.c -- rows of a table (r,d): learned positions, hierarchical positions, of which r rows encode r * r, and sums.
+/* embedding.c -- rows of a table (r,d): learned positions, hierarchical ones, of which r rows encode r * r, and sums.
  *
  *     learned        out = p_m
  *     hierarchical   out = a u_i + (1 - a) u_j,   u_k = (p_k - a p_0) / (1 - a),   m = i r + j
@@ -78,8 +78,7 @@ KERNEL(hierarchical)
 
 /* Sums of rows:   out_r = sum_e weight_e x_e   over the entries first <= e < last of row r, of which entry e reads row
  * order_e of x. The sum is double, in the order of e; a row without entries is 0. Without WEIGHT, all weights are 1. A
- * table of positions that is resampled is such a sum, and so are the gradients of tables, whose entries are sorted by the
- * row of the table. */
+ * table that is resampled is such a sum, and so are the gradients of tables, whose entries are sorted by their row. */
 KERNEL(weighted_rows)
 {
     enum { X, ORDER, WEIGHT, FIRST, LAST, OUT };
