@@ -56,7 +56,7 @@ class Entries(NamedTuple):
     """None: all weights are 1."""
 
 
-def weighted_rows(x: Array, rows: int, entries: Entries, dtype: Dtype, out: Array | None = None) -> Array:
+def weighted_rows(x: Array, rows: int, entries: Entries, dtype: Dtype) -> Array:
     """Return an array (..., rows, d), whose row r is the sum of all entries with ``row == r``, of x (..., 1, n, d).
 
     A stable sort makes the entries of a row adjacent and keeps their order. The kernel adds them in this order in
@@ -67,7 +67,7 @@ def weighted_rows(x: Array, rows: int, entries: Entries, dtype: Dtype, out: Arra
     np.cumsum(np.bincount(entries.row, minlength=rows), out=bounds[1:])
     weight = None if entries.weight is None else entries.weight[order]
     return _core.weighted_rows(
-        x=x, order=entries.position[order], weight=weight, first=bounds[:-1], last=bounds[1:], out=out, dtype=dtype
+        x=x, order=entries.position[order], weight=weight, first=bounds[:-1], last=bounds[1:], dtype=dtype
     )
 
 

@@ -76,7 +76,9 @@ def _read_arguments(
     corners: bool | None,
     antialias: bool,
     prefix: int,
-) -> tuple[Array, _Resampling]:
+    out: Array | None = None,
+) -> tuple[Array, Array, _Resampling]:
+    """Return the table, the array of the result, which has no numbers yet, and what is to be computed."""
     check_choice("method", method, REACH)
     antialias, prefix = as_bool("antialias", antialias), as_index("prefix", prefix, 0, MOST_ROWS)
     is_line = not isinstance(n, tuple | list)
@@ -106,11 +108,11 @@ def _read_arguments(
             fail(ValueError, "table", "no rows", "at least one")
         if rows > MOST_ROWS:
             fail(ValueError, "table", f"{rows} rows", f"at most {MOST_ROWS}")
-    _core.read(signature, table=table, **lengths, out=None)  # a result beyond memory is refused before its weights
+    _, target = _core.read(signature, table=table, **lengths, out=out)  # beyond memory it is refused before its weights
     check_table_size(max(size) * 4, n=max(size))  # the weights of positions
     axes = zip(shape, size, strict=True)
     entries = tuple([_resample(rows, length, method, corners, antialias) for rows, length in axes])
-    return table, _Resampling(signature, lengths, prefix, shape, size, entries)
+    return table, target, _Resampling(signature, lengths, prefix, shape, size, entries)
 
 
 def _resample(rows: int, n: int, method: Method, corners: bool, antialias: bool) -> Entries:
@@ -227,8 +229,7 @@ def interpolate_table(
     >>> posenc.interpolate_table(table, (16, 16), grid=(14, 14), method="cubic", prefix=1).shape
     (257, 768)
     """
-    table, to = _read_arguments(table, n, grid, method, corners, antialias, prefix)
-    _, target = _core.read(to.signature, table=table, **to.lengths, out=out)
+    table, target, to = _read_arguments(table, n, grid, method, corners, antialias, prefix, out)
     result = table[to.prefix :].reshape(*to.grid, table.shape[-1])
     for axis, (rows, entries) in enumerate(zip(to.size, to.entries, strict=True)):
         is_last = axis == len(to.size) - 1
@@ -278,7 +279,7 @@ def interpolate_table_vjp(
     array([[1.5],
            [1.5]])
     """
-    table, to = _read_arguments(table, n, grid, method, corners, antialias, prefix)
+    table, _, to = _read_arguments(table, n, grid, method, corners, antialias, prefix)
     _, grad = _core.read(to.signature, table=table, grad=grad, **to.lengths)
     dtype = table.dtype.newbyteorder("=")
     result = grad[to.prefix :].reshape(*to.size, table.shape[-1])
