@@ -160,5 +160,6 @@ def rope_coverage(
             fail(ValueError, name, "a negative frequency", "frequencies of at least 0")
     length = as_index("train_length", train_length, 1)
     end = length if test_length is None else as_index("test_length", test_length, length)
-    numbers = reference.rope_coverage(trained, length, test_length=end, test_frequencies=tested)
-    return RopeCoverage(*numbers)
+    pairs = zip(trained, tested, strict=True)  # one at a time, because the reference keeps all angles
+    found = [reference.rope_coverage([w], length, test_length=end, test_frequencies=[v]) for w, v in pairs]
+    return RopeCoverage(*map(np.concatenate, zip(*found, strict=True)))

@@ -202,11 +202,11 @@ class Bias(Generic[Arrays]):
         dtypes: tuple[Dtype | None, ...] = (),
         own_positions: OwnPositions = (None, None),
     ) -> None:
-        for array in (*arrays, *own_positions):
+        scheme = SCHEMES[name]
+        for array in () if scheme is SUM else (*arrays, *own_positions):
             for one in array if type(array) is tuple else (array,):  # unpickled arrays are writeable
                 if isinstance(one, np.ndarray):
                     one.flags.writeable = False
-        scheme = SCHEMES[name]
         vars(self).update(
             name=name,
             arrays=arrays,
@@ -292,8 +292,9 @@ class Bias(Generic[Arrays]):
         if not isinstance(other, Bias):
             return NotImplemented
         kind = type(self) if type(self) is type(other) else Bias
+        arrays = [bias.arrays if bias.scheme is SUM else (bias.arrays,) for bias in (self, other)]
         parts = (*self.parts, *other.parts)
-        return kind("sum", cast("Any", tuple([part.arrays for part in parts])), {"parts": parts})
+        return kind("sum", cast("Any", (*arrays[0], *arrays[1])), {"parts": parts}, (None,) * len(parts))
 
     def __radd__(self, other: object) -> Bias:
         return self if type(other) is int and other == 0 else NotImplemented  # sum() starts with 0

@@ -39,6 +39,8 @@ SHADES = 16
 """Colours of a scatter plot."""
 CELLS = {"trained distance": "#cfcfcf", "new distance, trained angle": "#56b4e9", "new angle": "#d55e00"}
 """Colours of the cells 0, 1 and 2 of `extrapolation`."""
+MOST_COLUMNS = 4096
+"""Distances that `extrapolation` draws; of more, each second one, or each third one, and so on."""
 LEGEND_ABOVE = 26.0
 """Points between axes and title, for a line of the legend."""
 
@@ -284,14 +286,15 @@ def extrapolation(
     """
     coverage = rope_coverage(frequencies, train_length, test_length=test_length, test_frequencies=test_frequencies)
     tested = np.asarray(frequencies if test_frequencies is None else test_frequencies, np.float64)
-    distances = np.arange(test_length)
+    distances = np.arange(0, test_length, -(-test_length // MOST_COLUMNS))
     arc_end = np.where(coverage.covered < 1, coverage.covered, np.inf)[:, None] * (1 + 1e-12)
     turns = distances * tested[:, None] / (2 * np.pi) % 1
     cells = np.where(turns > arc_end, 2, 1)
-    cells[:, :train_length] = 0
+    cells[:, distances < train_length] = 0
     figure, axes = axes_of(ax)
     colors = ListedColormap(list(CELLS.values()))
-    axes.imshow(cells, aspect="auto", interpolation="nearest", cmap=colors, vmin=0, vmax=2)
+    edges = (-0.5, test_length - 0.5, len(cells) - 0.5, -0.5)
+    axes.imshow(cells, aspect="auto", interpolation="nearest", cmap=colors, vmin=0, vmax=2, extent=edges)
     axes.set(xlabel="distance of key and query", ylabel="pair, fast to slow")
     handles = [Patch(facecolor=color, label=name) for name, color in CELLS.items()]
     axes.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3, frameon=False)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeAlias
 
-from .._core_api.arguments import MOST_CHANNELS, as_index, as_number, door, fail, fail_value
+from .._core_api.arguments import MOST_CHANNELS, as_index, as_number, door, fail, fail_value, shown
 from .models import FULL, MODELS, OTHERS, ROTATES_IF, ROTATES_LAST, SLIDING, Model
 from .scaling import LENGTHS, Keys, RopeFrequencies, scaled_frequencies
 
@@ -202,7 +202,7 @@ def _read_layer(config: Config, layer_type: str | None, is_part: bool) -> _Layer
             fail_value(ValueError, "layer_type", layer_type, "None, because all layers have one rotation")
     else:
         if layer_type is None or layer_type not in by_type:
-            fail_value(ValueError, "layer_type", layer_type, "one of " + ", ".join(map(repr, by_type)))
+            fail_value(ValueError, "layer_type", layer_type, "one of " + ", ".join(map(shown, by_type)))
         rope = by_type[layer_type]
         if rope is None:
             fail_value(ValueError, "layer_type", layer_type, "a type of layers with a rotation")

@@ -65,6 +65,8 @@ def test_layer_types_inside():
     refused(ValueError, ["layer_type", "'x'"], config, layer_type="x")
     refused(ValueError, ["layer_type", "with a rotation"], config, layer_type="no_rope")
     refused(TypeError, ["layer_type", "int"], config, layer_type=0)
+    huge = {"rope_parameters": {10**5000: {"rope_type": "default"}}}  # Python prints no more than 4300 digits
+    refused(ValueError, ["layer_type is None", "an integer of 16610 bits"], {**PLAIN, **huge})
     refused(TypeError, ["'factor' beside layer types"], {**SIZES, "rope_parameters": {**parts, "factor": 2.0}},
             layer_type="full_attention")  # fmt: skip
 
