@@ -32,11 +32,11 @@ HERE = Path(__file__).resolve().parent
 SCRIPTS = (
     "speed/attention", "speed/attention_vjp", "speed/attention_peers", "speed/decode", "speed/bias",
     "speed/transformers_models", "speed/rope", "speed/sinusoid", "speed/alibi", "speed/convolution", "speed/lookup",
-    "speed/recurrence", "speed/floater", "speed/call", "speed/plot", "speed/memory", "speed/sweep",
-    "accuracy/accuracy", "accuracy/attention_error", "accuracy/quantized",
+    "speed/recurrence", "speed/floater", "speed/call", "speed/memory", "speed/sweep",
+    "accuracy/accuracy", "accuracy/quantized",
 )  # fmt: skip
 """The scripts that print figures, in the order of the page."""
-LONG = ("speed/transformers_models", "speed/floater", "speed/plot", "speed/memory", "speed/sweep")
+LONG = ("speed/transformers_models", "speed/floater", "speed/memory", "speed/sweep")
 """Scripts that --quick leaves out, beside those of accuracy."""
 QUICK_SECONDS = 0.2
 

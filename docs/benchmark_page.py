@@ -37,8 +37,7 @@ PAGES: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "benchmarks-accuracy": {
         "Memory": ("speed/memory",),
-        "Pictures": ("speed/plot",),
-        "Accuracy": ("accuracy/accuracy", "accuracy/attention_error", "accuracy/quantized"),
+        "Accuracy": ("accuracy/accuracy", "accuracy/quantized"),
         "Every operator": ("speed/sweep",),
     },
 }

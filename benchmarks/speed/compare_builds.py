@@ -35,7 +35,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from tools.builds import HELP, Build, introduce
 
 HERE = Path(__file__).resolve().parent
-SLOW = ("sweep", "memory", "plot", "attention_peers")
+SLOW = ("sweep", "memory", "attention_peers")
 """Scripts that --quick leaves out; attention_peers times nothing without peers."""
 LEAST = 3
 """Turns A B B A of a line, at least; calls that take seconds get one."""

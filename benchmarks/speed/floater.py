@@ -1,4 +1,4 @@
-"""Time FLOATER at the size of its paper against NumPy, torch, and reading the weights once per evaluation."""
+"""Time FLOATER at the size of its paper against NumPy and torch."""
 
 from __future__ import annotations
 
@@ -32,13 +32,6 @@ def run(report: Report) -> None:
             "NumPy, buffers made before": theirs,
         }
         least = {"NumPy, buffers made before": 1.0}
-        most = {}
-        if streams == 1:
-            both = np.concatenate([w[:, :C] for w in weights[::2]])
-            flat = both.ravel()
-            contenders["reading alone: max of 2 MB"] = lambda flat=flat: repeat(flat.max)
-            contenders["gemv of 2 MB (BLAS)"] = Gemv(both)
-            most["reading alone: max of 2 MB"] = 1.3
         if torch:
             contenders["torch eager"] = torch_flow(torch, p0, weights)
             if streams > 1:
@@ -48,9 +41,7 @@ def run(report: Report) -> None:
             rate = 4e-9 * C * C * streams * EVALUATIONS / seconds
             return f"{seconds / EVALUATIONS * 1e6:.1f} us per evaluation, {rate:.0f} Gflop/s"
 
-        report.time(
-            f"floater float32 C=E={C} n={N}, {streams} stream(s)", contenders, least=least, most=most, note=note
-        )
+        report.time(f"floater float32 C=E={C} n={N}, {streams} stream(s)", contenders, least=least, note=note)
 
         grad = random((streams, N, C), seed=5)
         report.time(
@@ -60,21 +51,6 @@ def run(report: Report) -> None:
                 "posenc.floater(out=)": lambda p0=p0, out=out: posenc.floater(p0, *weights, N, out=out),
             },
         )
-
-
-def repeat(work: Any) -> None:
-    for _ in range(EVALUATIONS):
-        work()
-
-
-class Gemv:
-    """Both layers as one matrix times a vector: an evaluation without relu, time and steps."""
-
-    def __init__(self, matrix: np.ndarray) -> None:
-        self.matrix, self.x, self.y = matrix, random((C,)), np.empty(len(matrix), np.float32)
-
-    def __call__(self) -> None:
-        repeat(lambda: np.dot(self.matrix, self.x, out=self.y))
 
 
 class NumpyFlow:
