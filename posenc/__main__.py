@@ -51,7 +51,7 @@ Embeddings are random, nothing is trained, and a change is relative to the large
 
 swap        {SWAP[0]} and {SWAP[1]} of "{SENTENCE}" change places: the largest change of the
             output for the other words. 0: the order is not seen.
-+1, +10^6   {SCORED_WORDS} words move to later positions: the largest change of the scores.
++1, +10^6   {SCORED_WORDS} words move to later positions: the largest change of the logits.
             0: only distances count; -: the scheme ends before; empty: no positions are read.
 MB          memory that attention over {MEASURED_WORDS} words allocates besides its result"""
 NEXT = """
@@ -214,7 +214,7 @@ def operators() -> list[Scheme]:
 
 def all_schemes() -> list[Scheme]:
     """Return every scheme; the first two are attention without positions."""
-    without = Scheme(NO_POSITIONS, "-", reads_positions=False)
+    without = Scheme(NO_POSITIONS, "not given", reads_positions=False)
     return [without, without._replace(name=CAUSAL_MASK, is_causal=True), *encodings(), *rotations(), *operators()]
 
 
