@@ -11,8 +11,7 @@ CLAIMS = ROOT / "docs" / "claims"
 INDEX = (CLAIMS / "index.md").read_text("utf-8")
 PAGES = re.findall(r"^- S\d, \[.+?\]\((.+?\.md)\)", INDEX, re.MULTILINE)
 ITEM = re.compile(
-    r"- 「(?P<quotation>.+?)」(?P<translation>.*?)\n  - place: (?P<place>.+?)\n  - verdict: (?P<verdict>.+?)"
-    r"\n  - evidence: (?P<evidence>.+)",
+    r"- (?P<place>.+?):\s+「(?P<quotation>.+?)」(?P<translation>.*?)\\\n  \*\*(?P<verdict>.+?)\*\*:\s+(?P<evidence>.+)",
     re.DOTALL,
 )
 VERDICTS = (
@@ -21,9 +20,9 @@ VERDICTS = (
 
 
 class Claim(NamedTuple):
+    place: str
     quotation: str
     translation: str
-    place: str
     verdict: str
     evidence: str
 
