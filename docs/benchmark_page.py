@@ -1,16 +1,18 @@
-"""Write the tables and the picture of docs/explanations/benchmarks*.md from the files of benchmarks/results.
+"""Write the summary and the picture of docs/explanations/benchmarks.md from the files of benchmarks/results.
 
-Without an option the made parts are printed; --write puts them into the pages; --check fails unless they are there.
+Without an option the tables of all lines are printed; --write puts the summary into the page; --check fails unless it
+is there.
 """
 
 from __future__ import annotations
 
 import sys
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from html import escape
 from math import log
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
@@ -22,30 +24,22 @@ from tools.results import LIBRARIES, Run, library, load, rows
 DOCS = Path(__file__).resolve().parent
 PROGRAM = "docs/benchmark_page.py"
 PICTURE = DOCS / "_static" / "benchmarks.svg"
-PAGES: dict[str, dict[str, tuple[str, ...]]] = {
-    "benchmarks": {},
-    "benchmarks-attention": {
-        "Attention": ("speed/attention", "speed/attention_vjp", "speed/attention_peers"),
-        "Decoding": ("speed/decode",),
-        "Whole models": ("speed/transformers_models",),
-    },
-    "benchmarks-encodings": {
-        "Biases as matrices": ("speed/alibi", "speed/bias"),
-        "Rotary embeddings": ("speed/rope",),
-        "Encodings": ("speed/sinusoid", "speed/convolution", "speed/lookup", "speed/recurrence", "speed/floater"),
-        "Small calls": ("speed/call",),
-    },
-    "benchmarks-accuracy": {
-        "Memory": ("speed/memory",),
-        "Accuracy": ("accuracy/accuracy", "accuracy/quantized"),
-        "Every operator": ("speed/sweep",),
-    },
+SUBJECTS: dict[str, tuple[str, ...]] = {
+    "Attention": ("speed/attention", "speed/attention_vjp", "speed/attention_peers"),
+    "Decoding": ("speed/decode",),
+    "Whole models": ("speed/transformers_models",),
+    "Biases as matrices": ("speed/alibi", "speed/bias"),
+    "Rotary embeddings": ("speed/rope",),
+    "Encodings": ("speed/sinusoid", "speed/convolution", "speed/lookup", "speed/recurrence", "speed/floater"),
+    "Small calls": ("speed/call",),
+    "Memory": ("speed/memory",),
+    "Accuracy": ("accuracy/accuracy", "accuracy/quantized"),
+    "Every operator": ("speed/sweep",),
 }
-"""The sections of each page, and the scripts of each section. The first page has the picture and the machines."""
-SUBJECTS = {subject: scripts for subjects in PAGES.values() for subject, scripts in subjects.items()}
+"""The subjects and their scripts."""
 
 TIMES = ("s", "ms")
-"""Units of figures that the page does not show, because they depend on the machine."""
+"""Units of figures that are not shown, because they depend on the machine."""
 Cells = dict[tuple[str, str], dict[str, float]]
 """Figures by line and contender (or unit), then by machine."""
 
@@ -172,18 +166,38 @@ def wrapped(text: str) -> list[str]:
     return textwrap.wrap(text, 120, break_long_words=False, break_on_hyphens=False)
 
 
+def peers(results: Results) -> list[str]:
+    """A row per subject and library: the median, the least and the largest ratio of its lines on each machine."""
+    rows = []
+    for subject in SUBJECTS:
+        cells = results.peers(subject)
+        for name in LIBRARIES:
+            shown = []
+            for machine in results.last:
+                ratios = [
+                    found[machine] for (_, who), found in cells.items() if library(who) == name and machine in found
+                ]
+                shown.append(number(median(ratios)) if ratios else "-")
+                if len(ratios) > 1:
+                    shown[-1] += f" ({number(min(ratios))} - {number(max(ratios))})"
+            if set(shown) != {"-"}:
+                rows.append([subject, name, *shown])
+    return table(["", "peer", *results.last], rows)
+
+
 def overview(results: Results) -> str:
-    """Return the made part of the first page."""
+    """Return the made part of the page."""
     text = ["## Overview", "", *wrapped(f"![{SEEN}](../_static/{PICTURE.name})"), "", *wrapped(f"*{SEEN}*"), ""]
-    text += ["## Machines", "", *machines(results)]
+    text += [*wrapped("Time of the peer, divided by the time of posenc: median (least - largest) of the lines."), ""]
+    text += [*peers(results), "## Machines", "", *machines(results)]
     text += ["## Changes since the earlier run", "", *regressions(results)]
     return "\n".join(text)
 
 
-def page(results: Results, subjects: Iterable[str]) -> str:
-    """Return the made part of a page with these sections."""
+def every_line(results: Results) -> str:
+    """Return the tables of all lines."""
     text = []
-    for subject in subjects:
+    for subject in SUBJECTS:
         peers, limits, others = results.peers(subject), results.limits(subject), results.figures(subject)
         if not (peers or limits or others):
             continue
@@ -200,7 +214,7 @@ def page(results: Results, subjects: Iterable[str]) -> str:
 # ---- the picture ----
 
 SEEN = (
-    "Each dot is a line of the tables: the time of the peer, divided by the time of posenc. posenc is faster "
+    "Each dot is a line of the benchmarks: the time of the peer, divided by the time of posenc. posenc is faster "
     "right of the line at 1."
 )
 AXIS = "time of the peer / time of posenc"
@@ -267,14 +281,10 @@ def picture(results: Results) -> str:
 def main() -> int:
     asked = made_part.parser(PROGRAM, (__doc__ or "").split("\n", 1)[0]).parse_args()
     results = Results(load())
-    status = 0
-    for name, subjects in PAGES.items():
-        made = page(results, subjects) if subjects else overview(results)
-        files = {} if subjects else {PICTURE: picture(results)}
-        if not (asked.write or asked.check):
-            print(made)
-        status |= made_part.finish(DOCS / "explanations" / f"{name}.md", PROGRAM, made, asked, files)
-    return status
+    if not (asked.write or asked.check):
+        print(every_line(results))
+    page, drawn = DOCS / "explanations" / "benchmarks.md", {PICTURE: picture(results)}
+    return made_part.finish(page, PROGRAM, overview(results), asked, drawn)
 
 
 if __name__ == "__main__":

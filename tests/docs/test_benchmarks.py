@@ -1,4 +1,4 @@
-"""benchmarks/run.py writes the files of benchmarks/results; the manual's pages are made of them."""
+"""benchmarks/run.py writes the files of benchmarks/results; the manual's page is made of them."""
 
 import json
 import sys
@@ -280,9 +280,9 @@ def page_of(tools, *runs):
 
 
 def text_of(tools, *runs):
-    """The made parts of all pages."""
+    """The made part of the page, and the tables of all lines."""
     results = page_of(tools, *runs)
-    return tools.page.overview(results) + "\n" + tools.page.page(results, tools.page.SUBJECTS)
+    return tools.page.overview(results) + "\n" + tools.page.every_line(results)
 
 
 def test_the_page_has_a_column_per_machine(tools):
@@ -301,6 +301,7 @@ def test_the_page_has_a_column_per_machine(tools):
         "| line | peer | One | Two |\n| --- | --- | ---: | ---: |\n| a | torch SDPA | 2 | 4 |\n|  | jax | - | 0.12 |\n"
         "| b | np.add | - | 3 |\n",
         "| a | copy | 2 | - |\n",
+        "| Rotary embeddings | torch | 2 | 4 |\n",
         "| memory | MiB | - | 3.50 |\n",
         "- One: 2026-11-22 is the first run.\n- Two: 2026-11-22 is the first run.\n",
     ):
@@ -348,6 +349,6 @@ def test_every_script_has_a_section(tools):
     assert files - {"speed/compare_builds"} == {script for script in sections if script.startswith("speed/")}
 
 
-def test_the_pages_are_current(tools, monkeypatch, capsys):
+def test_the_page_is_current(tools, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["benchmark_page.py", "--check"])
     assert tools.page.main() == 0, capsys.readouterr().err
