@@ -65,19 +65,6 @@ def members(module: str) -> tuple[str, list[str]]:
     return ("posenc" if set(names) <= set(posenc.__all__) else module), ordered
 
 
-def write_pages(module: str) -> None:
-    """Write a page below docs/functions for each function of a module, with the function that asserts the same."""
-    folder = ROOT / "docs" / "functions" / module.rpartition(".")[2]
-    folder.mkdir(exist_ok=True)
-    _, names = members(module)
-    for name in names:
-        if name.removeprefix("assert_").removesuffix("_vjp") in {*names} - {name}:
-            continue
-        further = [one for one in (f"{name}_vjp", f"assert_{name}") if one in names]
-        listed = " ".join(f"{module}.{one}" for one in (name, *further))
-        (folder / f"{name}.md").write_text(f"# {module}.{name}\n\n```{{functions}} {listed}\n```\n", "utf-8")
-
-
 def documentation(dotted: str) -> list[str]:
     """Return the directives that document one name. Of a class, only the methods with examples are shown."""
     module, _, name = dotted.rpartition(".")
@@ -138,9 +125,8 @@ class Members(SphinxDirective):
             table.append(f"| {{py:obj}}`{name} <{dotted}>` | {summary} |")
             text += [] if dotted in elsewhere else documentation(dotted)
         folder = f"functions/{self.arguments[0].rpartition('.')[2]}"
-        pages = ["```{toctree}", ":hidden:", ":glob:", "", f"/{folder}/*", "```"]
-        if not (ROOT / "docs" / folder).is_dir():
-            pages = []
+        has_pages = (ROOT / "docs" / folder).is_dir()
+        pages = ["```{toctree}", ":hidden:", ":glob:", "", f"/{folder}/*", "```"] if has_pages else []
         return self.parse_text_to_nodes("\n".join([*table, "", "```{eval-rst}", *text, "```", "", *pages]))
 
 

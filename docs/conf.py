@@ -10,7 +10,6 @@ import posenc
 
 DOCS = Path(__file__).resolve().parent
 sys.path[:0] = [str(DOCS), str(DOCS.parent / "examples")]
-import api  # noqa: E402
 
 project, author, release = "posenc", "the posenc developers", posenc.__version__
 project_copyright = author
@@ -44,10 +43,6 @@ myst_heading_anchors = 3
 nb_execution_mode = "force"
 nb_execution_raise_on_error = True
 nb_execution_timeout = 600
-
-# Modules whose functions fill more than a page.
-for module in ("posenc.check", "posenc.plot"):
-    api.write_pages(module)
 
 # The page to touch, explore/index.html. It needs ziglang.
 subprocess.run(

@@ -47,11 +47,11 @@ def test_functions_have_one_page():
     named = [
         name
         for page, text in PAGES.items()
-        if page.count("/") == 3 and page.split("/")[2] not in ("check", "plot")  # these are generated
+        if page.count("/") == 3
         for line in re.findall(r"^```\{functions\} (.+)$", text, re.MULTILINE)
         for name in line.split()
     ]
-    assert len(named) == len(set(named)) > 80
+    assert len(named) == len(set(named)) > 50
     for name in named:
         module = posenc.analysis if name.startswith("posenc.analysis.") else posenc
         assert hasattr(module, name.rpartition(".")[2]), name
