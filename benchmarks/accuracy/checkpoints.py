@@ -1,4 +1,4 @@
-"""Compare `rope_from_config` with every model of transformers that has rotary code, and make the manual's table.
+"""Compare `rope_from_config` with every model of transformers that has rotary code, and make the manual's lists.
 
     python benchmarks/accuracy/checkpoints.py [--write | --check]
 
@@ -28,10 +28,11 @@ from posenc.rotary.models import MODELS, OTHERS, Model
 
 PAGE, PROGRAM = tools.TREE / "docs" / "guides" / "rotary-checkpoints.md", "benchmarks/accuracy/checkpoints.py"
 DEFAULTS = (
-    'The columns "rotated channels" and "base" hold the defaults that apply if a config omits them. A fraction is a '
-    "part of the head, and a number after a comma is the width of the head, or the number of rotated channels if the "
-    "config names it. A head without a number has the width `hidden_size / num_attention_heads`. A base that is stated "
-    "has no default, because most of these configs have one base for each type of layer."
+    "Each line has a layout; the rotated channels; the base; and its model types. The channels and the base are the "
+    "defaults that apply if a config omits them. A fraction is a part of the head, and a number after a comma is the "
+    "width of the head, or the number of rotated channels if the config names it. A head without a number has the "
+    "width `hidden_size / num_attention_heads`. A base that is stated has no default, because most of these configs have one "
+    "base for each type of layer."
 )
 
 
@@ -49,7 +50,7 @@ def main() -> int:
 
 
 def page(rows: list[Row], count: str) -> str:
-    """Return the table of known model types, and the lists of those that are refused."""
+    """Return the settings of known model types, and the lists of those that are refused."""
     swapped = {row.model_type for row in rows if row.out_layout == "half" and MODELS[row.model_type].layout != "half"}
     lines = [
         *textwrap.wrap(DEFAULTS, 120),
@@ -59,16 +60,20 @@ def page(rows: list[Row], count: str) -> str:
             f"random queries and keys by each model's own class and compares. Result: {count} for the reasons below.",
             120,
         ),
-        "\n| model_type | layout | rotated channels | base |\n|---|---|---|---|",
+        "",
     ]
+    settings: dict[str, list[str]] = {}
     for name, model in sorted(MODELS.items()):
         layout = "interleaved to half" if name in swapped else str(model.layout)
         layout += ", backwards" if model.is_backwards else ""
-        lines.append(f"| {name} | {layout} | {width(model)} | {base(model)} |")
+        settings.setdefault(f"{layout}; {width(model)}; {base(model)}", []).append(name)
+    for setting, names in sorted(settings.items()):
+        text = f"- {setting}: {', '.join(names)}"
+        lines += textwrap.wrap(text, 120, subsequent_indent="  ", break_on_hyphens=False)
     lines.append("\n`rope_from_config` refuses the configs of other models by the model_type. Such a model:\n")
     for what in dict.fromkeys(OTHERS.values()):
-        names = ", ".join(name for name, one in OTHERS.items() if one == what)
-        lines += textwrap.wrap(f"- {what}: {names}", 120, subsequent_indent="  ", break_on_hyphens=False)
+        refused = ", ".join(name for name, one in OTHERS.items() if one == what)
+        lines += textwrap.wrap(f"- {what}: {refused}", 120, subsequent_indent="  ", break_on_hyphens=False)
     return "\n".join(lines)
 
 

@@ -27,7 +27,7 @@ def test_a_bridge_without_its_library_names_the_packages_of_its_extra(run_python
 def test_arguments_of_other_libraries():
     """The table of the manual is that of the messages."""
     autograd = pytest.importorskip("posenc_bridges.autograd", reason="autograd is not installed")
-    page = (BRIDGES.parent / "docs/guides/errors-arrays.md").read_text("utf-8")
+    page = (BRIDGES.parent / "docs/guides/errors.md").read_text("utf-8")
     assert dict(re.findall(r"^\| `(\w+)` \| (.+) \|$", page, re.MULTILINE)) == ARGUMENTS
     x = np.ones((1, 2, 4))
     for name, way in ARGUMENTS.items():

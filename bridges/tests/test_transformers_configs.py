@@ -4,6 +4,7 @@ transformers."""
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -134,9 +135,10 @@ def test_the_manual_is_made_from_the_models() -> None:
 def documented() -> dict[str, tuple[str, str, str]]:
     """(layout, width, base) of each model_type in docs/guides/rotary-checkpoints.md."""
     text = (ROOT / "docs" / "guides" / "rotary-checkpoints.md").read_text("utf-8")
-    table = text.split("| model_type |")[1].split("\n\n")[0].splitlines()[2:]
-    rows = [tuple(cell.strip() for cell in line.strip("|").split("|")) for line in table]
-    return {name: (layout, width, base) for name, layout, width, base in rows}
+    lists = re.findall(r"^- ([^;:]+); ([^;:]+); ([^;:]+): ((?:.+\n)(?:  .+\n)*)", text, re.MULTILINE)
+    return {
+        name: (layout, width, base) for layout, width, base, names in lists for name in re.findall(r"[\w-]+", names)
+    }
 
 
 @for_this_version

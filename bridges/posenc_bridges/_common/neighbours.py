@@ -27,4 +27,4 @@ ARGUMENTS = {
     "theta": "base",
     "window_size": "window",
 }
-"""A bridge ends the message for an unknown argument with it; docs/guides/errors-arrays.md has the table."""
+"""A bridge ends the message for an unknown argument with it; docs/guides/errors.md has the table."""
