@@ -31,8 +31,8 @@ DEFAULTS = (
     "Each line has a layout; the rotated channels; the base; and its model types. The channels and the base are the "
     "defaults that apply if a config omits them. A fraction is a part of the head, and a number after a comma is the "
     "width of the head, or the number of rotated channels if the config names it. A head without a number has the "
-    "width `hidden_size / num_attention_heads`. A base that is stated has no default, because most of these configs have one "
-    "base for each type of layer."
+    "width `hidden_size / num_attention_heads`. A base that is stated has no default, because most of these configs "
+    "have one base for each type of layer."
 )
 
 
