@@ -56,12 +56,12 @@ def names_with_page() -> set[str]:
 def members(module: str) -> tuple[str, list[str]]:
     """Return the module that users import these names from, and the names in the order of the page.
 
-    A gradient follows its function, and the NamedTuples of gradients come last.
+    A gradient or an assertion follows its function, and the NamedTuples of gradients come last.
     """
     names = public_names(module)
-    plain = [name for name in names if name.removesuffix("_vjp") not in set(names) - {name}]
+    plain = [name for name in names if name.removeprefix("assert_").removesuffix("_vjp") not in set(names) - {name}]
     plain.sort(key=lambda name: name.endswith("Gradient"))
-    ordered = [one for name in plain for one in (name, f"{name}_vjp") if one in names]
+    ordered = [one for name in plain for one in (name, f"{name}_vjp", f"assert_{name}") if one in names]
     return ("posenc" if set(names) <= set(posenc.__all__) else module), ordered
 
 
