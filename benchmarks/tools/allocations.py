@@ -8,7 +8,7 @@ The first form calls the rows of tests/cases and their gradients. The n-th alloc
 otherwise. All of it is done several times, and the memory in use must not grow between the last two. It needs glibc
 and a C compiler. Allocations of NumPy and Python do not fail: NumPy 2.4 ends with SystemError or SIGSEGV in some.
 
-The second form repeats random calls with wrong arguments, drawn as in fuzz.py, and prints by how much the memory in use
+The second form repeats random calls of tests/draws.py with wrong arguments, and prints by how much the memory in use
 grows in the second half.
 """
 
@@ -28,7 +28,6 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(1, str(Path(__file__).resolve().parents[1]))
-sys.path.insert(1, str(Path(__file__).resolve().parents[1] / "accuracy"))
 
 import tools  # noqa: F401  first: it makes posenc and tests/cases importable
 
@@ -143,11 +142,12 @@ def fail_each(options: argparse.Namespace) -> int:
 
 def fail_often(options: argparse.Namespace) -> int:
     from draws import draw, spoil
-    from fuzz import NAMES, Fuzzer
+    from runner import Runner
 
-    fuzzer, failing, index = Fuzzer(options.seed, False), [], 0
+    names = frozenset((*posenc.__all__, *posenc.analysis.__all__))
+    runner, failing, index = Runner(posenc.isas(), names), [], 0
     while len(failing) < options.distinct:
-        call = draw(options.seed, index, 1, NAMES)
+        call = draw(options.seed, index, 1, names)
         index += 1
         if call.spoiled or call.method or not call.arguments:
             continue
@@ -155,7 +155,7 @@ def fail_often(options: argparse.Namespace) -> int:
         arguments: dict[str, Any] = {}
         function = getattr(sys.modules[call.module], call.function)
         try:
-            arguments = fuzzer.made(spoil(rng, call.arguments))
+            arguments = runner.made(spoil(rng, call.arguments))
             function(**arguments)
         except (TypeError, ValueError, IndexError):
             if arguments:  # it is the function itself that refuses them

@@ -417,12 +417,13 @@ def make_placed(rng, n):
 
 def with_gradients(make, *names):
     """Gradients of q, k, v, the named arguments, and all arrays of the operators, by names like "bias 0 slopes"."""
-    drawn = make(np.random.default_rng(0), 3).get("bias", ())
-    paths = [path for path in array_paths(drawn) if "at" not in path]
-    named = {
-        " ".join(["bias", str(path[0]), *(step for step in path if isinstance(step, str))]): path for path in paths
-    }
-    return {"make": make, "gradients": at("q", "k", "v", *names) | {a: ("bias", *path) for a, path in named.items()}}
+    return {"make": make, "gradients": at("q", "k", "v", *names) | arrays_of_bias(make(np.random.default_rng(0), 3))}
+
+
+def arrays_of_bias(arguments):
+    """Gradients of all arrays of the operators, with their paths in the arguments."""
+    paths = [("bias", *path) for path in array_paths(arguments.get("bias", ())) if "at" not in path]
+    return {" ".join(["bias", str(path[1]), *(x for x in path[2:] if isinstance(x, str))]): path for path in paths}
 
 
 def real_attention(**options):

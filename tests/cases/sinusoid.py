@@ -11,7 +11,7 @@ def sinusoid_tolerance(expected, work, arguments):
     """The documented bounds: 1 ulp in float32, 4e-16 absolute in float64, and one ulp for the product with scale."""
     (result,), scale = expected, arguments.get("scale", 1.0)
     if work == F64:
-        return (np.full(result.shape, 4e-16 * scale + (scale != 1.0) * np.spacing(scale)),)
+        return (np.full(result.shape, 4e-16 * abs(scale) + (scale != 1.0) * np.spacing(abs(scale))),)
     return (np.spacing(np.abs(result).astype(np.float32)).astype(np.float64) * (1.0 if scale == 1.0 else 2.0),)
 
 

@@ -23,7 +23,7 @@ Arguments = dict[str, Any]
 FLOATS = tuple(dtype for dtype in (F16, BF16, F32, F64) if dtype is not None)
 EDGES = (0, 1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 47, 48, 49, 63, 64, 65, 95, 96, 97, 127, 128, 129)
 """Sizes around vector widths, panels and tiles."""
-WIDTHS = (1, 2, 3, 4, 5, 7, 8, 9, 12, 16, 17, 24, 31, 32, 33, 40, 48, 64, 65, 72, 80, 96, 128, 160)
+WIDTHS = (1, 2, 3, 4, 5, 7, 8, 9, 12, 16, 17, 24, 31, 32, 33, 40, 48, 64, 65, 72, 80, 96, 128, 160, 257)
 OF_METHOD = ("n", "m", "q", "k", "q_positions", "k_positions", "scale")
 """Arguments of a Bias's methods; the others construct it."""
 OPTIONS: dict[str, tuple[Any, ...]] = {
@@ -242,7 +242,7 @@ def draw_operator(rng: Generator, name: str, heads: int, n: int, m: int, d: int,
     """A Bias for `heads` heads, n queries and m keys of width d, values of width dv; whole positions below `reach`."""
     normal, uniform = rng.standard_normal, rng.uniform
     per_head = (heads,) if chance(rng, 0.5) else ()
-    rows = 2 * size(rng, 40) + 1
+    rows = 2 * (500 if chance(rng, 0.05) else size(rng, 40)) + 1
     arguments: Arguments
     match name:
         case "alibi":
@@ -287,7 +287,9 @@ def draw_operator(rng: Generator, name: str, heads: int, n: int, m: int, d: int,
                          "rel_k": normal((heads, rows + 1, d)) if "c2p" in terms else None,
                          "terms": terms, "p2c_index": pick(rng, ("code", "paper"))}  # fmt: skip
             if chance(rng, 0.5):
-                arguments |= {"buckets": 2 * int(rng.integers(2, 12)), "max_position": int(rng.integers(30, 300))}
+                least = max(2, rows // 4 + 1)  # fewer do not reach all rows
+                buckets = 2 * int(rng.integers(least, least + 12))
+                arguments |= {"buckets": buckets, "max_position": buckets + int(rng.integers(1, 300))}
         case "tupe":
             width = pick(rng, WIDTHS)
             arguments = {"pos_q": normal((heads, n, width)), "pos_k": normal((heads, m, width))}
@@ -301,7 +303,7 @@ def draw_operator(rng: Generator, name: str, heads: int, n: int, m: int, d: int,
             if options.get("rows") == "buckets":
                 arguments["table"] = normal((*per_head, int(rng.integers(4, 60)), width))
         case "cope":
-            arguments = {"table": normal((*per_head, size(rng, 70) + 1, d))}
+            arguments = {"table": normal((*per_head, rows, d))}
         case _:
             raise KeyError(name)
     return Operator(name, in_dtypes(rng, arguments, 0.15))
@@ -316,11 +318,11 @@ ON_WHOLE = ("swin", "fox")
 def draw_attention(rng: Generator, names: frozenset[str]) -> Call:
     """A call of attention in which every argument is drawn."""
     while True:
-        groups, share = pick(rng, (1, 1, 2, 3, 4)), pick(rng, (1, 1, 2, 3, 4, 8))
-        heads, batch = groups * share, pick(rng, ((), (), (), (1,), (2,), (3, 2)))
+        groups, share = pick(rng, (1, 1, 2, 3, 4)), pick(rng, (1, 1, 1, 2, 2, 3, 4, 8, 16, 33))
+        heads, batch = groups * share, pick(rng, ((), (), (), (), (1,), (2,), (2,), (3, 2), (0,)))
         n, m = (int(rng.integers(1, 5)) if chance(rng, 0.25) else size(rng)), size(rng)
         m = n if chance(rng, 0.4) else m
-        d, dv = pick(rng, WIDTHS), pick(rng, WIDTHS)
+        d, dv = pick(rng, (0, *WIDTHS)), pick(rng, (0, *WIDTHS))
         dv = d if chance(rng, 0.6) else dv
         if int(np.prod(batch, dtype=int)) * heads * (n + 8) * (m + 8) * (d + dv) < pick(rng, (2e6, 6e6, 2e7)):
             break
@@ -356,8 +358,8 @@ def draw_attention(rng: Generator, names: frozenset[str]) -> Call:
     if chance(rng, 0.5):
         arguments["causal"] = True
     if chance(rng, 0.3):
-        left, right = (None if chance(rng, 0.3) else int(rng.integers(-10, 150)) for _ in range(2))
-        arguments["window"] = (left, right)
+        sides = (None if chance(rng, 0.3) else int(rng.integers(-20, 300)) / 2 for _ in range(2))
+        arguments["window"] = tuple(side if side is None or side % 1 else int(side) for side in sides)
     if chance(rng, 0.55):
         if n != m or chance(rng, 0.3):
             arguments["align"] = pick(rng, ("start", "end"))
@@ -366,8 +368,8 @@ def draw_attention(rng: Generator, names: frozenset[str]) -> Call:
         for side in sides:
             arguments[f"{side}_positions"] = draw_positions(rng, n if side == "q" else m, batch, whole)
     if chance(rng, 0.25):
-        shape = pick(rng, ((n, m), (1, m), (heads, n, m), (n, 1), (m,), (*batch, 1, n, m), (*batch, heads, n, m)))
-        arguments["keep"] = rng.random(shape) < pick(rng, (0.05, 0.5, 0.95))
+        shape = pick(rng, ((n, m), (1, m), (heads, n, m), (n, 1), (m,), (), (*batch, 1, n, m), (*batch, heads, n, m)))
+        arguments["keep"] = np.asarray(rng.random(shape)) < pick(rng, (0.05, 0.5, 0.95))
         if chance(rng, 0.3):  # NaN in keys that no query sees
             hidden = rng.random(m) < 0.2
             arguments["keep"] = np.broadcast_to(arguments["keep"], (*arguments["keep"].shape[:-1], m)) & ~hidden
@@ -439,7 +441,7 @@ def draw_bias(rng: Generator, names: frozenset[str]) -> Call:
 def draw_rotary(rng: Generator, names: frozenset[str]) -> Call:
     """A call of the rotary family at drawn widths, positions, channels and axes."""
     function = pick(rng, ("rope", "rope", "rope", "rope_2d", "mrope", "xpos", "rerotate"))
-    half = pick(rng, (2, 4, 6, 8, 10, 16, 20, 32, 48, 64, 128) if function == "rope_2d" else (*WIDTHS[:-3], 256))
+    half = pick(rng, (2, 4, 6, 8, 10, 16, 20, 32, 48, 64, 128) if function == "rope_2d" else (*WIDTHS[:-4], 256))
     heads, n = pick(rng, (1, 2, 5, 8)), size(rng, 300 if half < 70 else 70)
     batch = pick(rng, ((), (2,), (2, 3)))
     inside = chance(rng, 0.3)
@@ -468,7 +470,7 @@ def draw_rotary(rng: Generator, names: frozenset[str]) -> Call:
     if chance(rng, 0.4):
         import posenc
 
-        frequencies = posenc.RopeFrequencies(frequencies, float(pick(rng, (1.0, 1.25, 0.8))), 1.0)
+        frequencies = posenc.RopeFrequencies(frequencies, float(pick(rng, (1.0, 2.0, 0.5))), 1.0)
     if function == "rope_2d":
         arguments["axes"] = pick(rng, ("concat", "blocks", "alternate"))
         if arguments["axes"] == "alternate":
@@ -495,6 +497,7 @@ def draw_rotary(rng: Generator, names: frozenset[str]) -> Call:
     dtype = pick(rng, FLOATS)
     x = x.astype(dtype)
     if function == "rerotate":
+        positions = np.rint(2 * positions) / 2 if kind == 1 else positions  # whose differences are exact
         arguments |= {"k": x, "old_positions": positions, "new_positions": rng.integers(0, 5000, n),
                       "frequencies": frequencies}  # fmt: skip
     elif function == "rope" and chance(rng, 0.2):
