@@ -4,23 +4,10 @@ import itertools
 
 import numpy as np
 import pytest
-from cases.attention import check, qkv
+from cases.attention import qkv
 from cases.layouts import same_bits
 
 import posenc
-
-
-@pytest.mark.parametrize(
-    "batches", [((2, 1), (1, 3), (3,)), ((), (2,), (2,)), ((4,), (), ()), ((1,), (5,), (1,))], ids=str
-)
-def test_batch_axes_broadcast(batches, rng):
-    arguments = {
-        a: rng.standard_normal((*b, h, n, 8)) for a, b, h, n in zip("qkv", batches, (4, 2, 2), (9, 11, 11), strict=True)
-    }
-    out, _ = check(arguments, causal=True, align="end")
-    batch = np.broadcast_shapes(*batches)
-    whole = {a: np.broadcast_to(x, (*batch, *x.shape[-3:])).copy() for a, x in arguments.items()}
-    assert same_bits(out, posenc.attention(**whole, causal=True, align="end"))
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
@@ -85,64 +72,3 @@ def test_merge_with_parts_that_saw_nothing_keeps_every_bit(dtype, rng):
 def test_merge_refuses(outs, lses, argument):
     with pytest.raises(ValueError, match=rf"^merge_attention: {argument} (has|is) .+; expected "):
         posenc.merge_attention(outs, lses)
-
-
-@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
-def test_decode_is_prefill(dtype, rng, isa):
-    """One token at a time against the cache is prefill, up to the last bits: tiles of keys are the same, decoding adds
-    in another order."""
-    n = 140
-    arguments = {a: x.astype(dtype) for a, x in qkv(rng, n, n, 4, 2, 16).items()}
-    bias = posenc.alibi(posenc.alibi_slopes(4))
-    whole = posenc.attention(**arguments, causal=True, bias=bias)
-    bound = 8 * np.spacing(np.abs(arguments["v"]).max())
-    for i in (0, 1, 2, 47, 48, 63, 64, 65, 95, 96, 97, 139):
-        q, k, v = arguments["q"][:, i : i + 1], arguments["k"][:, : i + 1], arguments["v"][:, : i + 1]
-        for options in (
-            {"align": "end"},
-            {"q_positions": [i]},
-            {"q_positions": [i + 0.0], "k_positions": np.arange(i + 1)},
-        ):
-            step = posenc.attention(q, k, v, causal=True, bias=bias, **options)
-            assert np.abs(step[:, 0].astype(np.float64) - whole[:, i]).max() <= bound
-
-
-def test_left_padding_changes_nothing(rng, isa):
-    arguments = qkv(rng, 50, 50)
-    padded = {a: np.concatenate([np.full((2, 13, 8), np.nan), x], 1) for a, x in arguments.items()}
-    padded["q"][:, :13] = 0
-    where = np.arange(63) - 13
-    options = {"causal": True, "bias": posenc.alibi([0.5, 0.1])}
-    out = posenc.attention(**padded, keep=where >= 0, q_positions=where, k_positions=where, **options)
-    wanted = posenc.attention(**arguments, **options)
-    assert np.abs(out[:, 13:] - wanted).max() <= 1e-14  # sums of 50 weights in another order, |v| < 5
-    assert not out[:, :13].any()
-
-
-def test_packed_documents_are_separate_calls(rng, isa):
-    lengths = (17, 1, 40, 64, 28)
-    arguments = qkv(rng, sum(lengths), sum(lengths))
-    segments = np.repeat(np.arange(len(lengths)), lengths)
-    where = np.concatenate([np.arange(length) for length in lengths])
-    bias = posenc.alibi([0.5, 0.1])
-    packed = posenc.attention(**arguments, causal=True, bias=bias, q_segments=segments, k_segments=segments,
-                              q_positions=where, k_positions=where)  # fmt: skip
-    start = 0
-    for length in lengths:
-        own = {a: x[:, start : start + length] for a, x in arguments.items()}
-        alone = posenc.attention(**own, causal=True, bias=bias)
-        assert np.abs(packed[:, start : start + length] - alone).max() <= 1e-14  # as above
-        start += length
-
-
-def test_identical_documents_give_identical_rows(rng):
-    """Copies of a document in one pack agree up to rounding (OLMo-core#591): tiles of keys begin elsewhere in each
-    copy."""
-    one = qkv(rng, 64, 64)
-    arguments = {a: np.concatenate([x, x], 1) for a, x in one.items()}
-    segments = np.repeat([0, 1], 64)
-    where = np.tile(np.arange(64), 2)
-    out = posenc.attention(
-        **arguments, causal=True, q_segments=segments, k_segments=segments, q_positions=where, k_positions=where
-    )
-    assert np.abs(out[:, :64] - out[:, 64:]).max() <= 1e-14

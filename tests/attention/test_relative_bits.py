@@ -1,16 +1,37 @@
-"""Relative operators inside attention: masked numbers, threads, other rows of the batch and memory layouts change no
-bit."""
+"""Relative operators inside attention: masked numbers, other rows of the batch and positions that move together change
+no bit, and tables keep their precision."""
 
 import numpy as np
 import pytest
-from cases import F32, F64
+from cases import F32, F64, map_arrays
 from cases.attention import ANY, WALLS
 from cases.layouts import same_bits
-from cases.relative_operators import OPERATORS, H, made, qkv
+from draws import draw_operator
 
 import posenc
 
-F16 = np.dtype(np.float16)
+H, G, D, DV = 4, 2, 8, 5
+CONTENT = ("shaw", "transformer_xl", "deberta", "cope")
+OPERATORS = [(name, seed) for name in (*CONTENT, "gated_distance", "tupe") for seed in range(4)]
+"""Drawn with this seed: tables of some or many rows, for each head or for all, with any option."""
+
+
+def drawn(operator, n, m):
+    """The operator as (function, its arguments) of tests/cases."""
+    name, seed = operator
+    one = draw_operator(np.random.default_rng(seed), name, H, n, m, D, DV, 2 * m + 101)
+    return one.name, one.arguments
+
+
+def made(operator, n, m):
+    return {"bias": ANY.with_operators({"bias": (drawn(operator, n, m),)})["bias"]}
+
+
+def qkv(rng, n, m, batch=()):
+    return {
+        "q": rng.standard_normal((*batch, H, n, D)), "k": rng.standard_normal((*batch, G, m, D)),
+        "v": rng.standard_normal((*batch, G, m, DV)),
+    }  # fmt: skip
 
 
 # ---- masked numbers are never used ----
@@ -18,11 +39,11 @@ F16 = np.dtype(np.float16)
 
 @pytest.mark.parametrize("poison", [np.nan, np.inf])
 @pytest.mark.parametrize("kind", [kind for kind in WALLS if kind != "bias_rows"])  # which has two heads
-@pytest.mark.parametrize("name", OPERATORS)
-def test_wall(name, kind, poison, rng):
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_wall(operator, kind, poison, rng):
     """NaN and infinity in masked keys and values change no bit, in tiles with visible keys and in tiles without."""
     n, m = 9, 300
-    arguments, bias = qkv(rng, n, m), made(name, n, m)["bias"]
+    arguments, bias = qkv(rng, n, m), made(operator, n, m)["bias"]
     bad = (rng.random(m) > 0.5) | (np.arange(m) // 64 == 2)
     options = ANY.with_operators(WALLS[kind](n, m, bad))
     bias = (*bias, *options.pop("bias", ()))
@@ -40,10 +61,10 @@ def test_wall(name, kind, poison, rng):
         assert np.isfinite(ours[0]).all()
 
 
-@pytest.mark.parametrize("name", OPERATORS)
-def test_causal_wall_per_row(name, rng):
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_causal_wall_per_row(operator, rng):
     """NaN in key j changes no bit of the queries before j, and makes all later queries NaN."""
-    arguments, bias = qkv(rng, 150, 150), made(name, 150, 150)["bias"]
+    arguments, bias = qkv(rng, 150, 150), made(operator, 150, 150)["bias"]
     wanted = posenc.attention(**arguments, bias=bias, causal=True)
     for j in (1, 47, 63, 64, 95, 96, 149):
         for poisoned in "kv":
@@ -54,9 +75,9 @@ def test_causal_wall_per_row(name, rng):
             assert np.isnan(out[:, j:]).all()
 
 
-@pytest.mark.parametrize("name", OPERATORS)
-def test_a_query_reaches_its_own_row_alone(name, rng):
-    arguments, bias = qkv(rng, 70, 90), made(name, 70, 90)["bias"]
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_a_query_reaches_its_own_row_alone(operator, rng):
+    arguments, bias = qkv(rng, 70, 90), made(operator, 70, 90)["bias"]
     wanted = posenc.attention(**arguments, bias=bias, align="end")
     for i in (0, 33, 63, 64, 69):
         q = arguments["q"].copy()
@@ -67,10 +88,10 @@ def test_a_query_reaches_its_own_row_alone(name, rng):
         assert same_bits(out, wanted)
 
 
-@pytest.mark.parametrize("name", OPERATORS)
-def test_rows_that_see_nothing(name, rng):
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_rows_that_see_nothing(operator, rng):
     """A query without a visible key has out = 0 and lse = -inf, with Shaw's values, too, and raises no warning."""
-    arguments, bias = qkv(rng, 9, 70), made(name, 9, 70)["bias"]
+    arguments, bias = qkv(rng, 9, 70), made(operator, 9, 70)["bias"]
     keep = np.ones((9, 70), bool)
     keep[::2] = False
     with np.errstate(all="raise"):
@@ -85,10 +106,10 @@ def test_rows_that_see_nothing(name, rng):
 
 
 @pytest.mark.parametrize("count", [1, 3])
-@pytest.mark.parametrize("name", OPERATORS)
-def test_other_rows_of_the_batch_change_no_bit(name, count, rng):
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_other_rows_of_the_batch_change_no_bit(operator, count, rng):
     n, m = 70, 190
-    arguments, bias = qkv(rng, n, m, (3,)), made(name, n, m)["bias"]
+    arguments, bias = qkv(rng, n, m, (3,)), made(operator, n, m)["bias"]
     with posenc.threads(count):
         whole = posenc.attention(**arguments, bias=bias, causal=True, align="end")
         for b in range(3):
@@ -96,12 +117,12 @@ def test_other_rows_of_the_batch_change_no_bit(name, count, rng):
             assert same_bits(whole[b].copy(), alone)
 
 
-@pytest.mark.parametrize("name", OPERATORS)
-def test_other_rows_of_the_batch_change_no_bit_of_a_gradient(name, rng):
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_other_rows_of_the_batch_change_no_bit_of_a_gradient(operator, rng):
     """One row has work items for its chunks; nine rows are work items themselves. The sums of q, k and v have one
     order, those of the operators are over the batch."""
     n, m = 300, 190
-    arguments, bias = qkv(rng, n, m, (9,)), made(name, n, m)["bias"]
+    arguments, bias = qkv(rng, n, m, (9,)), made(operator, n, m)["bias"]
     arguments = ANY.cast(arguments, F32)
     grad = rng.standard_normal((9, H, n, 5)).astype(F32)
     options = {"bias": bias, "causal": True, "align": "end"}
@@ -110,3 +131,46 @@ def test_other_rows_of_the_batch_change_no_bit_of_a_gradient(name, rng):
     first = {a: x[:1] for a, x in arguments.items()}
     alone = posenc.attention_vjp(grad[:1], **first, **options, out=out[:1], lse=lse[:1])
     assert all(same_bits(a[:1].copy(), b) for a, b in zip(whole[:3], alone[:3], strict=True))
+
+
+# ---- dtypes and positions ----
+
+
+@pytest.mark.parametrize("dtype", [np.float16, F32], ids=str)
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_tables_of_another_dtype(operator, dtype, rng):
+    """The dtype of the result does not depend on the dtype of a table, whose numbers are not rounded to the storage
+    dtype."""
+    arguments = ANY.cast(qkv(rng, 9, 9), F32)
+    narrow = map_arrays(lambda a: a.astype(dtype), drawn(operator, 9, 9))
+    wide = map_arrays(lambda a: a.astype(F64), narrow)
+    out = ANY.call({**arguments, "bias": (narrow,)})[0]
+    assert out.dtype == F32
+    assert same_bits(out, ANY.call({**arguments, "bias": (wide,)})[0])
+
+
+def test_tupe_reads_positions_only_beside_it(rng):
+    """TUPE itself depends on rows and columns, so it needs no align; a bias beside it needs positions."""
+    arguments = qkv(rng, 5, 8)
+    bias = made(("tupe", 0), 5, 8)["bias"][0]
+    out = posenc.attention(**arguments, bias=bias)
+    assert same_bits(out, posenc.attention(**arguments, bias=bias, q_positions=np.arange(5) * 7.5))
+    with pytest.raises(ValueError, match=r"^attention: align is None"):
+        posenc.attention(**arguments, bias=bias + posenc.alibi(np.ones(H)))
+
+
+@pytest.mark.parametrize("operator", [one for one in OPERATORS if one[0] != "tupe"])
+def test_align_is_required(operator, rng):
+    with pytest.raises(ValueError, match=r"^attention: align is None"):
+        posenc.attention(**qkv(rng, 5, 8), **made(operator, 5, 8))
+    assert posenc.attention(**qkv(rng, 8, 8), **made(operator, 8, 8)).shape == (H, 8, DV)
+
+
+@pytest.mark.parametrize("operator", [one for one in OPERATORS if one[0] in CONTENT])
+def test_positions_may_move_together(operator, rng):
+    """Relative operators read differences: integer positions moved by 2**40 change no bit."""
+    arguments = qkv(rng, 40, 70)
+    q_at, k_at = rng.integers(0, 90, 40), rng.integers(0, 90, 70)
+    bias = made(operator, 40, 70)["bias"]
+    near = posenc.attention(**arguments, bias=bias, q_positions=q_at, k_positions=k_at)
+    assert same_bits(near, posenc.attention(**arguments, bias=bias, q_positions=q_at + 2**40, k_positions=k_at + 2**40))

@@ -9,46 +9,6 @@ from cases.layouts import same_bits
 import posenc
 
 DTYPES = [d for d in (F16, BF16, F32, F64) if d is not None]
-SHARES = [2, 7, 8, 16, 31, 32, 33, 128]
-
-
-@pytest.mark.parametrize("share", SHARES)
-@pytest.mark.parametrize("n", [1, 3])
-def test_many_heads_share_keys(share, n, rng, isa):
-    """Against the oracle, whether heads are rows of panels or are decoded."""
-    arguments = qkv(rng, n, 120, 2 * share, 2, width=16, value_width=24)
-    sink = rng.standard_normal(2 * share)
-    assert check(arguments, causal=True, align="end", sink=sink)[0].shape == (2 * share, n, 24)
-
-
-MASKS = {
-    "none": lambda rng, n, m: {},
-    "causal": lambda rng, n, m: {"causal": True, "align": "end"},
-    "window": lambda rng, n, m: {"window": (30, -2), "align": "end"},
-    "placed": lambda rng, n, m: {
-        "causal": True, "q_positions": rng.integers(0, m, (3, n)), "k_positions": rng.permutation(m),
-    },
-    "keys_placed": lambda rng, n, m: {"causal": True, "k_positions": np.arange(m) - 20.5},
-    "segments": lambda rng, n, m: {"q_segments": rng.integers(0, 2, (3, n)), "k_segments": rng.integers(0, 2, m)},
-    "keep": lambda rng, n, m: {"keep": rng.random((3, 1, 1, m)) > 0.5},
-    "keep_of_heads": lambda rng, n, m: {"keep": rng.random((3, 8, n, m)) > 0.5},
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("kind", MASKS)
-@pytest.mark.parametrize("n", [1, 5])
-@pytest.mark.parametrize("strided", [False, True])
-def test_masks_of_shared_keys(kind, n, strided, rng):
-    """Masks, sinks and `out` of a call belong to a head and a query, also where heads become rows."""
-    m = 70
-    arguments = qkv(rng, n, m, 8, 2, batch=(3,))
-    options = {**MASKS[kind](rng, n, m), "sink": rng.standard_normal((3, 8))}
-    wanted, wanted_lse = check(arguments, **options)
-    out = np.empty((3, n, 8, 8)).swapaxes(1, 2) if strided else np.empty((3, 8, n, 8))
-    found = posenc.attention(**arguments, **options, out=out, return_lse=True)
-    assert found[0] is out
-    assert same_bits(out.copy(), wanted)
-    assert same_bits(found[1], wanted_lse)
 
 
 @pytest.mark.parametrize("share", [32, 40])
@@ -216,14 +176,3 @@ def test_invariant_at_positions_with_gaps(own, rng):
         whole = attend(slice(n), slice(n))
         tokens = [attend(slice(i, i + 1), slice(i + 1)) for i in range(n)]
         assert same_bits(np.concatenate(tokens, -2), whole)
-
-
-@pytest.mark.parametrize(("n", "m"), [(1, 300), (3, 2), (6, 104), (16, 500)])
-def test_out_of_any_layout_has_the_same_bits(n, m, rng, isa):
-    """Heads that share keys become rows of queries, whatever the strides of `out`."""
-    arguments = ANY.cast(qkv(rng, n, m, 8, 2, width=16, value_width=8), F32)
-    wanted = posenc.attention(**arguments)
-    wide = np.zeros((8, 2 * n, 16), F32)
-    for out in (wide[:, ::2, :8], wide[::-1, n - 1 :: -1, 7::-1], np.zeros((8, n, 8), F32).T.copy().T):
-        assert posenc.attention(**arguments, out=out) is out
-        assert same_bits(np.ascontiguousarray(out), wanted)
