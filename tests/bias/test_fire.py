@@ -17,19 +17,6 @@ def test_fire_by_hand():
     assert np.abs(values - [6.5, -3.0]).max() <= 1e-5  # the 1e-6 in the divisor changes 12 z by 4e-6
 
 
-@pytest.mark.parametrize("shift", [0, 7, 1000])
-def test_fire_reads_the_position_of_the_query(shift, rng):
-    """The bias depends on the position of the first query, in matrix as in attention."""
-    bias = posenc.fire(rng.uniform(0, 1, (4, 1)), rng.uniform(0, 1, 4), rng.standard_normal((2, 4)), [0.0, 1.0], 0.3, 9)
-    q, k, v = rng.standard_normal((3, 2, 30, 8))
-    where = {"q_positions": np.arange(30) + shift, "k_positions": np.arange(30) + shift}
-    out = posenc.attention(q, k, v, bias=bias, causal=True, **where)
-    wanted = posenc.attention(q, k, v, bias=posenc.dense(bias.matrix(30, dtype=F64, **where)), causal=True)
-    assert np.abs(out - wanted).max() <= 1e-14
-    apart = np.abs(bias.matrix(30, dtype=F64, **where) - bias.matrix(30, dtype=F64)).max()
-    assert (apart > 1e-6) == (shift > 0)
-
-
 def test_gradient_of_fire_at_the_threshold_is_the_mean_of_both_sides():
     """max(i, |threshold|) is not differentiable where both are equal."""
     made = {"w1": [[1.0]], "b1": [1.0], "w2": [[1.0]], "b2": [0.0], "c": 0.5}

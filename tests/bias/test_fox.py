@@ -18,12 +18,6 @@ def test_fox_by_hand():
     assert not np.diag(matrix).any()
 
 
-def test_fox_of_a_constant_gate_is_alibi():
-    """For keys before the query a constant gate is ALiBi; cumulative sums of 0.5 are exact."""
-    fox = posenc.fox(np.full((1, 60), -0.5)).matrix(60, dtype=F64)
-    assert np.array_equal(np.tril(fox), np.tril(posenc.alibi([0.5]).matrix(60, dtype=F64)))
-
-
 def test_fox_keeps_differences_of_long_sums():
     """Differences of sums of size 1e6 are exact to 1e-9; float32 sums would be off by 0.06."""
     gates = np.full((1, 1 << 20), -1.0)

@@ -12,9 +12,3 @@ def test_kerple_power_by_hand():
     assert abs(matrix[4, 0] + 6) <= 1e-15
     assert matrix[2, 2] == 0
     assert not np.signbit(matrix[2, 2])
-
-
-def test_kerple_power_with_exponent_one_is_alibi():
-    slopes = posenc.alibi_slopes(8)
-    power = posenc.kerple_power(slopes, np.ones(8)).matrix(100, dtype=F64)
-    assert np.abs(power - posenc.alibi(slopes).matrix(100, dtype=F64)).max() <= 2e-14  # 2 ulp of 50

@@ -1,14 +1,11 @@
 """T5: buckets are exact at every distance, where floating-point logarithms err."""
 
-import math
-
 import numpy as np
 import pytest
 from cases import F64
 
 import posenc
 from posenc import reference
-from posenc.bias.t5 import smallest_integer
 
 S4 = [0, 1, 2, 3, 4, 5, 6, 7, 8, 8, 8, 8, 9, 9, 9, 9, 10, 10, 10, 10, 10, 10, 10, *[11] * 8]
 
@@ -37,15 +34,6 @@ def test_where_buckets_begin(settings):
     assert (np.flatnonzero(np.diff(found)) + 1).tolist()[exact:] == EDGES[settings]
 
 
-def in_logarithms(n, side, max_distance, dtype):
-    """The references' floating-point formula, as transformers computes it in float32."""
-    e = side // 2
-    with np.errstate(divide="ignore"):
-        steps = np.log(n.astype(dtype) / dtype(e)) / dtype(math.log(max_distance / e)) * dtype(side - e)
-    large = np.where(n < e, 0, np.minimum(e + np.trunc(np.where(n < e, 0, steps)), side - 1))
-    return np.where(n < e, n, large).astype(np.int64)
-
-
 def settings_of_all_kinds():
     """Settings with ties (max_distance is e r**steps, or a power lies in between), common settings, and random ones."""
     pairs = {(side, (side // 2) * r ** (side - side // 2)) for side in range(2, 24) for r in (2, 3, 4) if side < 16}
@@ -59,13 +47,12 @@ def settings_of_all_kinds():
 
 
 @pytest.mark.slow
-def test_buckets_are_exact(capsys):
+def test_buckets_are_exact():
     """All |rel| <= 4 max_distance of 560 settings, around every threshold and at random beyond 4096, and the ends of
     int64, in both directions."""
     settings = settings_of_all_kinds()
     assert len(settings) >= 500
     rng = np.random.default_rng(0)
-    missed = {np.float32: 0, np.float64: 0}
     for side, max_distance in settings:
         n = np.arange(min(4 * max_distance, 4096) + 1)
         if len(n) <= 4 * max_distance:
@@ -84,12 +71,6 @@ def test_buckets_are_exact(capsys):
         assert np.array_equal(posenc.t5_bucket(-n, **both), wanted)
         assert np.array_equal(posenc.t5_bucket(n, **both), wanted + side * (n > 0))
         assert posenc.t5_bucket(-(2**63), **both) == wanted[-1]
-        for dtype in missed:
-            missed[dtype] += not np.array_equal(in_logarithms(n[:-1], side, max_distance, dtype), wanted[:-1])
-    with capsys.disabled():
-        single, double = missed.values()
-        print(f"\n    {len(settings)} settings: logarithms in float32 miss {single}, in float64 {double}")
-    assert all(missed.values())  # the sample has settings for which logarithms err
 
 
 def test_the_kernel_and_the_function_agree(isa):
@@ -123,21 +104,6 @@ def test_thousands_of_buckets_are_exact():
         first = int(np.searchsorted(bucket, exact + k))
         threshold = farthest**k * exact ** (steps - k)
         assert first**steps >= threshold > (first - 1) ** steps
-
-
-def test_powers_are_compared_only_where_rounding_could_decide():
-    """Comparing powers of thousands of digits for every bucket took 20 s for 8000 buckets."""
-    compared = []
-
-    def reaches(n):
-        compared.append(n)
-        return n >= 1000
-
-    assert smallest_integer(999.5, reaches) == 1000
-    assert not compared
-    for near in (1000.0, np.nextafter(1000, 0), np.nextafter(1000, 2000)):
-        assert smallest_integer(float(near), reaches) == 1000
-    assert len(compared) == 3
 
 
 def test_a_transposed_table_is_named():

@@ -43,35 +43,6 @@ def test_scales_that_disagree(pair):
     assert logit(pair, scale=1.0) == 12
 
 
-@pytest.mark.parametrize("name", ["shaw", "transformer_xl", "deberta", "cope"])
-@pytest.mark.parametrize("placed", [False, True])
-def test_logits_vjp_over_several_tiles(name, placed, rng, isa):
-    """Central differences along a random direction of each argument, of float64 sums of size 1000."""
-    heads, n, m, width, last = 4, 130, 300, 5, 7
-    tables = {
-        "shaw": {"rel_k": rng.standard_normal((heads, 2 * last + 1, width))},
-        "transformer_xl": {
-            "r": rng.standard_normal((heads, 2 * last + 1, width)), "u": rng.standard_normal((heads, width)),
-            "v": rng.standard_normal((heads, width)),
-        },
-        "deberta": {a: rng.standard_normal((heads, 2 * last, width)) for a in ("rel_q", "rel_k")},
-        "cope": {"table": rng.standard_normal((9, width))},
-    }[name]  # fmt: skip
-    arguments = {"q": rng.standard_normal((2, heads, n, width)), "k": rng.standard_normal((2, 2, m, width)), **tables}
-    where = {"q_positions": np.sort(rng.integers(0, 99, n)), "k_positions": rng.uniform(0, 99, m)} if placed else {}
-    grad = rng.standard_normal((2, heads, n, m))
-
-    def result(q, k, **arrays):
-        return getattr(posenc, name)(**arrays).logits(q, k, **where)
-
-    gradients = getattr(posenc, name)(**tables).logits_vjp(grad, arguments["q"], arguments["k"], **where)._asdict()
-    for argument, array in arguments.items():
-        direction, step = rng.standard_normal(array.shape), 1e-6
-        up, down = (result(**{**arguments, argument: array + s * direction}) for s in (step, -step))
-        wanted = (grad * (up - down)).sum() / (2 * step)
-        assert abs((gradients[argument] * direction).sum() - wanted) <= 1e-6 * max(1, abs(wanted))
-
-
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_rows_that_meet_what_is_not_finite_get_nan(bad):
     """The gradient of a table's row that meets such a query or key is NaN; one that meets none stays finite."""

@@ -12,36 +12,24 @@ def rows(count, heads=None, width=4):
     return np.zeros((count, width) if heads is None else (heads, count, width))
 
 
-ZERO = np.zeros((1, 2, 4))
-DEBERTA = posenc.deberta(ZERO, ZERO)
-TUPE = posenc.tupe(ZERO[:, :1], ZERO[:, :1])
-SHAW = posenc.shaw(rows(3))
-XL = posenc.transformer_xl(rows(3, 1), rows(1), rows(1))
 BUCKETED = {"buckets": 8, "max_position": 16}
 REFUSED = {
     "shaw: rel_k has even rows": ("shaw", (rows(4),)),
     "shaw: rel_k has K = 0": ("shaw", (rows(1),)),
     "shaw: rel_k has no rows": ("shaw", (rows(0),)),
-    "shaw: rel_k has one axis": ("shaw", (np.zeros(3),)),
     "shaw: rel_k has four axes": ("shaw", (np.zeros((1, 2, 3, 4)),)),
     "shaw: rel_v has other rows": ("shaw", (rows(3), rows(5))),
     "shaw: rel_v has other heads": ("shaw", (rows(3, 2), rows(3, 3))),
     "transformer_xl: r has even rows": ("transformer_xl", (rows(4, 2), rows(2), rows(2))),
     "transformer_xl: r has K = 0": ("transformer_xl", (rows(1, 2), rows(2), rows(2))),
-    "transformer_xl: r has one axis": ("transformer_xl", (np.zeros(3), rows(2), rows(2))),
     "transformer_xl: u has three axes": ("transformer_xl", (rows(3, 2), rows(2, 2), rows(2))),
     "transformer_xl: v has other heads than u": ("transformer_xl", (rows(3), rows(2), rows(3))),
     "transformer_xl: u has another width, shared": ("transformer_xl", (rows(3), np.zeros(5), np.zeros(4))),
-    "transformer_xl: u has other heads": ("transformer_xl", (rows(3, 2), rows(3), rows(2))),
-    "transformer_xl: v has other heads": ("transformer_xl", (rows(3, 2), rows(2), rows(1))),
-    "transformer_xl: u has another width": ("transformer_xl", (rows(3, 2), rows(2, width=5), rows(2))),
     "deberta: rel_q has odd rows": ("deberta", (rows(3, 2), rows(3, 2))),
     "deberta: rel_k has no rows": ("deberta", (None, rows(0, 2)), {"terms": ("c2p",)}),
-    "deberta: rel_q has one axis": ("deberta", (np.zeros(4), np.zeros(4))),
     "deberta: rel_k has heads, rel_q none": ("deberta", (rows(4), rows(4, 2))),
     "deberta: rel_q has odd rows, shared": ("deberta", (rows(3), rows(3))),
     "deberta: rel_k has another shape": ("deberta", (rows(4, 2), rows(6, 2))),
-    "deberta: rel_k has another width": ("deberta", (rows(4, 2), rows(4, 2, 5))),
     "deberta: rel_q is None": ("deberta", (None, rows(4, 2))),
     "deberta: rel_k is None": ("deberta", (rows(4, 2), None)),
     "deberta: terms has none": ("deberta", (rows(4, 2), rows(4, 2)), {"terms": ()}),
@@ -49,17 +37,13 @@ REFUSED = {
     "deberta: terms has one twice": ("deberta", (rows(4, 2), rows(4, 2)), {"terms": ("c2p", "c2p")}),
     "deberta: terms has a string": ("deberta", (rows(4, 2), rows(4, 2)), {"terms": "c2p"}),
     "deberta: terms has a list in it": ("deberta", (rows(4, 2), rows(4, 2)), {"terms": (["c2p"],)}),
-    "deberta: p2c_index has another": ("deberta", (rows(4, 2), rows(4, 2)), {"p2c_index": "printed"}),
     "deberta: max_position is None": ("deberta", (rows(4, 2), rows(4, 2)), {"buckets": 8}),
     "deberta: buckets is None": ("deberta", (rows(4, 2), rows(4, 2)), {"max_position": 8}),
     "deberta: max_position has mid + 1": ("deberta", (rows(4, 2), rows(4, 2)), {"buckets": 8, "max_position": 5}),
     "deberta: max_position is -1": ("deberta", (rows(4, 2), rows(4, 2)), {"buckets": 8, "max_position": -1}),
     "deberta: buckets is 1": ("deberta", (rows(4, 2), rows(4, 2)), {"buckets": 1, "max_position": 16}),
     "cope: table has no rows": ("cope", (rows(0),)),
-    "cope: table has one axis": ("cope", (np.zeros(4),)),
     "tupe: pos_q has two axes": ("tupe", (rows(3), rows(3, 2))),
-    "tupe: pos_k has other heads": ("tupe", (rows(3, 2), rows(3, 1))),
-    "tupe: pos_k has another width": ("tupe", (rows(3, 2), rows(3, 2, 5))),
     "tupe: cls_to_any has other heads": ("tupe", (rows(3, 2), rows(3, 2)), {"cls_to_any": [1.0]}),
     "tupe: any_to_cls has a number": ("tupe", (rows(3, 2), rows(3, 2)), {"any_to_cls": 1.0}),
     "nezha: dim is 0": ("nezha", (0,)),
@@ -70,9 +54,6 @@ REFUSED = {
 WRONG_KIND = {
     "shaw: rel_k is None": ("shaw", (None,)),
     "transformer_xl: u has text": ("transformer_xl", (rows(3, 2), "u", rows(2))),
-    "deberta: buckets is 8.0": ("deberta", (rows(4, 2), rows(4, 2)), {"buckets": 8.0, "max_position": 16}),
-    "deberta: max_position has True": ("deberta", (rows(4, 2), rows(4, 2)), {"buckets": 8, "max_position": True}),
-    "nezha: dim is 4.0": ("nezha", (4.0,)),
     "xl_table: K has text": ("xl_table", ("2", 4)),
 }  # fmt: skip
 
@@ -93,14 +74,6 @@ def test_rows_that_no_bucket_reaches():
         posenc.deberta(None, np.zeros((1, 100000, 1)), **BUCKETED, terms=("c2p",))
 
 
-OPERATORS = {
-    "shaw": SHAW, "shaw_values": posenc.shaw(rows(3), rows(3)), "shaw_heads": posenc.shaw(rows(3, 1), rows(3)),
-    "transformer_xl": XL, "deberta": DEBERTA, "deberta_c2p": posenc.deberta(None, ZERO, terms=("c2p",)),
-    "deberta_buckets": posenc.deberta(ZERO, ZERO, **BUCKETED), "cope": posenc.cope(rows(3)),
-    "cope_heads": posenc.cope(rows(3, 1)),
-}  # fmt: skip
-
-
 def test_values_of_another_width_than_queries():
     q, v = np.zeros((2, 5, 4)), np.zeros((2, 5, 7))
     assert posenc.attention(q, q, v, bias=posenc.shaw(rows(3), rows(3, width=7))).shape == (2, 5, 7)
@@ -113,24 +86,3 @@ def test_tupe_of_another_length(n, m, argument):
         bias.matrix(n, m)
     with pytest.raises(ValueError, match=rf"^attention: {argument} has 5 positions; expected 4"):
         posenc.attention(q[:, :n], q[:, :m], q[:, :m], bias=bias)
-
-
-LOGITS = {
-    "q": (np.zeros((5, 4)), np.zeros((1, 5, 4)), {}, ValueError),
-    "k": (np.zeros((1, 5, 4)), np.zeros((5, 4)), {}, ValueError),
-    "k width": (np.zeros((1, 5, 4)), np.zeros((1, 5, 3)), {}, ValueError),
-    "k heads": (np.zeros((1, 5, 4)), np.zeros((2, 5, 4)), {}, ValueError),
-    "k batch": (np.zeros((2, 1, 5, 4)), np.zeros((3, 1, 5, 4)), {}, ValueError),
-    "q_positions": (np.zeros((1, 5, 4)), np.zeros((1, 6, 4)), {"q_positions": np.arange(6)}, ValueError),
-    "q_positions batch": (np.zeros((2, 1, 5, 4)), np.zeros((1, 6, 4)), {"q_positions": np.zeros((3, 5))}, ValueError),
-    "scale": (np.zeros((1, 5, 4)), np.zeros((1, 5, 4)), {"scale": np.inf}, ValueError),
-    "scale kind": (np.zeros((1, 5, 4)), np.zeros((1, 5, 4)), {"scale": "1"}, TypeError),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", ["shaw", "transformer_xl", "deberta", "cope"])
-@pytest.mark.parametrize("kind", LOGITS)
-def test_logits_refuses(kind, name):
-    q, k, options, exception = LOGITS[kind]
-    with pytest.raises(exception, match=rf"^{name}\.logits: {kind.split()[0]} (has|is) .+; expected "):
-        OPERATORS[name].logits(q, k, **options)
