@@ -33,13 +33,6 @@ def test_four_layers_of_averages(isa):
     assert np.abs(x - x[::-1]).max() <= 4 * 2**-52  # taps are added from the left, so each layer rounds once
 
 
-def test_wider_kernels_reach_further():
-    x = ones(20)
-    for layer in range(1, 4):
-        x = posenc.conv_position(x, np.full((1, 5), 1 / 5))
-        assert np.sum(np.abs(x[:10, 0] - 1) > 1e-12) == 2 * layer
-
-
 def test_circular_commutes_with_cyclic_shifts(rng, isa):
     """Circular padding commutes with cyclic shifts, so it encodes no position. Zeros and replication do not commute."""
     x, kernel, bias = rng.standard_normal((2, 11, 5)), rng.standard_normal((5, 4)), rng.standard_normal(5)
@@ -51,14 +44,6 @@ def test_circular_commutes_with_cyclic_shifts(rng, isa):
     assert apart("circular") == 0
     assert apart("zero") > 0.1
     assert apart("replicate") > 0.1
-
-
-def test_a_torus_has_no_position_and_a_grid_has(rng):
-    x = np.broadcast_to(rng.standard_normal(4), (6 * 5, 4))
-    kernel = rng.standard_normal((4, 3, 3))
-    size = {"height": 6, "width": 5}
-    assert np.ptp(posenc.conv_position_2d(x, kernel, **size, padding="circular"), axis=0).max() == 0
-    assert np.ptp(posenc.conv_position_2d(x, kernel, **size), axis=0).min() > 0.01
 
 
 # ---- edges ----
@@ -128,16 +113,6 @@ def test_one_token_that_stands_for_many(rng):
     assert np.array_equal(gradient.bias, np.full(37, 240))
 
 
-@pytest.mark.parametrize("shape", [(0, 5), (4, 0), (0, 0), (2, 0, 3), (0, 4, 3)])
-@pytest.mark.parametrize("padding", ["zero", "circular", "replicate"])
-def test_nothing(shape, padding):
-    kernel, bias = np.ones((shape[-1], 3)), np.ones(shape[-1])
-    assert posenc.conv_position(np.ones(shape), kernel, bias, padding=padding).shape == shape
-    gradient = posenc.conv_position_vjp(np.ones(shape), np.ones(shape), kernel, bias, padding=padding)
-    assert [g.shape for g in gradient] == [shape, kernel.shape, bias.shape]
-    assert not gradient.kernel.any()
-
-
 def test_the_kernel_gradient_of_many_tokens_is_accurate(rng):
     """Sums of 128 products are float32, longer sums float64. A tile's sum of 32 is off by about sqrt(128) half ulps of
     2**-19, and the sum of 2048 tiles by 45 times that, 5e-4, a fraction of the spacing of the result. A single float32
@@ -157,29 +132,18 @@ GRID = {"height": 3, "width": 4}
 ERRORS = {
     "left-large": (lambda f: f(X, K, left=4), ValueError, "left"),
     "left-negative": (lambda f: f(X, K, left=-1), ValueError, "left"),
-    "left-float": (lambda f: f(X, K, left=1.0), TypeError, "left"),
-    "left-bool": (lambda f: f(X, K, left=True), TypeError, "left"),
     "no-taps": (lambda f: f(X, K[:, :0]), ValueError, "kernel"),
-    "kernel-axes": (lambda f: f(X, K2), ValueError, "kernel"),
-    "kernel-channels": (lambda f: f(X, np.ones((1, 4))), ValueError, "kernel"),
-    "bias-shape": (lambda f: f(X, K, np.ones(1)), ValueError, "bias"),
     "bias-axes": (lambda f: f(X, K, np.ones((1, 3))), ValueError, "bias"),
-    "x-axes": (lambda f: f(X[0, 0], K), ValueError, "x"),
-    "padding": (lambda f: f(X, K, padding="same"), ValueError, "padding"),
-    "residual": (lambda f: f(X, K, residual=1), TypeError, "residual"),
     "around-twice": (lambda f: f(X, np.ones((3, 26)), padding="circular"), ValueError, "kernel"),
 }
 GRID_ERRORS = {
     "height": (lambda f: f(X, K2, height=-3, width=-4), ValueError, "height"),
     "width": (lambda f: f(X, K2, height=3, width=-4), ValueError, "width"),
     "prefix": (lambda f: f(X, K2, height=4, width=4, prefix=-4), ValueError, "prefix"),
-    "height-float": (lambda f: f(X, K2, height=3.0, width=4), TypeError, "height"),
     "tokens": (lambda f: f(X, K2, height=3, width=3), ValueError, "x"),
     "prefix-tokens": (lambda f: f(X, K2, **GRID, prefix=1), ValueError, "x"),
-    "kernel-axes": (lambda f: f(X, K, **GRID), ValueError, "kernel"),
     "no-rows": (lambda f: f(X, K2[:, :0], **GRID), ValueError, "kernel"),
     "around-twice": (lambda f: f(X, np.ones((3, 8, 3)), **GRID, padding="circular"), ValueError, "kernel"),
-    "residual": (lambda f: f(X, K2, **GRID, residual="yes"), TypeError, "residual"),
 }
 
 

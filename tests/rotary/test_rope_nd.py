@@ -79,13 +79,6 @@ def test_each_coordinate_has_its_own_bound_of_angles():
         posenc.rope_nd(x, positions, frequencies, layout="interleaved")
 
 
-def test_equal_coordinates_add_their_frequencies():
-    x, places = RNG.standard_normal((5, 8)), RNG.integers(-9, 9, 5)
-    w = RNG.uniform(-1, 1, (3, 4))
-    expected = posenc.rope(x, places, w.sum(0), layout="half")
-    assert np.allclose(posenc.rope_nd(x, [places] * 3, w, layout="half"), expected, rtol=0, atol=1e-14)
-
-
 @pytest.mark.parametrize("seq_axis", [-2, -3, 1])
 def test_frequencies_of_each_head(seq_axis):
     x = RNG.standard_normal((2, 3, 7, 8))  # batch, heads, tokens
@@ -103,13 +96,6 @@ def test_large_positions_lose_nothing():
     x = np.array([[1.0, 0.0]])
     found = posenc.rope_nd(x, [[far + 1], [far]], w, layout="half")
     assert np.allclose(found, [[np.cos(0.3), np.sin(0.3)]], rtol=0, atol=4e-16)
-
-
-def test_in_place_and_inverse():
-    x, positions, w = RNG.standard_normal((3, 5, 8)), RNG.uniform(-5, 5, (2, 5)), RNG.uniform(-1, 1, (2, 3, 4))
-    y = x.copy()
-    assert posenc.rope_nd(y, positions, w, layout="half", out=y) is y
-    assert np.allclose(posenc.rope_nd(y, positions, w, layout="half", inverse=True), x, rtol=0, atol=1e-14)
 
 
 def test_axial_frequencies():

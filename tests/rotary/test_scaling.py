@@ -168,35 +168,6 @@ def test_the_others_do_not_read_the_length(rope_type):
     assert scaled(rope_type, seq_len=10**6).inv_freq.tobytes() == scaled(rope_type).inv_freq.tobytes()
 
 
-def test_bands():
-    """PI divides the frequency of every pair. NTK leaves the first pair and divides the last. YaRN does so in bands,
-    with a ramp in between."""
-    w = posenc.rope_frequencies(128).inv_freq
-    pi, ntk, yarn, mixed = (w / scaled(t).inv_freq for t in ("linear", "ntk", "yarn", "ntk_mixed"))
-    assert set(pi.tolist()) == {4.0}
-    assert ntk[0] == 1
-    assert ntk[-1] == pytest.approx(4, rel=1e-15)
-    assert (np.diff(ntk) > 0).all()
-    assert mixed[0] > 1
-    assert mixed[-1] == pytest.approx(4, rel=1e-15)
-    turns = 8192 * w / (2 * np.pi)
-    assert (yarn[turns > 33] == 1).all()
-    assert (yarn[turns < 0.8] == 4).all()  # the ramp ends at a whole pair
-    assert (np.diff(yarn) >= 0).all()
-
-
-def test_llama3_is_ntk_by_parts():
-    other = scaled("ntk_by_parts", beta_fast=4.0, beta_slow=1.0)
-    assert scaled("llama3").inv_freq.tobytes() == other.inv_freq.tobytes()
-
-
-def test_ntk_mixed_with_b_of_one_is_the_fixed_ntk():
-    """Su: with b = 1 the frequencies are (base s)**(-2k/d) s**(-2/d)."""
-    k = np.arange(64)
-    fixed = (10000.0 * 4) ** (-2 * k / 128) * 4 ** (-2 / 128)
-    np.testing.assert_allclose(scaled("ntk_mixed", b=1.0).inv_freq, fixed, rtol=1e-14)  # powers of rounded exponents
-
-
 def test_the_two_factors_are_never_folded():
     """An explicit attention factor is used as it is; the softmax factor depends on mscale_all_dim alone."""
     m = 0.1 * np.log(40) + 1
