@@ -84,12 +84,6 @@ def test_triangles():
             analysis.triangle_points(*bad)
 
 
-def test_gram_is_the_inner_product():
-    p, w = posenc.sinusoidal(50, 32, dtype=np.float64), posenc.frequencies(32)
-    i = np.arange(50)
-    np.testing.assert_allclose(analysis.gram_matrix(p), analysis.inner_product(i[:, None], i, w), rtol=0, atol=2e-14)
-
-
 # ---- curves ----
 
 
@@ -130,27 +124,6 @@ def test_integral(name):
     assert np.abs(found - wanted).max() <= 1e-10
     assert np.abs(analysis.decay(-x, **options) - wanted.conj()).max() <= 1e-10
     assert found[0] == 1
-
-
-@pytest.mark.parametrize("alpha", [0.0, 0.3, 1.0, 1.001, 2.0, 7.0])
-def test_powers(alpha):
-    """Within the promised 1e-10, and the mean over pairs within the rounding of angles of up to 900."""
-    x, options = np.array([0.7, 40.0, 900.0]), {"schedule": "power", "alpha": alpha}
-    assert np.abs(analysis.decay(x, **options) - reference.decay(x, **options)).max() <= 1e-10
-    assert np.abs(analysis.decay(x, dim=31, **options) - reference.decay(x, dim=31, **options)).max() <= 1e-12
-
-
-@pytest.mark.parametrize("name", SCHEDULES)
-def test_the_sum_tends_to_the_integral(name):
-    """The error times dim tends to |f(0) - f(1)|, the first term of the Euler-Maclaurin formula, so the rate is 1 /
-    dim."""
-    options = SCHEDULES[name]
-    x = np.array([5.0, 40.0, 128.0])
-    limit, dims = analysis.decay(x, **options), (2048, 4096, 8192)
-    errors = np.array([np.abs(analysis.decay(x, dim=dim, **options) - limit) for dim in dims])
-    np.testing.assert_allclose(errors[1:] / errors[:-1], 0.5, atol=0.02)
-    first, last = (1.0, 1 / options["base"]) if "base" in options else (0.0, 1.0)  # theta(0), theta(1)
-    np.testing.assert_allclose(errors[-1] * dims[-1], np.abs(np.exp(1j * x * first) - np.exp(1j * x * last)), rtol=0.05)
 
 
 @pytest.mark.parametrize("base", [1e-300, 1e-5, 1 / 1.0003, 1.0, 1 + 1e-9, 1.0003, 1e300])
@@ -194,31 +167,7 @@ def test_far_distances_of_the_power_schedule(alpha):
     assert np.abs(analysis.decay(FAR, schedule="power", alpha=alpha) - wanted).max() <= 1e-13
 
 
-def test_which_schedules_cross_zero():
-    """S1: of the four schedules only theta(t) = t crosses zero on [-128, 128]."""
-    lowest = {name: analysis.decay(RANGE, **options).real.min() for name, options in SCHEDULES.items()}
-    assert {name for name, low in lowest.items() if low < 0} == {"t"}
-    assert min(low for name, low in lowest.items() if name != "t") > 0.05
-
-
-def test_the_mean_is_the_inner_product():
-    w = posenc.frequencies(64)
-    mean = analysis.decay(RANGE, dim=64)
-    np.testing.assert_allclose(32 * mean.real, analysis.inner_product(RANGE, 0, w), rtol=0, atol=1e-13)
-    np.testing.assert_allclose(mean, np.exp(1j * RANGE[:, None] * w).mean(-1), rtol=0, atol=1e-13)
-    assert analysis.decay(3, dim=64).shape == ()
-    assert analysis.decay(3, dim=64).dtype == np.complex128
-
-
 # ---- profiles ----
-
-
-def test_alibi_is_its_softmax():
-    slopes, rel = posenc.alibi_slopes(4), np.arange(-63, 1)
-    profile = analysis.attention_profile(posenc.alibi(slopes), rel)
-    wanted = np.exp(slopes[:, None] * rel)
-    assert same_bits(profile.logits, slopes[:, None] * rel)
-    np.testing.assert_allclose(profile.weights, wanted / wanted.sum(-1, keepdims=True), rtol=1e-14)
 
 
 def test_rotary_profile_is_decay():
@@ -332,17 +281,6 @@ def test_profiles_of_operators_beside_the_reference(rng):
             np.testing.assert_allclose(a, b, rtol=1e-14, atol=1e-15)
 
 
-def test_functions_of_a_sequence_beside_the_reference(rng):
-    """Both evaluate the same differences, whose rounding errors are 2**-52 / step**2 = 2**-36."""
-    f, x, p = a_model(rng), rng.standard_normal((6, 6)), posenc.sinusoidal(6, 6, dtype=np.float64)
-    found, wanted = (m.taylor_terms(f, x, p, 1, 4) for m in (analysis, reference))
-    assert np.abs(np.array(found) - wanted).max() <= 64 * 2.0**-36
-    found, wanted = (m.interaction_matrix(f, x, 1, 4) for m in (analysis, reference))
-    assert np.abs(found - wanted).max() <= 64 * 2.0**-36
-    found, wanted = (m.order_sensitivity(lambda x: np.cumsum(x, 0), x, permutations=3) for m in (analysis, reference))
-    assert np.abs(found - wanted).max() <= 1e-15
-
-
 # ---- pairs of RoPE ----
 
 LLAMA = {"factor": 8, "low_freq_factor": 1, "high_freq_factor": 4, "original_max_position_embeddings": 8192}
@@ -380,17 +318,6 @@ def test_coverage_by_hand():
     assert found.unseen[0] == 62 / 64
 
 
-def test_coverage_of_rope():
-    w = posenc.rope_frequencies(64)
-    found = analysis.rope_coverage(w, 512, test_length=4096)
-    slow = 511 * w.inv_freq < 2 * np.pi
-    assert np.array_equal(found.covered < 1, slow)
-    assert np.all(found.unseen[~slow] == 0)
-    assert np.all(found.unseen[slow][-9:] == 1)
-    half = posenc.rope_frequencies(64, rope_type="linear", factor=8)
-    assert not analysis.rope_coverage(w, 512, test_length=4088, test_frequencies=half).unseen.any()
-
-
 def test_refusals():
     for call, match in (
         (lambda: analysis.rope_coverage([-1.0], 4), "frequencies has a negative frequency"),
@@ -408,12 +335,6 @@ def test_refusals():
     ):
         with pytest.raises(ValueError, match=match):
             call()
-
-
-def test_import_is_on_demand(run_python):
-    late = "('posenc.analysis', 'posenc.plot', 'scipy', 'matplotlib')"
-    done = run_python(f"import sys, posenc; print([m for m in sys.modules if m.startswith({late})])")
-    assert done.stdout.strip() == "[]", done.stderr
 
 
 # ---- any theta, any weights, any H ----

@@ -156,26 +156,6 @@ def test_a_profile_names_its_head():
     assert [line.get_label() for line in lines] == ["ALiBi,\nhead 1 of 8", "one slope", "RoPE"]
 
 
-@pytest.mark.parametrize("name", ["decay", "distance_curves", "bias", "profile", "rope_bands", "precision"])
-def test_no_legend_hides_a_curve(name):
-    figure = CALLS[name]()
-    figure.canvas.draw()
-    axes = figure.axes[0]
-    assert axes.get_legend().get_window_extent().x0 >= axes.get_window_extent().x1
-
-
-@pytest.mark.parametrize("name", [*CALLS, *WHOLE])
-def test_labels_can_be_read_on_a_page(name):
-    """At a width of 736 pixels, as wide as the text of the manual, no label is smaller than 8 points."""
-    from matplotlib.text import Text
-
-    figure = {**CALLS, **WHOLE}[name]()
-    figure.canvas.draw()
-    shrink = min(1, 736 / 96 / figure.get_size_inches()[0])
-    sizes = [text.get_fontsize() * shrink for text in figure.findobj(Text) if text.get_text() and text.get_visible()]
-    assert min(sizes) >= 8
-
-
 def test_descriptions():
     """Title, axes, names and ranges describe the drawn numbers."""
     assert plot.description(plot.distance_curves(P, positions=[7])) == (
@@ -197,12 +177,6 @@ def test_descriptions():
     assert plot.description(empty) == "Image of 2 rows and 2 columns: no numbers."
     with pytest.raises(TypeError, match=r"^description: figure has type str; expected a matplotlib Figure"):
         plot.description("figure")
-
-
-def test_the_default_decay_is_the_integral():
-    lines = plot.decay().axes[0].get_lines()
-    assert len(lines) == 5
-    assert same_bits(lines[0].get_ydata(), analysis.decay(np.arange(-128, 129)).real)
 
 
 def test_triangles_are_the_points():
@@ -311,20 +285,6 @@ def test_operators_that_read_no_positions(operator):
         plot.bias(operator)
 
 
-def test_line_styles_differ():
-    styles = [plot.line_style(number) for number in range(29)]
-    assert all(a != b for i, a in enumerate(styles[:28]) for b in styles[:i])
-    assert styles[28] == styles[0]
-    with pytest.raises(ValueError, match="line_style: number is -1"):
-        plot.line_style(-1)
-
-
-def test_every_function_has_axes_or_is_whole():
-    assert set(plot.__all__) - {"description", "line_style"} <= {*CALLS, *WHOLE}
-    for name in {*CALLS} & {*plot.__all__}:
-        assert getattr(plot, name).__annotations__["ax"] == "Axes | None"
-
-
 # ---- notebooks ----
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -409,10 +369,3 @@ def test_ipython_shows_a_figure_at_the_end_of_a_cell(monkeypatch):
     formatter.type_printers[Figure] = "inline"
     notebook.show_figures()
     assert formatter.type_printers == {Figure: "inline"}
-
-
-@pytest.mark.slow
-def test_every_picture_can_be_saved(tmp_path):
-    for name, call in {**CALLS, **WHOLE}.items():
-        call().savefig(tmp_path / f"{name}.png")
-        assert (tmp_path / f"{name}.png").stat().st_size > 1000
