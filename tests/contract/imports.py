@@ -15,10 +15,6 @@ ORDER = (
 """A module may import from its own room and the rooms before it. "posenc" is the package with its public names."""
 
 
-LATE = ORDER[ORDER.index("posenc") + 1 :]
-"""Rooms that the package imports at their first use."""
-
-
 class Import(NamedTuple):
     file: Path
     line: int
@@ -77,17 +73,6 @@ class Imports:
         first = file.relative_to(self.root / "posenc").parts[0].removesuffix(".py")
         return "posenc" if first == "__init__" else first
 
-    def file_of(self, name: str) -> Path | None:
-        """The file of the longest part of a dotted name that is a module."""
-        parts = name.split(".")
-        while parts and room_of(name) != "_core":  # the extension
-            stem = self.root.joinpath(*parts)
-            for file in (stem.with_suffix(".py"), stem / "__init__.py"):
-                if file in self.files:
-                    return file.relative_to(self.root)
-            parts.pop()
-        return None
-
     def upward(self) -> list[Import]:
         """Imports of a room above. The package itself imports all rooms of operators, and others when they are used."""
         found = []
@@ -108,25 +93,3 @@ class Imports:
             if private and room not in ("posenc", room_of(one.name)):  # the package names what its rooms define
                 found.append(one)
         return found
-
-    def circles(self) -> list[list[Path]]:
-        """The groups of files that import each other, directly or not."""
-        graph: dict[Path, set[Path]] = {file.relative_to(self.root): set() for file in self.files}
-        for one in self.found:
-            target = self.file_of(one.name)
-            late = one.file.name == "__init__.py" and len(one.file.parts) == 2 and room_of(one.name) in LATE
-            if target and target != one.file and not late:
-                graph[one.file].add(target)
-        after = {file: self.reached(graph, file) for file in graph}
-        groups = {frozenset(other for other in after[file] if file in after[other]) for file in graph}
-        return [sorted(group) for group in groups if len(group) > 1]
-
-    @staticmethod
-    def reached(graph: dict[Path, set[Path]], start: Path) -> set[Path]:
-        left, seen = [start], set()
-        while left:
-            for file in graph[left.pop()]:
-                if file not in seen:
-                    seen.add(file)
-                    left.append(file)
-        return seen

@@ -147,52 +147,6 @@ def test_core_refuses_terms_that_do_not_fit(term):
             call("f", **inputs)
 
 
-def test_a_gradient_makes_its_results():
-    """One tuple for each operator: None for an operand that is left out, and nothing where no gradient is wanted.
-
-    Slots follow the heads; here each array has one, because one unit has all chunks of a kv head.
-    """
-    from posenc import _core
-
-    b, h, n, m = 3, 2, 70, 100
-    q, k = np.ones((b, h, n, 8), np.float32), np.ones((b, h, m, 8), np.float32)
-    inputs = {"q": q, "k": k, **SCALE_TO_SHIFT}
-    at, sums = (np.arange(n), np.arange(m)), np.zeros((h, m))
-    tables = {"rel_k": np.ones((h, 5, 8), np.float32), "rows": np.arange(5)}
-    gates = {"gates": np.ones((h, n, 3)), "table": np.ones((h, 5, 3)), "rows": np.arange(5)}
-    matrix = np.zeros((b, h, n, m), np.float32)
-    terms = [
-        ("kerple_log", {"r1": np.ones(h), "r2": np.ones(h)}, *at), ("toeplitz", {"diagonals": np.ones((h, 169))}, *at),
-        ("fox", {"sums": sums}, *at), ("shaw", tables, *at), ("gated_distance", gates, *at),
-        ("dense", {"array": matrix}, *at), ("dense", {"array": np.broadcast_to(matrix[:, :1], matrix.shape)}, *at),
-        ("dense", {"array": np.broadcast_to(matrix[..., :1], matrix.shape)}, *at),
-        ("dense", {"array": np.broadcast_to(matrix[..., :1, :], matrix.shape)}, *at),
-        ("alibi", {"slopes": np.ones(h)}, *at, False), ("alibi", {"slopes": np.ones(h)}, *at, True),
-    ]  # fmt: skip
-    given = {**inputs, "v": k, "out": q, "lse": q[..., 0], "grad": q}
-    *of_inputs, d_sink, gradients = _core.attention_vjp("f", **given, bias=tuple(terms))
-    assert [d.shape for d in of_inputs] == [(b, h, 1, n, 8), (b, h, 1, m, 8), (b, h, 1, m, 8)]
-    assert d_sink is None
-    assert [[d if d is None else (d.shape, d.dtype.char) for d in of_term] for of_term in gradients] == [
-        [((h,), "d"), ((h,), "d")], [((b, h, 1, n + m - 1), "d")], [((b, h, 1, n, 1), "d"), ((b, h, 1, 1, m), "d")],
-        [((b, h, 1, 5, 16), "f"), None], [((b, h, 1, n, 3), "f"), ((b, h, 1, 5, 16), "f")],
-        [((b, h, 1, n, m), "f")], [((b, 1, 1, n, m), "f")], [((b, h, 1, n, 1), "d")], [((b, h, 1, 1, m), "d")], [],
-        [((h,), "d")],
-    ]  # fmt: skip
-    d_q, d_k, gradients = _core.logits_vjp("f", **inputs, bias=(terms[3], terms[0]), grad=matrix)
-    assert (d_q.shape, d_k.shape) == ((b, h, 1, n, 8), (b, h, 1, m, 8))
-    assert [[d if d is None else d.shape for d in of_term] for of_term in gradients] == [[(b, h, 1, 5, 16), None], []]
-    *_, d_sink, gradients = _core.attention_vjp("f", **given, sink=np.ones(h))
-    assert (d_sink.shape, gradients) == ((b, h, 1, n), ())
-    for name in ("dq", "d_sink"):
-        with pytest.raises(
-            TypeError, match=f"^f: {name} has type ndarray; expected None, because the call makes its r"
-        ):
-            _core.attention_vjp("f", **given, **{name: q})
-    with pytest.raises(TypeError, match=r"^f: kerple_log has unknown operands; expected "):
-        _core.attention_vjp("f", **given, bias=(("kerple_log", {**terms[0][1], "d_r1": np.ones(h)}, None, None),))
-
-
 def test_sums_of_a_row_are_refused_with_gaps():
     """A kernel would use their strides for its partial sums, which have no gaps."""
     from posenc import _core

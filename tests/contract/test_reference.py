@@ -19,8 +19,6 @@ FOLDER = Path(reference.__file__).parent
 FILES = sorted(FOLDER.glob("*.py"))
 MEMORY = {"out", "dtype"}
 """Parameters that say where results are stored, and in which dtype."""
-LINES = 15
-LINES_OF_ATTENTION = 40
 
 
 def computing_functions():
@@ -66,26 +64,6 @@ def test_a_twin_is_documented(function):
     assert lines[0].endswith(".")
     assert lines[1] == ""
     assert "``" in "".join(lines[2:])
-
-
-def functions_of(file):
-    """The name of each function and its number of lines, without signature, docstring, comments and blank lines."""
-    text = file.read_text(encoding="utf-8").split("\n")
-    for node in ast.parse("\n".join(text)).body:
-        if isinstance(node, ast.FunctionDef):
-            body = node.body[1:] if ast.get_docstring(node) else node.body
-            lines = text[body[0].lineno - 1 : body[-1].end_lineno] if body else []
-            yield node.name, sum(1 for line in lines if line.strip() and not line.strip().startswith("#"))
-
-
-@pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
-def test_functions_are_short(file):
-    long = {
-        name: lines
-        for name, lines in functions_of(file)
-        if lines > (LINES_OF_ATTENTION if name == "attention" else LINES)
-    }
-    assert not long
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
