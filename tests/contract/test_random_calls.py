@@ -32,7 +32,7 @@ VARIATIONS = 3
 NAMES = frozenset((*posenc.__all__, *posenc.analysis.__all__))
 EXPECTED_ERRORS = (TypeError, ValueError, IndexError, FileNotFoundError)
 FORM = re.compile(r"[\w.]+(\(\))?: \w+ .*", re.DOTALL)
-LARGEST_FOR_ORACLE, LARGEST_FOR_GRADIENT = 1 << 22, 1 << 19
+LARGEST_FOR_ORACLE, LARGEST_FOR_GRADIENT = 1 << 22, 1 << 18
 """Products of a query and a key in all heads; larger matrices take the oracle seconds."""
 FIRST = {case.function: case for case in reversed(CASES)}
 """Cases whose oracles and tolerances take any arguments of the function."""
