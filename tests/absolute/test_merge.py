@@ -24,18 +24,6 @@ def test_infinite_words_stay_infinite():
     assert posenc.merge([np.inf], [-0.5], mode="mul1p").tolist() == [np.inf]
 
 
-def test_merge_modes_and_dtypes(rng):
-    x, p = rng.standard_normal((2, 3, 4)).astype(np.float32), rng.standard_normal((3, 4))
-    assert posenc.merge(x, p).dtype == np.float32
-    assert posenc.merge(x, p, mode="concat").shape == (2, 3, 8)
-    assert same_bits(posenc.merge(x, p, mode="replace"), np.broadcast_to(p.astype(np.float32), x.shape).copy())
-    with pytest.raises(ValueError, match=r"merge: p has shape \(2, 2, 3, 4\); expected a shape that broadcasts to"):
-        posenc.merge(x, np.ones((2, 2, 3, 4)))
-    with pytest.raises(ValueError, match=r"merge: p has shape \(3, 4\)"):
-        posenc.merge(x[:, :1], p)
-    assert posenc.merge_vjp(x, x, 2.0, mode="mul").p.shape == ()
-
-
 @pytest.mark.parametrize("mode", ["add", "mul", "mul1p", "concat", "replace"])
 @pytest.mark.parametrize("grad_dtype", DTYPES)
 @pytest.mark.parametrize("dtype", DTYPES)

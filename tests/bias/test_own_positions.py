@@ -58,26 +58,6 @@ def test_both_sides_need_no_align():
         posenc.attention(q, k, v, bias=bias.at(q_positions=X_Q))
 
 
-@pytest.mark.parametrize("name", [*POSITION, *CONTENT])
-def test_consecutive_positions_give_the_bits_of_the_call(name):
-    """They take the path of a call without positions."""
-    bias, (q, k, v) = {**POSITION, **CONTENT}[name](), qkv()
-    k, v, shift = k[:, :5], v[:, :5], 2
-    q = q[:, :3]
-    placed = bias.at(q_positions=np.arange(3) + shift, k_positions=np.arange(5))
-    assert np.array_equal(posenc.attention(q, k, v, bias=placed), posenc.attention(q, k, v, bias=bias, align="end"))
-
-
-def test_batch_axes_of_own_positions():
-    q, k, v = qkv((3,))
-    x = RNG.integers(0, 9, (3, N))
-    bias = posenc.alibi([0.5, 0.25]).at(q_positions=x, k_positions=X_K)
-    found = posenc.attention(q, k, v, bias=bias)
-    for row in range(3):
-        one = posenc.alibi([0.5, 0.25]).at(q_positions=x[row], k_positions=X_K)
-        assert np.array_equal(found[row], posenc.attention(q[row], k[row], v[row], bias=one))
-
-
 # ---- sums ----
 
 
@@ -165,12 +145,6 @@ def test_attention_takes_a_sum_as_its_parts():
     assert np.array_equal(found[0][0].slopes, each[0].slopes)
     assert np.array_equal(found[0][1].rel_k, each[1].rel_k)
     assert np.array_equal(found[1].table, each[2].table)
-
-
-def test_repr_shows_positions_and_parts():
-    alibi = posenc.alibi([1.0])
-    assert repr(alibi.at(k_positions=[3, 5])) == "<posenc.alibi: slopes (1,), k_positions (2,)>"
-    assert repr(alibi + alibi) == "<posenc.alibi: slopes (1,)> + <posenc.alibi: slopes (1,)>"
 
 
 def test_none_is_no_bias():

@@ -72,12 +72,3 @@ def test_attention_takes_codes_of_either(rng):
         assert np.array_equal(reference.attention(q, *pair), wanted)
     weights = [reference.attention_weights(q, one) for one in (ours[0], twins[0], twins[0].dequantize())]
     assert all(np.array_equal(one, weights[-1]) for one in weights)
-
-
-def test_attention_in_longdouble(rng):
-    """The precision of the arguments is kept, and its result rounds to that of float64 up to some roundings."""
-    q, k, v = rng.standard_normal((3, 2, 7, 8))
-    options = {"bias": posenc.alibi([0.5, 0.25]), "causal": True, "softcap": 5.0, "sink": np.zeros(2)}
-    wide = reference.attention(*(x.astype(np.longdouble) for x in (q, k, v)), **options)
-    assert wide.dtype == np.longdouble
-    assert np.abs(wide - reference.attention(q, k, v, **options)).max() <= 64 * EPS

@@ -79,16 +79,6 @@ def test_each_coordinate_has_its_own_bound_of_angles():
         posenc.rope_nd(x, positions, frequencies, layout="interleaved")
 
 
-@pytest.mark.parametrize("seq_axis", [-2, -3, 1])
-def test_frequencies_of_each_head(seq_axis):
-    x = RNG.standard_normal((2, 3, 7, 8))  # batch, heads, tokens
-    w, positions = RNG.uniform(-1, 1, (2, 3, 4)), RNG.uniform(-5, 5, (2, 2, 1, 7))
-    expected = np.stack([posenc.rope_nd(x[:, h], positions[:, :, 0], w[:, h], layout="half") for h in range(3)], axis=1)
-    moved = x if seq_axis == -2 else x.swapaxes(1, 2)
-    found = posenc.rope_nd(moved, positions, w, layout="half", seq_axis=seq_axis)
-    assert np.array_equal(found if seq_axis == -2 else found.swapaxes(1, 2), expected)
-
-
 def test_large_positions_lose_nothing():
     """Each angle is reduced before the angles are added."""
     far = 2.0**40
@@ -111,9 +101,6 @@ def test_axial_frequencies():
     [
         ((3, 4), 10.0, ValueError, r"dims has \[3, 4\]; expected even widths, not all 0"),
         ((0, 0), 10.0, ValueError, r"dims has \[0, 0\]"),
-        (4, 10.0, TypeError, "dims has type int; expected a sequence of integers"),
-        ("44", 10.0, TypeError, "dims has type str"),
-        ((4.0,), 10.0, TypeError, "dims has type float"),
         ((4, 4), [10.0], ValueError, "base has 1 entries; expected 2, as dims"),
         ((4, 4), -1.0, ValueError, "base is -1"),
     ],
@@ -138,8 +125,3 @@ def test_refusals(positions, frequencies, message):
         posenc.rope_nd(np.ones((3, 5, 8)), positions, frequencies, layout="half")
     with pytest.raises(ValueError, match="rope_nd_vjp: " + message):
         posenc.rope_nd_vjp(np.ones((3, 5, 8)), np.ones((3, 5, 8)), positions, frequencies, layout="half")
-
-
-def test_frequencies_of_heads_need_heads():
-    with pytest.raises(ValueError, match="rope_nd: frequencies has 3 heads; expected 0, as x"):
-        posenc.rope_nd(np.ones((5, 8)), np.zeros((2, 5)), np.ones((2, 3, 4)), layout="half")
