@@ -122,18 +122,6 @@ def test_c_names_an_operator_in_its_own_file_alone(operator):
 
 # ---- one name in every layer ----
 
-KERNEL_ROOMS = {"absolute", "rotary", "bias", "relative", "attention"}
-ROOMS = KERNEL_ROOMS | {"analysis"}
-"""The rooms of operators. Other folders hold what every room uses, or sort tests by another question."""
-
-
-def test_the_rooms_of_operators_have_one_name_in_every_layer():
-    assert {path.name for path in KERNELS.iterdir() if path.is_dir()} - {"base", "sixteen", "tile"} == KERNEL_ROOMS
-    assert {path.name for path in PACKAGE.iterdir() if (path / "__init__.py").exists()} >= ROOMS
-    tests = {path.name for path in (ROOT / "tests").iterdir() if path.is_dir() and any(path.glob("test_*.py"))}
-    assert tests - {"contract", "docs", "examples", "check", "reference"} == ROOMS
-    assert {path.stem for path in (ROOT / "docs" / "functions").glob("*.md")} == ROOMS
-
 
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_an_operator_is_in_the_same_room_of_c_and_of_python(operator):
