@@ -156,7 +156,8 @@ def spoil(rng: Generator, arguments: Arguments) -> Arguments:
         if kind == 0:
             return {**arguments, name: value[..., :-1]}
         if kind == 1:
-            return {**arguments, name: value.astype(pick(rng, (bool, complex, np.longdouble, object, np.int64)))}
+            with np.errstate(invalid="ignore"):  # NaN as an integer
+                return {**arguments, name: value.astype(pick(rng, (bool, complex, np.longdouble, object, np.int64)))}
         if kind == 2 and value.dtype.kind == "f":
             value = value.copy()
             value.flat[int(rng.integers(value.size))] = pick(rng, (np.nan, np.inf, -np.inf))

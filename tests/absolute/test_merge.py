@@ -1,4 +1,4 @@
-"""Merging an encoding with the data: modes, dtypes, and infinities."""
+"""Merging an encoding with the data: zeros, infinities, and dtypes of gradients."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Attention against its oracle: shapes, dtypes, heads, scales, caps, biases, and memory."""
+"""Attention beside its values: equal bits of panels, large logits, subnormal numbers, and memory."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Biases of distance where positions count up by one: attention has one number for all pairs of a distance."""
+"""Biases of distance where positions count up by one have the bits of a number for each pair."""
 
 import numpy as np
 import pytest

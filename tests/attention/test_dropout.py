@@ -1,4 +1,4 @@
-"""Attention dropout: the mask bit for bit, its distribution, gradients, threads, memory and errors."""
+"""Attention dropout: the mask bit for bit, its distribution, equal bits, and memory."""
 
 import tracemalloc
 

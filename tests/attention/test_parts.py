@@ -1,4 +1,4 @@
-"""Merged parts of the keys, decoding, left padding, and packed documents."""
+"""Parts of the keys, merged."""
 
 import itertools
 

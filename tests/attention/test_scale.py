@@ -1,4 +1,4 @@
-"""A scale for each head."""
+"""A scale for each head: its gradient and its refusals."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Heads of a kv head as rows of queries, split keys, and results that do not depend on how queries are passed."""
+"""Keys in parts, and results that do not depend on how queries are passed."""
 
 import numpy as np
 import pytest

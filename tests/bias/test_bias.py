@@ -1,4 +1,4 @@
-"""Every position bias: alignment at the end, errors, pickling and views."""
+"""Every position bias: errors, tables with gaps, and large matrices."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""FIRE: a number worked by hand, the position of the query, and the corner at the threshold."""
+"""FIRE: a number worked by hand, the corner at the threshold, and a forged operator."""
 
 import pickle
 

@@ -1,4 +1,4 @@
-"""Properties that hold for any shape, position and layout, with examples from hypothesis."""
+"""Equal bits of two ways, for any shape and layout that hypothesis finds."""
 
 import numpy as np
 from cases.layouts import same_bits

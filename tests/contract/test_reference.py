@@ -1,4 +1,4 @@
-"""posenc.reference: every function that computes has a twin with the same arguments, short, and without kernels."""
+"""posenc.reference: every function that computes has a twin with the same arguments, and without kernels."""
 
 import ast
 import ctypes

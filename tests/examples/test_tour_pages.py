@@ -1,4 +1,4 @@
-"""Pictures, index.html and slides.html of the tour: captions are computed, labels legible, and the slides a lecture."""
+"""Pictures, index.html and slides.html of the tour: captions are computed, and labels legible."""
 
 import math
 import re

@@ -1,4 +1,4 @@
-"""Every relative operator: default scales, pickling, immutability, and gradients over several tiles."""
+"""Every relative operator: default scales, and rows that meet what is not finite."""
 
 import math
 

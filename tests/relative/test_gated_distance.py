@@ -1,4 +1,4 @@
-"""Gated distance: numbers worked by hand, agreement with other operators, gates with batch axes, decoding, refusals."""
+"""Gated distance: numbers worked by hand, gates with batch axes, and refusals."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Rotary embeddings: scores of distances, decoding, rounding, stores past the caches, shared memory, errors."""
+"""Rotary embeddings: decoding, rounding, stores past the caches, shared memory, and errors."""
 
 import dataclasses
 
