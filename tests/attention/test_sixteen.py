@@ -93,32 +93,6 @@ def test_tiles_from_four_queries(heads, n, variant, rng):
     assert same_bits(high, low) != uses_tiles
 
 
-def operators(rng, heads, width, n, m):
-    return {
-        "alibi": posenc.alibi(np.linspace(0.1, 0.5, heads)),
-        "dense": posenc.dense(rng.standard_normal((heads, n, m))),
-        "shaw": posenc.shaw(rng.standard_normal((9, width)), rng.standard_normal((9, width))),
-        "transformer_xl": posenc.transformer_xl(
-            rng.standard_normal((heads, 9, width)), *rng.standard_normal((2, heads, width))
-        ),
-        "deberta": posenc.deberta(*rng.standard_normal((2, heads, 16, width))),
-        "cope": posenc.cope(rng.standard_normal((8, width))),
-        "sandwich": posenc.sandwich(heads, 16),
-    }  # fmt: skip
-
-
-@pytest.mark.parametrize("cap", [None, 3.0])
-@pytest.mark.parametrize("name", list(operators(np.random.default_rng(), 2, 8, 1, 1)))
-def test_operators(name, cap, half, variant, rng):
-    """Every kind of operator, beside the same call on float32: the difference is that of the weights."""
-    q, k, v = qkv(rng, half, n=70, m=110, width=8, value_width=8)
-    options = {"bias": operators(rng, 2, 8, 70, 110)[name], "causal": True, "align": "end", "softcap": cap}
-    found = posenc.attention(q, k, v, **options).astype(F64)
-    wanted = posenc.attention(*(x.astype(F64) for x in (q, k, v)), **options)
-    largest = 4 + np.abs(v.astype(F64)).max()  # Shaw's values are below 4
-    assert np.abs(found - wanted).max() <= largest * (2 * UNIT[half] + 2.0**-15)
-
-
 @pytest.mark.parametrize("quantised", ["k", "v", "kv"])
 @pytest.mark.parametrize("precision", ["high", "low"])
 def test_codes(quantised, precision, half, variant, rng):

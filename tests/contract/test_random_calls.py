@@ -24,6 +24,7 @@ from runner import Runner
 
 import posenc
 import posenc.analysis
+from posenc.runtime import EMULATED
 
 SEED = int(os.environ.get("POSENC_TEST_SEED") or 1)
 CALLS = int(os.environ.get("POSENC_TEST_CALLS") or 2000)
@@ -43,8 +44,7 @@ FARTHEST = 1e4
 
 @pytest.fixture(scope="module")
 def runner():
-    unlisted = {posenc.isa()} - set(posenc.isas())  # an emulation that POSENC_ISA names
-    return Runner([*posenc.isas(), *unlisted], NAMES)
+    return Runner([*posenc.isas(), *EMULATED], NAMES)
 
 
 @pytest.mark.every_isa
@@ -53,7 +53,8 @@ def test_random_call(runner, index):
     """A call returns, or raises an error whose message begins with the name of the function; it warns only of a
     deprecation, leaves its arguments as they were, and writes the same numbers to any `out` and no byte beside it.
     Results and the derivative in a random direction are the oracle's."""
-    print(f"POSENC_TEST_SEED={SEED} POSENC_TEST_CALLS={index + 1}")
+    again = f"tests/contract/test_random_calls.py::test_random_call[{index}]"
+    print(f"POSENC_TEST_SEED={SEED} POSENC_TEST_CALLS={index + 1} python -m pytest '{again}'")
     print(describe(draw(SEED, index, len(runner.isas), NAMES)))
     results, call = runner.run(SEED, index)
     name = results.get("error")
