@@ -524,18 +524,36 @@ def test_weights_are_refused() -> None:
         model(**inputs(model, "none")[0], output_attentions=True)
 
 
-def test_unknown_arguments_are_refused() -> None:
-    q = torch.ones(1, 2, 3, 8)
-    attention = bridge._attention.attention_forward
-    attention(torch.nn.Linear(1, 1), q, q, q, None, use_cache=True, shape_of_the_day=None)
-    with pytest.raises(TypeError, match=r"shape_of_the_day of Linear is unknown"):
-        attention(torch.nn.Linear(1, 1), q, q, q, None, shape_of_the_day="round")
-    with pytest.raises(NotImplementedError, match=r"cu_seq_lens_q of Linear is \[0, 2\]; expected the ends of"):
-        attention(torch.nn.Linear(1, 1), q, q, q, None, cu_seq_lens_q=torch.tensor([0, 2]))
-    with pytest.raises(TypeError, match=r"attention_mask of Linear has dtype torch\.int64; expected torch\.bool"):
-        attention(torch.nn.Linear(1, 1), q, q, q, torch.ones(1, 1, 3, 3, dtype=torch.int64))
-    with pytest.raises(ValueError, match=r"position_bias of Linear has shape \(1, 2, 3, 5\); expected 3 keys"):
-        attention(torch.nn.Linear(1, 1), q, q, q, None, position_bias=torch.ones(1, 2, 3, 5))
+MASK = torch.zeros(1, 1, 3, 3)
+
+
+@pytest.mark.parametrize(
+    ("argument", "value", "error", "message"),
+    [
+        ("shape_of_the_day", "round", TypeError, "is unknown"),
+        ("cu_seq_lens_q", torch.tensor([0, 2]), NotImplementedError, r"is \[0, 2\]; expected the ends of"),
+        ("attention_mask", MASK.long(), TypeError, r"has dtype torch\.int64; expected torch\.bool"),
+        ("position_bias", torch.ones(1, 2, 3, 5), ValueError, r"has shape \(1, 2, 3, 5\); expected 3 keys"),
+        *(("attention_mask", mask, ValueError, rf"has shape \({', '.join(map(str, mask.shape))}\); expected one that b")
+          for mask in (*(make(batch_size=b, q_length=n, kv_length=m) for b, n, m in ((1, 3, 2), (1, 2, 3), (2, 3, 3))),
+                       torch.ones(1, 3, 3, 3), torch.ones(3, 4), torch.ones(1, 1, 1, 3, 3, dtype=torch.bool))),
+    ],
+)  # fmt: skip
+def test_arguments_that_do_not_fit_are_refused(argument: str, value: Any, error: Any, message: str) -> None:
+    q, attend = torch.ones(1, 2, 3, 8), bridge._attention.attention_forward
+    for known in ({"use_cache": True, "shape_of_the_day": None}, {"attention_mask": MASK[0, :, :1]}):
+        attend(torch.nn.Linear(1, 1), q, q, q, **{"attention_mask": None, **known})
+    with pytest.raises(error, match=f"{argument} of Linear {message}"):
+        attend(torch.nn.Linear(1, 1), q, q, q, **{"attention_mask": None, argument: value})
+
+
+def test_a_layer_with_too_many_cached_keys_is_refused() -> None:
+    """The mask is for the keys of the first layer; eager attention cannot add it to the logits of the other."""
+    model, ids = build("LlamaForCausalLM", "posenc"), torch.arange(4, 11)[None]
+    cache = model(ids).past_key_values
+    cache.layers[1].update(*(getattr(cache.layers[1], name)[:, :, :3] for name in ("keys", "values")))
+    with pytest.raises(ValueError, match=r"attention_mask of LlamaAttention has shape \(1, 1, 2, 9\); expected one th"):
+        model(ids[:, :2], past_key_values=cache)
 
 
 def test_other_models_are_refused() -> None:

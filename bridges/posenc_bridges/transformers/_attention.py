@@ -51,6 +51,12 @@ def attention_forward(
     n, m = query.shape[2], key.shape[2]
     if block_indices is not None:
         attention_mask = _block_mask(module, query, m, attention_mask, block_indices, position_ids)
+    if attention_mask is not None:
+        shape = (*query.shape[:3], m)
+        pairs = zip(reversed(attention_mask.shape), reversed(shape))  # noqa: B905 - torch.compile knows no strict
+        if attention_mask.ndim > len(shape) or any(length not in (1, other) for length, other in pairs):
+            what = f"has shape {tuple(attention_mask.shape)}; expected one that broadcasts to {tuple(shape)}"
+            fail(module, "attention_mask", what, ValueError)
     implementation = getattr(getattr(module, "config", None), "_attn_implementation", None)
     options: dict[str, object] = {
         "scale": scaling, "softcap": softcap, "precision": PRECISIONS.get(implementation, "high"),
