@@ -16,6 +16,7 @@ arguments of their namesakes, except `out`. Every array that has a gradient may 
 
 - A gradient has the dtype of its argument, whatever the dtype of the cotangent: float32 stays float32.
 - One call of a ``_vjp`` computes all gradients of a call, however many of its arguments are traced.
+- A ``distance_function`` without ``vjp`` is differentiated by autograd, so it computes with ``autograd.numpy``.
 - A traced argument without a gradient (``scale``, a mask, a width) is a TypeError.
 - Only reverse mode and first derivatives exist. A second derivative and forward mode are a NotImplementedError, so
   `check_grads` needs ``modes=["rev"], order=1``.
@@ -24,6 +25,7 @@ arguments of their namesakes, except `out`. Every array that has a gradient may 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -34,6 +36,7 @@ from posenc_bridges._common import Arguments, Array, Call, Function, cast_result
 
 try:
     from autograd.builtins import SequenceBox  # type: ignore[import-not-found, import-untyped, unused-ignore]
+    from autograd.core import make_vjp  # type: ignore[import-not-found, import-untyped, unused-ignore]
     from autograd.extend import defvjp_argnums, primitive  # type: ignore[import-not-found, import-untyped, unused-ignore]
     from autograd.tracer import Box, getval, isbox  # type: ignore[import-not-found, import-untyped, unused-ignore]
 except ImportError as error:
@@ -53,6 +56,8 @@ class Operator(_common.Operator):
     bias: posenc.Bias
 
     def __init__(self, name: str, arguments: Arguments) -> None:
+        if name == "distance_function" and arguments.get("vjp") is None:
+            arguments = {**arguments, "vjp": partial(_vjp, arguments["function"])}
         super().__init__(name, arguments)
         self.bias = _common.make(name, {argument: _untraced(one) for argument, one in arguments.items()})
         for argument, one in arguments.items():
@@ -63,8 +68,14 @@ class Operator(_common.Operator):
         return f"<posenc_bridges.autograd of {self.bias!r}>"
 
 
+def _vjp(function: Callable[..., Array], grad: Array, rel: Array, *arrays: Array) -> tuple[Array, ...]:
+    """Return the gradients of the arrays of a function of distances, which autograd differentiates."""
+    gradients: tuple[Array, ...] = make_vjp(lambda given: function(rel, *given), arrays)[0](grad)
+    return gradients
+
+
 def _untraced(value: object) -> object:
-    if isinstance(value, tuple):
+    if isinstance(value, (tuple, list)):
         return tuple(map(_untraced, value))
     return value.bias if isinstance(value, Operator) else getval(value)
 

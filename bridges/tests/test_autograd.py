@@ -133,6 +133,20 @@ def test_numbers_and_tables():
     assert np.array_equal(d_table[1], wanted.sin)
 
 
+@pytest.mark.parametrize("container", [tuple, list])
+def test_distance_functions_without_a_vjp(container):
+    """A function of autograd.numpy is differentiated as it is."""
+    q, k, v = qkv()
+
+    def loss(slopes, c):
+        bias = pa.distance_function(lambda rel, s, c: -anp.outer(s, anp.log1p(c * anp.abs(rel))), 4,
+                                    arrays=container([slopes, c]))  # fmt: skip
+        return anp.sum(pa.attention(q, k, v, bias=bias, align="end") ** 2)
+
+    slopes, c = np.linspace(0.2, 1, 4), np.array(0.7)
+    check_grads(loss, modes=["rev"], order=1)(slopes, c)
+
+
 def test_unused_table_has_gradient_zero():
     table = np.ones((4, 6, 3))
     q, k, v = qkv()
