@@ -124,5 +124,13 @@ def test_a_graph_without_its_function_fails_by_name() -> None:
     exported = export()
     torch._dynamo.reset()
     gc.collect()
-    with pytest.raises(ReferenceError, match="a function of a graph is gone; keep it as long as the graph"):
+    message = "distance_function: function of a graph is gone; expected one that is made outside the compiled function"
+    with pytest.raises(ReferenceError, match=message):
         exported(q)
+
+    @torch.compile(fullgraph=True, backend="eager")
+    def compiled(q: Any) -> Any:
+        return pt.attention(q, q, q, bias=pt.distance_function(lambda rel: -rel.abs()[None], 1))
+
+    with pytest.raises(RuntimeError, match=message):
+        compiled(q)

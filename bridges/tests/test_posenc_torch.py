@@ -603,11 +603,13 @@ def eight(tensor: Any) -> Any:
     return tensor.to(torch.float8_e4m3fn)
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning")
 @pytest.mark.parametrize(
     ("call", "message"),
     [
         (lambda q, x: pt.attention(elsewhere(), q, q), "attention: q has device cuda:0; expected a tensor on the CPU"),
-        (lambda q, x: pt.merge(q.to_sparse(), q), r"merge: x has layout torch.sparse_coo; expected torch.strided"),
+        (lambda q, x: pt.merge(q.to_sparse(), q), r"merge: x has layout torch.sparse_coo; expected layout torch.stri"),
+        (lambda q, x: pt.merge(torch.nested.nested_tensor([q, q]), q), "merge: x is a nested tensor; expected layout "),
         (lambda q, x: pt.merge(object(), q), "merge: x has dtype object; expected float16"),
         (lambda q, x: pt.merge(object(), q * x), "merge: x has type object; expected a tensor"),
         (lambda q, x: pt.merge(q > 0, q), "merge: x has dtype bool"),

@@ -168,8 +168,9 @@ class Twin:
             raise TypeError(f"{name} has type {type(tensor).__name__}; expected a tensor")
         if not (tensor.is_cpu or tensor.is_meta):
             raise TypeError(f"{name} has device {tensor.device}; expected a tensor on the CPU")
-        if tensor.layout is not torch.strided:
-            raise TypeError(f"{name} has layout {tensor.layout}; expected torch.strided")
+        if tensor.layout is not torch.strided or tensor.is_nested:
+            has = "is a nested tensor" if tensor.is_nested else f"has layout {tensor.layout}"
+            raise TypeError(f"{name} {has}; expected layout torch.strided, and one length along each axis")
         if tensor.dtype not in NUMPY_DTYPES:
             expected = "float16, bfloat16, float32 or float64, integers or bool"
             raise TypeError(f"{name} has dtype {tensor.dtype}; expected {expected}")

@@ -55,7 +55,8 @@ def _number_of(function: Callable[..., object]) -> dict[str, int]:
 def _function_of(numbered: dict[str, int]) -> Callable[..., object]:
     function = _FUNCTIONS.get(numbered["function"])
     if function is None:
-        raise ReferenceError("posenc_bridges.torch: a function of a graph is gone; keep it as long as the graph")
+        expected = "one that is made outside the compiled function and kept as long as its graph"
+        raise ReferenceError(f"distance_function: function of a graph is gone; expected {expected}")
     return function
 
 

@@ -99,6 +99,7 @@ def _has_numbers(tensor: Tensor) -> bool:
         type(tensor) in _EAGER_TYPES
         and tensor.is_cpu
         and tensor.layout is torch.strided
+        and not tensor.is_nested
         and tensor.dtype in NUMPY_DTYPES
     )
 
