@@ -206,6 +206,7 @@ def options_of_calls() -> dict[str, dict[str, Any]]:
         "fractions": {
             "q_positions": random(N, dtype=float), "k_positions": random(M, dtype=float), "window": (0.3, 0.2)
         },
+        "tenths": {"q_positions": np.arange(N) * 0.1, "k_positions": np.arange(M) * 0.1, "window": (0.3, 0.2)},
         "segments": {"q_segments": np.repeat([0, 1, 2], 4), "k_segments": np.repeat([0, 3, 1], [6, 1, 7])},
         "documents": {
             "q_segments": np.repeat([0, 1], 6), "k_segments": np.repeat([0, 1], 7), "causal": True,
