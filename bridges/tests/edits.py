@@ -1,4 +1,4 @@
-"""Twenty bugs in modelling code of transformers, as replacements of text, each with its effect.
+"""Twenty bugs in modelling code of transformers, as replacements of text. A label says the effect.
 
 The list was written before the hypotheses of posenc.check. `edited` compiles the changed source at run time.
 """
@@ -13,100 +13,81 @@ class Edit(NamedTuple):
     module: str
     name: str
     replaced: tuple[tuple[str, str], ...]
-    effect: str
 
 
 EDITS = {
-    "llama rotates clockwise": Edit(
-        "models.llama.modeling_llama", "rotate_half", (("(-x2, x1)", "(x2, -x1)"),), "the sign of the angle"
-    ),
+    "llama rotates clockwise": Edit("models.llama.modeling_llama", "rotate_half", (("(-x2, x1)", "(x2, -x1)"),)),
     "llama repeats its tables by pairs": Edit(
         "models.llama.modeling_llama", "LlamaRotaryEmbedding",
         (("torch.cat((freqs, freqs), dim=-1)", "freqs.repeat_interleave(2, dim=-1)"),),
-        "tables of adjacent pairs, a rotation of halves",
     ),
     "llama scales the cosine alone": Edit(
         "models.llama.modeling_llama", "LlamaRotaryEmbedding", (("emb.sin() * self.attention_scaling", "emb.sin()"),),
-        "the attention factor is missing in the sine",
     ),
     "llama divides the exponent by half of the width": Edit(
         "models.llama.modeling_llama", "LlamaRotaryEmbedding",
         (("dtype=torch.float) / dim)", "dtype=torch.float) / (dim // 2))"),),
-        "the exponents are twice as large",
     ),
     "gptj concatenates the rotated channels": Edit(
         "models.gptj.modeling_gptj", "rotate_every_two",
         (("torch.stack((-x2, x1), dim=-1)", "torch.cat((-x2, x1), dim=-1)"), ("x.flatten(-2)", "x")),
-        "rotate_half returns its channels in another order than x and the tables",
     ),
     "gpt_neox rotates the last channels and puts them first": Edit(
         "models.gpt_neox.modeling_gpt_neox", "apply_rotary_pos_emb",
         (("q[..., :rotary_dim], q[..., rotary_dim:]", "q[..., -rotary_dim:], q[..., :-rotary_dim]"),
          ("k[..., :rotary_dim], k[..., rotary_dim:]", "k[..., -rotary_dim:], k[..., :-rotary_dim]")),
-        "other channels are rotated, and the order of the channels changes",
     ),
     "cohere counts positions from one": Edit(
         "models.cohere.modeling_cohere", "CohereRotaryEmbedding",
-        (("position_ids[..., None].float()", "(position_ids[..., None] + 1).float()"),), "positions are one too large",
+        (("position_ids[..., None].float()", "(position_ids[..., None] + 1).float()"),),
     ),
     "yarn swaps beta_fast and beta_slow": Edit(
         "modeling_rope_utils", "_compute_yarn_parameters",
         (("find_correction_range(beta_fast, beta_slow,", "find_correction_range(beta_slow, beta_fast,"),),
-        "the ramp between the two has its ends swapped",
     ),
     "llama3 blends the wrong way round": Edit(
         "modeling_rope_utils", "_compute_llama3_parameters",
         (("(1 - smooth_factor) * inv_freq_llama / factor + smooth_factor * inv_freq_llama",
           "smooth_factor * inv_freq_llama / factor + (1 - smooth_factor) * inv_freq_llama"),),
-        "the medium frequencies are blended with swapped weights",
     ),
     "dynamic ntk forgets its exponent": Edit(
         "modeling_rope_utils", "_compute_dynamic_ntk_parameters", ((" ** (dim / (dim - 2))", ""),),
-        "the base grows by s instead of s**(d / (d - 2))",
     ),
     "t5 gives the upper buckets to the keys before the query": Edit(
         "models.t5.modeling_t5", "T5Attention._relative_position_bucket",
-        (("relative_position > 0", "relative_position < 0"),), "the two directions are swapped",
+        (("relative_position > 0", "relative_position < 0"),),
     ),
     "t5 divides by the logarithm of max_distance": Edit(
         "models.t5.modeling_t5", "T5Attention._relative_position_bucket",
-        (("math.log(max_distance / max_exact)", "math.log(max_distance)"),), "the logarithmic buckets grow too slowly",
+        (("math.log(max_distance / max_exact)", "math.log(max_distance)"),),
     ),
-    "t5 forgets the past": Edit(
-        "models.t5.modeling_t5", "T5Attention.compute_bias", ((" + past_seen_tokens", ""),),
-        "queries of a later chunk count from 0",
-    ),
+    "t5 forgets the past": Edit("models.t5.modeling_t5", "T5Attention.compute_bias", ((" + past_seen_tokens", ""),)),
     "bloom takes every slope of the next power": Edit(
         "models.bloom.modeling_bloom", "_get_alibi_slopes",
         (("1 + 2 * num_remaining_heads, 2,", "1 + num_remaining_heads,"),),
-        "the further heads have the first slopes of the next power of two, not every second",
     ),
     "mpt takes the even slopes first": Edit(
         "models.mpt.modeling_mpt", "build_mpt_alibi_tensor",
         (("[slopes[:, 1::2, ...], slopes[:, ::2, ...]]", "[slopes[:, ::2, ...], slopes[:, 1::2, ...]]"),),
-        "the slopes of the next power of two, the other half of them first",
     ),
     "gemma2 forgets to divide by the cap": Edit(
         "models.gemma2.modeling_gemma2", "eager_attention_forward", (("attn_weights / softcap", "attn_weights"),),
-        "c tanh(s) instead of c tanh(s / c)",
     ),
     "llama repeats the heads in blocks": Edit(
         "models.llama.modeling_llama", "repeat_kv",
         (("hidden_states[:, :, None, :, :].expand(batch, num_key_value_heads, n_rep, slen, head_dim)",
           "hidden_states[:, None].expand(batch, n_rep, num_key_value_heads, slen, head_dim)"),),
-        "query head h reads key head h % G",
     ),
     "the sliding window holds one key more": Edit(
-        "masking_utils", "sliding_window_overlay", (("kv_idx > q_idx", "kv_idx >= q_idx"),), "W + 1 keys instead of W",
+        "masking_utils", "sliding_window_overlay", (("kv_idx > q_idx", "kv_idx >= q_idx"),),
     ),
     "marian gives each channel a frequency": Edit(
         "models.marian.modeling_marian", "MarianSinusoidalPositionalEmbedding",
         (("2 * (j // 2) / dim", "2 * j / dim"),),
-        "the exponent of channel j is 2 j / d, for sines and cosines alike",
     ),
     "swin multiplies rows by the height": Edit(
         "models.swin.modeling_swin", "SwinRelativePositionBias",
-        (("2 * self.window_size[1] - 1", "2 * self.window_size[0] - 1"),), "2 h - 1 instead of 2 w - 1 in the index",
+        (("2 * self.window_size[1] - 1", "2 * self.window_size[0] - 1"),),
     ),
 }  # fmt: skip
 
