@@ -481,12 +481,6 @@ def test_cope_needs_keys_of_one_chunk(qkv):
         pd.attention(q, k, v, **options)
 
 
-def test_results_do_not_depend_on_the_scheduler(qkv):
-    lazy = [da.from_array(x, chunks=(-1, 5, -1)) for x in qkv]
-    out = pd.attention(*lazy)
-    np.testing.assert_array_equal(out.compute(scheduler="threads"), out.compute())
-
-
 # ---- refusals ----
 
 
@@ -669,11 +663,6 @@ def test_xarray_is_refused_by_name(argument, is_lazy):
     expected = r" has type DataArray of xarray; expected a dask array, such as its \.data"
     with pytest.raises(TypeError, match=f"^{argument}{expected}$"):
         XARRAY[argument](x.chunk(token=3) if is_lazy else x)
-
-
-def test_without_dask(run_python):
-    done = run_python("import sys; sys.modules['dask.array'] = None; import posenc_bridges.dask")
-    assert "ImportError: posenc_bridges.dask needs dask: pip install dask distributed" in done.stderr
 
 
 def test_sums_and_placed_operators():

@@ -145,13 +145,6 @@ def test_progress_bar(capsys):
     assert "100% Completed" in capsys.readouterr().out
 
 
-def test_the_scheduler_counts_tasks_by_what_they_do(client):
-    """The dashboard shows the prefixes that the scheduler of a cluster keeps."""
-    client.gather(client.compute(step(*inputs())))
-    found = client.run_on_scheduler(lambda dask_scheduler: set(dask_scheduler.task_prefixes))
-    assert {"attention-pair", "attention-merge", "attention_vjp-pair", "attention_vjp-sum"} <= found
-
-
 def test_the_dashboard_groups_tasks_by_what_they_do():
     """The dashboard and the progress bar name a task by the words before its token."""
     *arrays, grad = inputs()

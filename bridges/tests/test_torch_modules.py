@@ -258,69 +258,6 @@ def test_the_memory_of_parameters_can_be_resized(name: str) -> None:
     assert all(one.untyped_storage().resizable() for one in module.parameters())
 
 
-SHARDED = """
-import copy, sys
-
-import torch
-import torch.distributed as dist
-from torch.distributed.fsdp import fully_shard
-
-import posenc_bridges.torch as pt
-
-
-class Layer(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.inner, self.bias = torch.nn.Linear(8, 8), pt.T5(2)
-
-    def forward(self, x):
-        q = self.inner(x).unflatten(-1, (2, 4)).transpose(1, 2)
-        return pt.attention(q, q, q, bias=self.bias(), causal=True)
-
-
-def train(model, data):
-    optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    for x in data:
-        optimizer.zero_grad()
-        model(x).square().mean().backward()
-        optimizer.step()
-
-
-def work(rank, path):
-    dist.init_process_group("gloo", init_method="file://" + path, rank=rank, world_size=2)
-    torch.manual_seed(0)
-    alone = torch.nn.Sequential(Layer())
-    sharded = copy.deepcopy(alone)
-    fully_shard(sharded[0])
-    fully_shard(sharded)
-    batches = torch.randn(3, 2, 3, 6, 8, generator=torch.Generator().manual_seed(1))
-    train(alone, batches.flatten(1, 2))
-    train(sharded, batches[:, rank])
-    for one, other in zip(sharded.parameters(), alone.parameters(), strict=True):
-        torch.testing.assert_close(one.full_tensor(), other, rtol=1e-5, atol=1e-6)
-    dist.destroy_process_group()
-
-
-if __name__ == "__main__":
-    torch.multiprocessing.spawn(work, (sys.argv[1],), nprocs=2)
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not torch.distributed.is_available(), reason="torch was built without torch.distributed")
-def test_fully_sharded_modules(tmp_path: Any, run_python: Any) -> None:
-    """Two processes of FSDP2 train a T5 table as one process does."""
-    (tmp_path / "script.py").write_text(SHARDED)
-    done = run_python(
-        f"import runpy, sys; sys.argv = ['script.py', {str(tmp_path / 'store')!r}]; "
-        f"sys.path.insert(0, {str(tmp_path)!r}); "
-        "runpy.run_path(sys.path[0] + '/script.py', run_name='__main__')",
-        timeout=180,
-        warnings="ignore",
-    )
-    assert done.returncode == 0, done.stderr
-
-
 def test_threads_are_those_of_torch(run_python: Any) -> None:
     """Until the user chooses a number for posenc, its calls from torch use torch's."""
     code = """
