@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 from agreed import agree
-from float32 import angle_error
 
 import posenc
 
@@ -19,8 +18,6 @@ from transformers.models.bloom.modeling_bloom import build_alibi_tensor
 from transformers.models.glm.modeling_glm import apply_rotary_pos_emb as glm_rotate
 from transformers.models.gpt_neox.modeling_gpt_neox import apply_rotary_pos_emb as neox_rotate
 from transformers.models.gptj.modeling_gptj import apply_rotary_pos_emb as gptj_rotate
-from transformers.models.gptj.modeling_gptj import create_sinusoidal_positions
-from transformers.models.llama.modeling_llama import LlamaConfig, LlamaRotaryEmbedding
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb as llama_rotate
 from transformers.models.mpt.modeling_mpt import build_mpt_alibi_tensor
 
@@ -62,18 +59,6 @@ def test_rotates_pairs_of_a_part(name: str, rotary_dim: int, base: float) -> Non
         agree("rope", result, peer.numpy(), 2e-12, f"transformers: {name}")
 
 
-@pytest.mark.parametrize("position", [0, 4095, 131071])
-def test_llama_rotary_embedding_module(position: int) -> None:
-    """With the module's own float32 table, as a model runs it, the error grows with the position."""
-    config = LlamaConfig(hidden_size=4 * D, num_attention_heads=4, max_position_embeddings=position + N)
-    x = torch.from_numpy(heads(H, 2)).float()
-    where = np.arange(N) + position
-    cos, sin = LlamaRotaryEmbedding(config)(x, torch.from_numpy(where)[None].expand(B, N))
-    peer = llama_rotate(x, x, cos, sin)[0].numpy()
-    ours = posenc.rope(x.numpy(), where, posenc.rope_frequencies(D), layout="half")
-    agree("rope", ours, peer, 6 * angle_error(where))  # |x0| + |x1| < 6
-
-
 @pytest.mark.parametrize("base", BASES)
 def test_gptj_rotates_pairs(base: float) -> None:
     """GPT-J has the heads after the sequence axis."""
@@ -85,12 +70,6 @@ def test_gptj_rotates_pairs(base: float) -> None:
     swapped = np.ascontiguousarray(x.transpose(0, 2, 1, 3))
     result = posenc.rope(swapped, where[:, None], w, layout="interleaved", seq_axis=1)
     agree("rope", result, peer.transpose(0, 2, 1, 3), 2e-12)
-
-
-def test_gptj_table() -> None:
-    sines_cosines = create_sinusoidal_positions(512, D).numpy()
-    cos, sin = posenc.rope_table(512, posenc.rope_frequencies(D))
-    agree("rope_table", np.concatenate([sin, cos], axis=1), sines_cosines, angle_error(np.arange(512)))
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])

@@ -216,12 +216,12 @@ def test_dropout_of_xlnet_changes_the_positions_of_each_sentence() -> None:
     "name",
     [
         "CpmAntForCausalLM", "DebertaForMaskedLM", "DebertaV2ForMaskedLM", "FSMTForConditionalGeneration",
-        "GPTJForCausalLM", "GPTNeoXJapaneseForCausalLM", "MPNetForMaskedLM", "MptForCausalLM", "OpenAIGPTLMHeadModel",
-        "PerceiverForMaskedLM", "RoFormerForMaskedLM", "TapasForMaskedLM", "TrOCRForCausalLM", "XGLMForCausalLM",
-        "XLMWithLMHeadModel", "XLNetLMHeadModel",
+        "GPTJForCausalLM", "GPTNeoXJapaneseForCausalLM", "LlamaForCausalLM", "MPNetForMaskedLM", "MptForCausalLM",
+        "OpenAIGPTLMHeadModel", "PerceiverForMaskedLM", "RoFormerForMaskedLM", "TapasForMaskedLM", "TrOCRForCausalLM",
+        "XGLMForCausalLM", "XLMWithLMHeadModel", "XLNetLMHeadModel",
     ],
 )  # fmt: skip
-def test_replaced_modules_refuse_what_they_cannot(name: str) -> None:
+def test_weights_are_refused(name: str) -> None:
     model = build(name, "posenc")
     with pytest.raises(NotImplementedError, match=r"output_attentions of \w+ is True; expected False"):
         model(**inputs(model, "none")[0], output_attentions=True)
@@ -442,13 +442,11 @@ def test_caches(name: str, cache: str) -> None:
     assert ours == made_with(build(name, "posenc"))
 
 
-def test_prefill_in_chunks() -> None:
-    ours, eager = (made_with(build("LlamaForCausalLM", name), prefill_chunk_size=5) for name in ("posenc", "eager"))
-    assert ours == eager
-
-
-def test_beams() -> None:
-    ours, eager = (made_with(build("GPT2LMHeadModel", name), num_beams=3) for name in ("posenc", "eager"))
+@pytest.mark.parametrize(
+    ("name", "options"), [("LlamaForCausalLM", {"prefill_chunk_size": 5}), ("GPT2LMHeadModel", {"num_beams": 3})]
+)
+def test_prefill_in_chunks_and_beams(name: str, options: dict[str, int]) -> None:
+    ours, eager = (made_with(build(name, implementation), **options) for implementation in ("posenc", "eager"))
     assert ours == eager
 
 
@@ -518,12 +516,6 @@ def test_bfloat16(name: str) -> None:
 # ---- errors ----
 
 
-def test_weights_are_refused() -> None:
-    model = build("LlamaForCausalLM", "posenc")
-    with pytest.raises(NotImplementedError, match=r"output_attentions of LlamaAttention is True; expected False"):
-        model(**inputs(model, "none")[0], output_attentions=True)
-
-
 MASK = torch.zeros(1, 1, 3, 3)
 
 
@@ -577,33 +569,27 @@ def test_models_made_with_other_tables_of_attention_are_refused(name: str) -> No
             model.set_attn_implementation(choice)
 
 
-ENCODERS = {
-    "BigBirdPegasusForConditionalGeneration": "BigBirdPegasusBlockSparseAttention",
-    "LongT5ForConditionalGeneration": "LongT5LocalAttention",
-    "PegasusXForConditionalGeneration": "PegasusXGlobalLocalAttention",
-}
-"""Models whose decoders use the interface and whose encoders do not."""
-
-
-@pytest.mark.parametrize("name", ENCODERS)
-def test_models_with_encoders_that_attend_themselves_are_refused(name: str) -> None:
-    message = f"{ENCODERS[name]} computes attention itself; expected a model that uses transformers' attention interfac"
-    with pytest.raises(NotImplementedError, match=message):
-        build(name, "posenc")
-    with pytest.raises(NotImplementedError, match=message):
-        build(name).set_attn_implementation("posenc")
+ENCODERS: dict[str, list[tuple[dict[str, str], str]]] = {
+    "BigBirdPegasusForConditionalGeneration": [
+        ({}, "BigBirdPegasusBlockSparse"), ({"attention_type": "original_full"}, "BigBirdPegasusSelf")
+    ],
+    "LongT5ForConditionalGeneration": [
+        ({}, "LongT5Local"), ({"encoder_attention_type": "transient-global"}, "LongT5TransientGlobal")
+    ],
+    "PegasusXForConditionalGeneration": [({}, "PegasusXGlobalLocal")],
+}  # fmt: skip
+"""Models whose decoders use the interface and whose encoders do not: options, and the class of attention."""
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "inner"),
-    [
-        ("LongT5ForConditionalGeneration", {"encoder_attention_type": "transient-global"}, "LongT5TransientGlobal"),
-        ("BigBirdPegasusForConditionalGeneration", {"attention_type": "original_full"}, "BigBirdPegasusSelf"),
-    ],
+    ("name", "options", "inner"), [(name, *row) for name, rows in ENCODERS.items() for row in rows]
 )
-def test_other_encoders_are_refused(name: str, options: dict[str, str], inner: str) -> None:
-    with pytest.raises(NotImplementedError, match=f"{inner}Attention computes attention itself"):
+def test_models_with_encoders_that_attend_themselves_are_refused(name: str, options: Any, inner: str) -> None:
+    message = f"{inner}Attention computes attention itself; expected a model that uses transformers' attention interfac"
+    with pytest.raises(NotImplementedError, match=message):
         build(name, "posenc", **options)
+    with pytest.raises(NotImplementedError, match=message):
+        build(name, **options).set_attn_implementation("posenc")
 
 
 @pytest.mark.parametrize("name", [*FEW, "BigBirdPegasusForCausalLM"])
@@ -655,14 +641,6 @@ def test_implementations_can_be_changed() -> None:
             assert max(differences(run(model, "left"), expected)) <= ROUNDING
         model.set_attn_implementation("eager")
         assert max(differences(run(model, "left"), expected)) == 0
-
-
-@pytest.mark.parametrize("missing", ["transformers", "torch", "ml_dtypes"])
-def test_the_extra_is_named(missing: str, run_python: Any) -> None:
-    code = f"import sys; sys.modules[{missing!r}] = None; import posenc_bridges.transformers"
-    done = run_python(code, warnings="ignore")
-    assert done.returncode == 1
-    assert 'pip install "transformers>=5.23" torch ml_dtypes' in done.stderr.splitlines()[-1]
 
 
 def test_layers_without_a_mask() -> None:
