@@ -56,7 +56,7 @@ def page(rows: list[Row], count: str) -> str:
         *textwrap.wrap(DEFAULTS, 120),
         "",
         *textwrap.wrap(
-            "`python benchmarks/accuracy/checkpoints.py --write` makes this section from transformers 5.23. It rotates "
+            "`python benchmarks/accuracy/checkpoints.py --write` makes this section from transformers 5.24. It rotates "
             f"random queries and keys by each model's own class and compares. Result: {count} for the reasons below.",
             120,
         ),

@@ -9,6 +9,7 @@ import inspect
 import re
 from collections.abc import Iterator
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,7 +17,8 @@ import numpy as np
 import torch
 import transformers
 from transformers import PretrainedConfig
-from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING, model_type_to_module_name
+from transformers.models.auto.modeling_auto import MODEL_MAPPING, MODEL_MAPPING_NAMES
 
 import posenc
 from posenc.rotary.config import _text_part
@@ -55,7 +57,9 @@ STATED: dict[str, dict[str, Any]] = {
 
 
 def modeling(config: Any) -> Any:
-    return import_module(type(config).__module__.replace("configuration_", "modeling_"))
+    """The module with the model of a config, which may be in another directory."""
+    own = type(config).__module__.replace("configuration_", "modeling_")
+    return import_module(own if find_spec(own) else MODEL_MAPPING[type(config)].__module__)
 
 
 def config_of(config: dict[str, Any]) -> Any:
@@ -95,6 +99,10 @@ def inv_freq(config: Any, positions: np.ndarray, layer_type: str | None = None) 
 def rotate(config: Any, x: np.ndarray, positions: np.ndarray, layer_type: str | None = None) -> np.ndarray:
     """The rotated channels of x (B, H, N, r), in float32."""
     module, given = modeling(config), torch.from_numpy(x)
+    if config.model_type == "roformer":  # a table [sin | cos]
+        table = module.RoFormerSinusoidalPositionalEmbedding(int(positions.max()) + 1, x.shape[-1])
+        rotate_both = module.RoFormerSelfAttention.apply_rotary_position_embeddings
+        return rotate_both(table.create_weight()[torch.from_numpy(positions)], given, given)[0].numpy()
     if hasattr(module, "create_sinusoidal_positions"):  # GPT-J, CodeGen: heads after the sequence, [sin | cos]
         table = module.create_sinusoidal_positions(int(positions.max()) + 1, config.rotary_dim)
         sin, cos = torch.split(table[torch.from_numpy(positions)][None], x.shape[-1] // 2, dim=-1)
@@ -132,9 +140,16 @@ class Row(NamedTuple):
 
 
 def directories() -> list[str]:
-    """The directories of transformers whose model code mentions `inv_freq`."""
-    found = MODELS_OF_TRANSFORMERS.glob("*/modeling_*.py")
-    return sorted({path.parent.name for path in found if "inv_freq" in path.read_text("utf-8")})
+    """The directories of transformers with rotary code, and those whose models are in such a directory."""
+    files = list(MODELS_OF_TRANSFORMERS.glob("*/modeling_*.py"))
+    found = {path.parent.name for path in files if re.search("inv_freq|apply_rotary", path.read_text("utf-8"))}
+    without = {path.parent.name for path in MODELS_OF_TRANSFORMERS.glob("*/configuration_*.py")}
+    without -= {path.parent.name for path in files}
+    for model_type in MODEL_MAPPING_NAMES:
+        name = model_type_to_module_name(model_type)
+        if name in without and MODEL_MAPPING[CONFIG_MAPPING[model_type]].__module__.split(".")[-2] in found:
+            found.add(name)
+    return sorted(found)
 
 
 def configs(directory: str) -> Iterator[Any]:

@@ -16,8 +16,8 @@ from .scaling import LENGTHS, Keys, RopeFrequencies, scaled_frequencies
 
 Config: TypeAlias = Keys
 """The content of a config.json, or a part of it."""
-ALIASES = {"su": "longrope", "mrope": "default"}
-"""Old names of types."""
+ALIASES = {"su": "longrope", "mrope": "default", "deepseek_yarn": "yarn"}
+"""Other names of types."""
 LENGTH_TYPES = ("dynamic", "ntk_by_parts", "yarn", "longrope", "llama3")
 """Types that read the length of training, which configs also store outside the rope part."""
 OTHER_ARGUMENTS = ("mrope_section", "mrope_interleaved", "llama_4_scaling_beta")
@@ -33,6 +33,7 @@ HIDDEN = ("hidden_size", "n_embd", "d_model")
 HEADS = ("num_attention_heads", "n_head", "n_heads", "decoder_num_attention_heads")
 KNOWN = (
     *BASES, *SLIDING_BASES, *PARTS, *BY_LAYER, "rope_parameters", "rope_scaling", "rotary_dim", "rope_interleave",
+    "rotary_value",
 )  # fmt: skip
 ROPE_PART = re.compile(r"rope_|rotary_|rotery_|partial_rotary|.*(ntk|yarn|_rope_theta|rope_scal)")
 """Names that change a rotation. A name that matches and is not in KNOWN is refused, because its effect is unknown."""
@@ -396,9 +397,10 @@ def rope_from_config(
     ``rotary_pct`` of ``head_dim``, which defaults to ``hidden_size`` over ``num_attention_heads``. If base, part or
     head width are missing, a known model_type supplies the default of transformers 5. The base is required for any
     other model_type. ``type`` is the old name of ``rope_type``, ``"su"`` of ``"longrope"``, ``"mrope"`` of
-    ``"default"``. ``mrope_section`` and ``mrope_interleaved`` are arguments of `mrope` and change no frequency, nor
-    does ``llama_4_scaling_beta``, the scale of `floor_log_scale`. A null counts as a missing key. Keys outside the rope
-    part are not read. docs/guides/rotary-checkpoints.md lists the model types.
+    ``"default"``, and ``"deepseek_yarn"`` a name of ``"yarn"``. ``mrope_section`` and ``mrope_interleaved`` are
+    arguments of `mrope` and change no frequency, nor does ``llama_4_scaling_beta``, the scale of `floor_log_scale`. A
+    null counts as a missing key. Keys outside the rope part are not read. docs/guides/rotary-checkpoints.md lists the
+    model types.
 
     Examples
     --------

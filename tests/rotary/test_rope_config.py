@@ -106,6 +106,9 @@ def test_old_names_of_types():
     sections = {"mrope_section": [8, 12, 12], "mrope_interleaved": True}
     for names in ({"type": "mrope"}, {"type": "mrope", "rope_type": "default"}, {"rope_type": "default"}, {}):
         same({**PLAIN, "rope_scaling": {**names, **sections}}, posenc.rope_frequencies(64))
+    yarn = {"factor": 4.0, "original_max_position_embeddings": 4096, "mscale": 0.7}
+    wanted = posenc.rope_frequencies(64, rope_type="yarn", **yarn)
+    same({**PLAIN, "rope_scaling": {"type": "deepseek_yarn", **yarn}}, wanted)
 
 
 def test_names_of_models():
@@ -375,6 +378,7 @@ def test_models_that_rotate_only_if_a_key_says_so():
     for model_type, key, wanted, other in (
         ("esm", "position_embedding_type", "rotary", "absolute"), ("zamba2", "use_mem_rope", True, False),
         ("granitemoehybrid", "position_embedding_type", "rope", "nope"), ("falcon", "alibi", False, True),
+        ("roformer", "rotary_value", False, True),
     ):  # fmt: skip
         config = {**PLAIN, "model_type": model_type}
         same({**config, key: wanted}, posenc.rope_frequencies(64))
