@@ -178,7 +178,7 @@ def test_compiled_model_has_the_same_bits() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:.torch.jit.script:DeprecationWarning")  # torch itself uses it
+@pytest.mark.filterwarnings("ignore:.torch.jit.script")  # torch itself uses it
 def test_inductor() -> None:
     """The default backend fuses sums; no sum has more than 256 terms, and 256 eps = 2**-15."""
     eager, x = model(), torch.randn(2, 9, 16)
@@ -512,7 +512,7 @@ def test_arrays_may_change_before_the_gradient(argument: str, mode: str) -> None
     assert torch.equal(*gradients)
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit.:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.torch.jit.")
 def test_traced_graphs_have_the_call() -> None:
     q, other = torch.randn(1, 4, 6, 8), torch.randn(1, 4, 9, 8)
     slopes = torch.ones(4)
@@ -619,7 +619,7 @@ def test_errors_are_those_of_posenc() -> None:
         pt.rope(q, 2**70, posenc.rope_frequencies(8), layout="half")
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit.script:DeprecationWarning")  # torch.func.jvp uses it
+@pytest.mark.filterwarnings("ignore:.torch.jit.script")  # torch.func.jvp uses it
 def test_second_derivatives_forward_mode_and_batches_of_cotangents_are_refused() -> None:
     q, k, v = qkv()
     slopes = torch.ones(4, requires_grad=True)

@@ -50,7 +50,8 @@ def scaled_dot_product_attention(
     dropout_p : float
         Probability that a weight is dropped, below 1. The seed comes from torch's generator.
     is_causal : bool
-        If True, query i sees the keys 0 .. i, also where N != M. A mask is applied as well.
+        If True, query i sees the keys 0 .. i, also where N != M. A mask is applied as well; PyTorch refuses the two
+        together from 2.15 on.
     scale : float, optional
         ``E**-0.5`` by default, unless an operator in `bias` has another default.
     enable_gqa : bool
@@ -66,7 +67,7 @@ def scaled_dot_product_attention(
     Raises
     ------
     TypeError, ValueError
-        Other dtypes, a mask of integers, shapes that do not fit. PyTorch refuses them, too.
+        Other dtypes, a mask of integers, shapes that do not fit. PyTorch 2.13 and 2.15 refuse them, too.
     NotImplementedError
         `dropout_p` is 1.
 
@@ -118,6 +119,8 @@ def scaled_dot_product_attention(
     if has_heads:
         query, key, value = (one[None] if one.ndim == 2 else one for one in (query, key, value))
         query, key, value = _match_heads(query, key, value, enable_gqa)
+        if attn_mask is not None and attn_mask.ndim == 4 > query.ndim and attn_mask.shape[0] == 1:
+            attn_mask = attn_mask[0]  # as PyTorch from 2.15 on
     elif enable_gqa:
         _fail(ValueError, "query", f"has shape {tuple(query.shape)}", "an axis of heads, because enable_gqa is True")
     _check_shapes(query, key, value, attn_mask)
