@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections import UserList
 from dataclasses import replace
 from functools import partial
@@ -327,14 +325,6 @@ def test_errors_of_operators() -> None:
         pj.alibi()
     with pytest.raises(TypeError, match=r"^attention: bias has type ndarray; expected a Bias"):
         pj.attention(*qkv(), bias=jnp.ones((6, 6)))
-
-
-def run(program: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-
-
-def test_posenc_does_not_import_jax() -> None:
-    assert run("import sys, posenc; assert 'jax' not in sys.modules").returncode == 0
 
 
 def test_shapes_are_found_without_functions_of_the_user() -> None:

@@ -88,14 +88,6 @@ def test_keep(dtype: str, n: int, m: int) -> None:
     assert np.isneginf(lse[:, :, n // 2]).all()
 
 
-@pytest.mark.parametrize(("n", "m"), SHAPES)
-def test_alibi(dtype: str, n: int, m: int) -> None:
-    q, k, v = inputs(dtype, n, m)
-    bias = posenc.alibi(posenc.alibi_slopes(4))
-    matrix = bias.matrix(n, m, dtype=dtype)
-    agree(posenc.attention(q, k, v, bias=bias, align="end"), theirs(q, k, v, matrix), dtype)
-
-
 def test_dense_bias_mask_groups_and_causality_together(dtype: str) -> None:
     n, m = 66, 70
     q, k, v = inputs(dtype, n, m, h=6, g=3)

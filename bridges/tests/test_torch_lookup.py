@@ -25,39 +25,6 @@ def test_embedding(dtype: str) -> None:
     agree("learned_vjp", posenc.learned_vjp(grad, table, ids).table, layer.weight.grad.numpy(), bound)
 
 
-@pytest.mark.parametrize("alpha", [0.4, 0.7])
-def test_hierarchical_gradient(alpha: float) -> None:
-    """The decomposition written in torch, differentiated by torch."""
-    rng = np.random.default_rng(1)
-    table, ids, grad = rng.standard_normal((6, 5)), rng.integers(0, 36, 200), rng.standard_normal((200, 5))
-    p = torch.from_numpy(table).requires_grad_()
-    u = (p - alpha * p[:1]) / (1 - alpha)
-    result = alpha * u[ids // 6] + (1 - alpha) * u[ids % 6]
-    result.backward(torch.from_numpy(grad))
-    # sums of 200 numbers of size up to 10, in float64
-    agree("hierarchical", posenc.hierarchical(table, ids, alpha=alpha), result.detach().numpy(), 1e-14)
-    gradient = posenc.hierarchical_vjp(grad, table, ids, alpha=alpha).table
-    agree("hierarchical_vjp", gradient, p.grad.numpy(), 1e-12)
-
-
-@pytest.mark.parametrize("mode", ["add", "mul", "mul1p", "concat", "replace"])
-def test_merge(mode: str) -> None:
-    rng = np.random.default_rng(2)
-    x, p = rng.standard_normal((3, 7, 8)), rng.standard_normal((7, 8))
-    tx, tp = torch.from_numpy(x).requires_grad_(), torch.from_numpy(p).requires_grad_()
-    merged = {
-        "add": lambda: tx + tp, "mul": lambda: tx * tp, "mul1p": lambda: tx * (1 + tp),
-        "concat": lambda: torch.cat([tx, tp.expand(3, 7, 8)], -1), "replace": lambda: tp.expand(3, 7, 8) + 0 * tx,
-    }[mode]()  # fmt: skip
-    agree("merge", posenc.merge(x, p, mode=mode), merged.detach().numpy(), 0)
-    grad = rng.standard_normal(tuple(merged.shape))
-    merged.backward(torch.from_numpy(grad))
-    ours = posenc.merge_vjp(grad, x, p, mode=mode)
-    # three products of size at most 16, in float64
-    agree("merge_vjp", ours.x, tx.grad.numpy(), 1e-14)
-    agree("merge_vjp", ours.p, tp.grad.numpy(), 1e-14)
-
-
 @pytest.mark.parametrize("shape", [(2, 7, 8), (2, 7, 1), (8,)])
 def test_polar(shape: tuple[int, ...]) -> None:
     """torch's gradient of a complex number is dL/dre + i dL/dim, the pairing of posenc."""
