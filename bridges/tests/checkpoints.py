@@ -105,6 +105,17 @@ CHECKPOINTS = {
         },
         layout="interleaved", out_layout="half", softmax_factor=mscale(40) ** 2,
     ),
+    "Sarvam 105B": Checkpoint(
+        {
+            "model_type": "sarvam_mla", "hidden_size": 4096, "num_attention_heads": 64, "qk_rope_head_dim": 64,
+            "head_dim": 576, "max_position_embeddings": 131072, "rope_theta": 10000.0,
+            "rope_scaling": {
+                "beta_fast": 32, "beta_slow": 1, "factor": 40, "mscale": 1.0, "mscale_all_dim": 1.0,
+                "original_max_position_embeddings": 4096, "type": "deepseek_yarn",
+            },
+        },
+        layout="interleaved", out_layout="half", softmax_factor=mscale(40) ** 2,
+    ),
     "GLM-4 9B": Checkpoint(
         {
             "model_type": "glm4", "hidden_size": 4096, "num_attention_heads": 32, "head_dim": 128,

@@ -47,12 +47,12 @@ OVERRIDES: dict[str, dict[str, Any]] = {
     "deepseek_v2": {**EXPERTS, "topk_method": "greedy", "n_shared_experts": 1},
     "deberta": {"relative_attention": True, "pos_att_type": ["c2p", "p2c"]},
     "deberta-v2": {
-        "relative_attention": True,
-        "pos_att_type": ["c2p", "p2c"],
-        "position_buckets": 8,
-        "share_att_key": True,
-        "norm_rel_ebd": "layer_norm",
-        "conv_kernel_size": 3,
+        "relative_attention": True, "pos_att_type": ["c2p", "p2c"], "position_buckets": 8, "share_att_key": True,
+        "norm_rel_ebd": "layer_norm", "conv_kernel_size": 3,
+    },
+    "dory": {
+        "num_hidden_layers": 4, "layer_types": ["sliding_attention", "full_attention"] * 2, "n_input_layers": 1,
+        "n_output_layers": 1,
     },
     "dots1": {**EXPERTS, "n_shared_experts": 1},
     "esm": {"vocab_size": VOCABULARY, "pad_token_id": 0, "mask_token_id": 3},
@@ -69,24 +69,14 @@ OVERRIDES: dict[str, dict[str, Any]] = {
     "recurrent_gemma": {"block_types": ["recurrent", "attention"], "num_hidden_layers": 2},
     "xmod": {"languages": ["en_XX"], "default_language": "en_XX"},
     "zamba": {
-        "layers_block_type": ["mamba", "hybrid"] * 2,
-        "num_hidden_layers": 4,
-        "n_mamba_heads": 2,
-        "attention_hidden_size": 64,
-        "attention_head_dim": 16,
-        "use_mamba_kernels": False,
+        "layers_block_type": ["mamba", "hybrid"] * 2, "num_hidden_layers": 4, "n_mamba_heads": 2,
+        "attention_hidden_size": 64, "attention_head_dim": 16, "use_mamba_kernels": False,
     },
     "zamba2": {
-        "layers_block_type": ["mamba", "hybrid"],
-        "hybrid_layer_ids": [1],
-        "n_mamba_heads": 8,
-        "mamba_d_state": 8,
-        "mamba_ngroups": 1,
-        "chunk_size": 8,
-        "attention_hidden_size": 64,
-        "attention_head_dim": 16,
+        "layers_block_type": ["mamba", "hybrid"], "hybrid_layer_ids": [1], "n_mamba_heads": 8, "mamba_d_state": 8,
+        "mamba_ngroups": 1, "chunk_size": 8, "attention_hidden_size": 64, "attention_head_dim": 16,
     },
-}
+}  # fmt: skip
 """Sizes that only fit together in one way, by model type."""
 
 
@@ -151,8 +141,6 @@ def build(name: str, implementation: str = "eager", **changes: Any) -> Any:
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for parameter in model.parameters():
-            if (
-                parameter.ndim >= 2 and parameter.numel()
-            ):  # with the usual small numbers every softmax is nearly uniform
+            if parameter.ndim >= 2 and parameter.numel():  # with small numbers every softmax is nearly uniform
                 parameter.normal_(0, parameter[0].numel() ** -0.5, generator=generator)
     return model

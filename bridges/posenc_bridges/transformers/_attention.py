@@ -43,7 +43,7 @@ def attention_forward(
     """
     unknown = [name for name, given in kwargs.items() if given is not None and name not in _UNUSED]
     if unknown:
-        fail(module, unknown[0], "is unknown; expected arguments of transformers 5.23's text models", TypeError)
+        fail(module, unknown[0], "is unknown; expected arguments of transformers 5.24's text models", TypeError)
     collected = None if torch.compiler.is_compiling() else _active_collector.get()
     if output_attentions or any(name.endswith("attentions") for name in collected or ()):
         fail(module, "output_attentions", 'is True; expected False, because only "eager" has the weights')
