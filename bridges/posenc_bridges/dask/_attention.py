@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import getitem
 
 import dask.array as da
 import numpy as np
@@ -15,7 +16,7 @@ from posenc.interop import AttentionGradient
 from ._arrays import Arguments, Chunks, Dtype, fail, takes_arguments_of
 from ._blocks import At, Key, Tasks, from_tasks
 from ._call import Call
-from ._tasks import ARRAYS, add, item_of, merge_parts, take
+from ._tasks import ARRAYS, add, merge_parts, take
 
 __all__ = ["attention", "attention_vjp"]
 
@@ -99,8 +100,8 @@ def attention(arguments: Arguments) -> da.Array | tuple[da.Array, da.Array]:
             keys = [None, *keys]  # an invariant sink is in leaf 0 of every tree
         parts = [graph.pair(at, j, j == keys[0]) for j in keys]
         merged = graph.reduce("merge", index, parts, merge_parts, [j or 0 for j in keys])
-        outs[(*index, 0)] = (take, (item_of, merged, 0), call.dtype)
-        lses[index] = (item_of, merged, 1)
+        outs[(*index, 0)] = (take, (getitem, merged, 0), call.dtype)
+        lses[index] = (getitem, merged, 1)
     chunks = tuple(call.chunks[axis] for axis in call.rows_axes)
     graph.result("out", outs, (*chunks, (call.lengths["V"],)), call.dtype)
     graph.result("lse", lses, chunks, call.work_dtype)
@@ -216,15 +217,10 @@ class Graph:
 
     def item(self, kind: str, index: Key, task: Key, number: int) -> Key:
         """Add a task that takes one of the results of another, so that the others need not be held or sent."""
-        return self.add("item", (kind, *index), item_of, task, number)
+        return self.add("item", (kind, *index), getitem, task, number)
 
     def reduce(
-        self,
-        kind: str,
-        index: Key,
-        parts: Sequence[Key],
-        combine: Callable[..., object],
-        leaves: Iterable[int] | None = None,
+        self, kind: str, index: Key, parts: Sequence[Key], combine: Combine, leaves: Iterable[int] | None = None
     ) -> Key:
         """Add tasks that combine parts in their order, as a tree; return the key of the root.
 

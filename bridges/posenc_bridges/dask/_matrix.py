@@ -25,15 +25,10 @@ __all__ = ["matrix"]
 
 @door
 def matrix(
-    bias: PositionBias,
-    n: int,
-    m: int | None = None,
-    *,
-    chunks: int | str | tuple[object, ...],
-    q_positions: npt.ArrayLike | da.Array | None = None,
-    k_positions: npt.ArrayLike | da.Array | None = None,
+    bias: PositionBias, n: int, m: int | None = None, *, chunks: int | str | tuple[object, ...],
+    q_positions: npt.ArrayLike | da.Array | None = None, k_positions: npt.ArrayLike | da.Array | None = None,
     dtype: npt.DTypeLike | None = None,
-) -> da.Array:
+) -> da.Array:  # fmt: skip
     """Return the matrix of a bias, as its method ``matrix`` does.
 
     Parameters

@@ -52,9 +52,7 @@ class Operator:
         self.leading = np.broadcast_shapes(*leading)
         dtypes: list[Dtype | None] = [None] * len(letters)
         for i, array in enumerate(bias.arrays):
-            if isinstance(
-                array, np.ndarray
-            ):  # sums over chunks are in double, unless each chunk has a piece of its own
+            if isinstance(array, np.ndarray):  # sums over chunks are in double, unless each has a piece of its own
                 is_large = {"n", "m"} <= {*letters[i]} and array.dtype != np.float64
                 dtypes[i] = np.dtype(np.float32 if is_large else np.float64)
         others: list[object] = [array if isinstance(array, tuple) else None for array in bias.arrays]

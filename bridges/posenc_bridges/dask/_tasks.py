@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -12,7 +12,6 @@ import posenc
 
 from ._arrays import Arguments, Array, Dtype
 
-T = TypeVar("T")
 Pair: TypeAlias = tuple[Array, Array]
 ARRAYS = {
     "q": "*hnD", "k": "*gmD", "v": "*gmV", "k_scale": "*gm", "v_scale": "*gm", "keep": "*hnm",
@@ -97,10 +96,6 @@ def add(a: Any, b: Any) -> Any:
         return tuple(map(add, a, b))
     with np.errstate(over="ignore", invalid="ignore"):
         return a + b
-
-
-def item_of(values: Sequence[T], number: int) -> T:
-    return values[number]
 
 
 def take(array: Array, dtype: Dtype) -> Array:
