@@ -2,63 +2,78 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from .. import Bias, PositionBias, reference
-from .biases import MATRICES, matrix_of, of_operator, operator_of, places_of
+from .biases import MATRICES, PLACED, matrix_of, of_operator, operator_of, other_sizes
 from .frequencies import FREQUENCIES, angles
-from .inputs import Precision, ToArray, draw, dtype_of, parts
+from .inputs import Precision, ToArray, call, draw, parts
 from .judge import Case, Kind, angle_roundoff, coarser, guarded, hypotheses, judge, on_one_side, when, within
 from .judge import Hypothesis as H
-from .mask import MASKS, Segments, Window, mask_case, mask_options, visible
-from .report import Array, Float64, Report
+from .mask import MASKS, MORE_KEYS, Segments, Window, mask_case, mask_options, some_rows, visible
+from .report import Array, Cause, Float64, Report, further
 from .rope import OTHER, ROTATION, layouts, rotate, rotation_error, true_rotation
 
 
-def attend(c: Case) -> Float64:
-    """Attention, or its weights if there are no values, with the errors that the fields of the case name.
+def _turned(x: Float64, at: Float64, c: Case) -> Float64:
+    """Rotated keys, (heads, m, dim); or (heads, n, m, dim) if their positions depend on the query."""
+    return rotate(x if at.ndim == 1 else np.broadcast_to(x[:, None], (len(x), *at.shape, x.shape[-1])), at, c)
 
-    `reference.attention` gets the products in place of queries, and unit vectors in place of keys and values.
-    """
-    q, k, v, scale, softcap = c["q"], c["k"], c["v"], c["scale"], c["softcap"]
+
+def attend(c: Case) -> Float64:
+    """Attention, or its weights if there are no values, with the errors that the fields of the case name."""
+    q, k, v, scale, cap, unit = (c[name] for name in ("q", "k", "v", "scale", "softcap", "unit"))
     if c["w"] is not None:
         q = rotate(q, c["q_at"], {**c, **c["of_queries"]}) if "q" in c["rotated"] else q
-        k = rotate(k, c["k_at"], {**c, **c["of_keys"]}) if "k" in c["rotated"] else k
-        v = rotate(v, c["k_at"], c) if "v" in c["rotated"] else v
-    heads, groups = q.shape[-3], k.shape[-3]
-    read = np.arange(heads) // (heads // groups) if c["grouping"] == "blocks" else np.arange(heads) % groups
-    k = k[..., read, :, :]
-    products = (k @ q.swapaxes(-1, -2)) if c["exchanged"] else q @ k.swapaxes(-1, -2)
-    seen, hide, added = visible(c), c["hide"], np.zeros(products.shape)
+        k = _turned(k, c["k_at"], {**c, **c["of_keys"]}) if "k" in c["rotated"] else k
+        v = rotate(v, c["v_at"], c) if "v" in c["rotated"] else v
+    blocks = np.arange(c["heads"]) // c["share"]
+    modulo = np.arange(c["heads"]) % c["groups"]
+    k = k[modulo if c["k_grouping"] == "modulo" else blocks]
+    if k.ndim == 4:
+        logits = (k @ q[..., None])[..., 0]
+    else:
+        logits = k @ q.swapaxes(-1, -2) if c["exchanged"] else q @ k.swapaxes(-1, -2)
+    seen, hide, present = visible(c), c["hide"], c["present"]
+    added: Float64 | float = 0.0
     if c["operator"] is not None:
-        content = (q, k, seen, scale) if c["reads_content"] else None
-        added += c["bias_times"] * matrix_of({**c, "content": content})
-    if c["bias_scaled"] or c["bias_capped"]:
-        products, added = products + added / (1 if c["bias_scaled"] else scale), 0 * added
-    if hide is not None and np.isfinite(hide):
-        products, added = np.where(seen, products, 0), np.where(seen, added, hide)
-
-    def turned(x: Array) -> Array:
-        return x.swapaxes(-1, -2) if c["over_queries"] else x
-
-    of_queries = turned(products)
-    unit = np.broadcast_to(np.eye(of_queries.shape[-1]), (heads, *2 * of_queries.shape[-1:]))
-    weights, lse = reference.attention(
-        of_queries, unit, unit, bias=reference.dense(turned(c["unit"] * added)), scale=c["unit"] * scale,
-        keep=turned(seen) if hide == -np.inf else None, sink=c["sink"] if c["sink_shifted"] else None,
-        softcap=None if softcap in (None, np.inf) else c["unit"] * softcap, return_lse=True,
-    )  # fmt: skip
-    if not c["sink_shifted"]:
-        weights = weights / (1 + np.exp(c["sink"])[:, None, None] * weights.max(-1, keepdims=True))
-    weights = turned(weights if c["normalised"] else weights * np.exp(lse)[..., None])
+        content = (q, k, seen & present, scale) if c["reads_content"] else None
+        added = c["bias_times"] * matrix_of({**c, "content": content})
+    if c["bias_scaled"]:
+        logits, added = logits + added, 0.0
+    logits = scale * logits
+    if c["bias_capped"]:
+        logits, added = logits + added, 0.0
+    if cap not in (None, np.inf):
+        logits = cap * np.tanh(logits / cap)
+    logits = unit * (logits + added)
+    logits = np.where(seen, logits, logits if hide is None else unit * hide)
+    logits = np.where(present, logits, -np.inf)
+    axis = -2 if c["over_queries"] else -1
+    top = logits.max(axis, keepdims=True)
+    top = np.where(np.isfinite(top), top, 0.0)
+    extra: Float64 | float = 0.0
+    if c["sink"] is not None:
+        extra = np.exp(np.reshape(c["sink"], (-1, 1, 1)) - (top if c["sink_shifted"] else 0.0))
+    if c["zero_rows"] is not None:  # logits of 0
+        extra = extra + c["zero_rows"][:, None] * np.exp(-top)
+    weights = np.exp(logits - top)
+    if c["normalised"]:
+        total = weights.sum(axis, keepdims=True) + extra
+        weights = weights / np.where(total == 0, 1.0, total)
+    else:
+        weights = weights * np.exp(top)
     weights = np.where(seen, weights, 0.0) if hide is None else weights
-    out = weights if v is None else weights @ v[..., read, :, :]
-    if c["reads_content"] and (to_values := operator_of(c["operator"]).added_to_values):
-        out = out + (weights[..., None, :] @ to_values(*places_of(c)))[..., 0, :]
+    out = weights if v is None else weights @ v[modulo if c["v_grouping"] == "modulo" else blocks]
+    if c["reads_content"] and (to_values := operator_of(c).added_to_values):
+        added = to_values(*(c["matrix_rel"] * c[name] for name in ("bias_q", "bias_k")))
+        out = out + (weights[..., None, :] @ added)[..., 0, :]
     return np.asarray(out)
 
 
@@ -70,10 +85,11 @@ rotating, biased, capped, sinking = when("rotation"), when("bias"), when("cap"),
 
 
 SOFTMAX_FIELDS: Case = {
-    "w": None, "v": None, "rotated": "qk", "grouping": "blocks", "exchanged": False, "operator": None,
-    "bias_times": 1.0, "bias_scaled": False, "reads_content": False, "softcap": None, "bias_capped": False,
+    "w": None, "v": None, "rotated": "qk", "k_grouping": "blocks", "v_grouping": "blocks", "exchanged": False,
+    "operator": None, "bias_times": 1.0, "bias_scaled": False, "reads_content": False, "softcap": None, "bias_capped": False,
     "hide": -np.inf, "unit": 1.0, "over_queries": False, "sink": None, "sink_shifted": True, "normalised": True,
-    "softmax_factor": 1.0,
+    "softmax_factor": 1.0, "zero_rows": None, "present": np.True_, "cos_factor": 1.0, "sin_factor": 1.0, "factor": 1.0,
+    "axis": None, "decay": None,
 }  # fmt: skip
 SOFTMAXES = hypotheses("softmax", {
     "scale squared": {"scale": lambda c: c["scale"] ** 2},
@@ -92,60 +108,73 @@ SOFTMAXES = hypotheses("softmax", {
 })  # fmt: skip
 
 
-def edited(change: Callable[[Float64], Float64], *names: str) -> Callable[[Case], object]:
-    """An operator that reads queries and keys, with a change of some of its arrays."""
+def edited(change: Callable[[Float64, Case], object], *names: str) -> Callable[[Case], object]:
+    """The arrays of an operator that reads queries and keys, with a change of some of them."""
 
     def field(c: Case) -> object:
-        arrays = c["operator"].arrays if c["reads_content"] else None
-        found = {name: change(c["arrays"][name]) for name in names if getattr(arrays, name, None) is not None}
-        return replace(c["operator"], arrays=arrays._replace(**found)) if arrays and found else None
+        given = {name: c["arrays"][name] for name in names if c["reads_content"] and c["arrays"].get(name) is not None}
+        found = {name: change(table, c) for name, table in given.items()}
+        return {**c["arrays"], **found} if found and all(one is not None for one in found.values()) else None
 
     return field
 
 
-def _inner(table: Float64) -> Float64:
-    return table[..., np.clip(np.arange(table.shape[-2]), 1, table.shape[-2] - 2), :]
+def _rows(change: Callable[[Array, int, Case], object]) -> Callable[[Case], object]:
+    """Tables of distances whose rows are read elsewhere: a function of the row and of the row of distance 0."""
+
+    def of_table(table: Float64, c: Case) -> object:
+        count = table.shape[-2]
+        row = change(np.arange(count), count // 2, c)
+        return None if row is None else table[..., np.clip(np.asarray(row), 0, count - 1), :]
+
+    return edited(of_table, "rel_q", "rel_k", "rel_v", "table", "r")
+
+
+def _cut(end: int) -> Callable[[Array, int, Case], object]:
+    """The rows of a longer table, if it is cut at one end: as many as there are distances."""
+
+    def change(row: Array, zero: int, c: Case) -> object:
+        left = zero - (max(c["past"] + c["n_of_call"], c["m"]) - 1)
+        return row + end * left if left > 0 else None
+
+    return change
 
 
 def _other_p2c(c: Case) -> object:
-    options = c["operator"].options if c["reads_content"] else {}
-    if "p2c" not in options.get("terms", ()):
-        return None
-    return replace(c["operator"], options={**options, "p2c_index": OTHER[options["p2c_index"]]})
+    options = c["options"] if c["reads_content"] else {}
+    return {**options, "p2c_index": OTHER[options["p2c_index"]]} if "p2c" in options.get("terms", ()) else None
 
 
 CONTENTS = hypotheses("content", {
-    **{f"no {name}": {"operator": edited(lambda x: 0 * x, name)} for name in ("rel_q", "rel_k", "rel_v", "u", "v")},
-    "direction of p2c": {"operator": _other_p2c},
-    "clipped one earlier": {"operator": edited(_inner, "rel_q", "rel_k", "rel_v", "table", "r")},
+    **{f"no {name}": {"arrays": edited(lambda x, c: 0 * x, name)} for name in ("rel_q", "rel_k", "rel_v", "u", "v")},
+    "direction of p2c": {"options": _other_p2c},
+    "clipped one earlier": {"arrays": _rows(lambda row, zero, c: np.clip(row, 1, len(row) - 2))},
+    "distance without its sign": {"arrays": _rows(lambda row, zero, c: zero + abs(row - zero))},
+    "distance without its sign, downwards": {"arrays": _rows(lambda row, zero, c: zero - abs(row - zero))},
+    "first rows of the table": {"arrays": _rows(_cut(-1))},
+    "last rows of the table": {"arrays": _rows(_cut(1))},
 })  # fmt: skip
 """Known errors of operators that read queries and keys."""
-
-
-def other_alignment(c: Case) -> object:
-    return c["q_at"] + c["past"] * (1 if c["align"] == "start" else -1) if c["past"] else None
 
 
 ROTATED = (
     *guarded((h for h in ROTATION if "positions" not in h.fields), rotating),
     *guarded(FREQUENCIES, rotating),
     *hypotheses("rotated attention", {
-        "direction": {name: rotating(lambda c, name=name: -c[name]) for name in ("q_at", "k_at")},
-        "values rotated": {"rotated": rotating(lambda c: "qkv" if c["v"].shape == c["k"].shape else None)},
+        "values rotated": {"rotated": rotating(lambda c: "qkv" if c["v"].shape[-1] == c["k"].shape[-1] else None)},
         "queries one late": {"q_at": rotating(lambda c: c["q_at"] + 1)},
         "queries one early": {"q_at": rotating(lambda c: c["q_at"] - 1)},
     }),
 )  # fmt: skip
+unequal = when("unequal")
 ATTENTIONS = (
     *SOFTMAXES,
     *MASKS,
     *hypotheses("attention", {
         "bias divided by the scale": {"bias_times": biased(lambda c: None if c["reads_content"] else 1 / c["scale"])},
-        "alignment in the rotation": {"q_at": rotating(other_alignment)},
+        "alignment in the rotation": {"q_at": rotating(unequal(lambda c: c["other_q"]))},
         "alignment everywhere": {
-            "q_at": when("positions")(other_alignment),
-            **{name: lambda c, name=name: c["past"] - c[name] for name in ("mask_shift", "q_shift")},
-        },
+            name: when("positions")(unequal(lambda c: c["other_q"])) for name in ("q_at", "mask_q", "bias_q")},
     }),
     *guarded((h for h in MATRICES if "future" not in h.fields and not h.name.startswith("bias by")), biased, " (bias)"),
     *CONTENTS,
@@ -162,10 +191,11 @@ def logit_error(c: Case, u: float) -> float:
     """Error of a logit: of the products, of two roundings, and of the rotation."""
     q, k = (longest(c[name]) for name in "qk")
     if c["reads_content"]:  # products of queries, keys and rows of tables
-        q += sum(map(longest, c["arrays"].values()))
-        k += sum(map(longest, c["arrays"].values()))
+        tables = sum(longest(x) for x in c["arrays"].values() if x is not None)
+        q, k = q + tables, k + tables
     size = q * k * abs(c["scale"]) * max(c["cos_factor"], c["sin_factor"]) ** 2
-    turns = 0.0 if c["w"] is None else rotation_error(c, np.append(c["q_at"], c["k_at"]), u)
+    at = np.append(c["q_at"], c["k_at"])
+    turns = 0.0 if c["w"] is None else float(rotation_error(c, at, u).max(initial=0))
     slack = 4 * u if u > 2.0**-24 else 8 * u  # numbers of 16 bits are multiplied and added in float32
     return float(size * (slack + c["dim"] * angle_roundoff(u) + turns))
 
@@ -186,45 +216,69 @@ def true_attention(c: Case) -> Float64:
     return np.asarray(reference.attention(q, k, c["v"], **options))
 
 
-def one_side(c: Case, numbers: Float64) -> Iterable[H]:
-    return on_one_side(h for h in ROTATED if "rotated" not in h.fields) if c["w"] is not None else ()
+def one_side(c: Case) -> Iterable[H]:
+    """The same errors of queries or of keys alone, and the sizes of T5's table."""
+    rotated = on_one_side(h for h in ROTATED if "rotated" not in h.fields) if c["w"] is not None else ()
+    of_t5 = c["operator"] is not None and c["operator"].name == "t5"
+    return itertools.chain(rotated, other_sizes(c, np.zeros(0)) if of_t5 else ())
 
 
-SOFTMAX = Kind("softmax", true_attention, attend, (*SOFTMAXES, *MASKS), ("head", "query", "key"), attention_bound)
+def some_queries(c: Case, off: Float64) -> tuple[Any, Case]:
+    """The case of some queries."""
+    (_, rows, _), part = index, part = some_rows(c, off)
+    part["q"] = c["q"][..., rows, :]
+    return index, {**part, **{name: c[name][rows] for name in OF_QUERIES if np.ndim(c.get(name, 0)) > 0}}
+
+
+OF_QUERIES = ("q_at", "bias_q", "present", "start_of", "end_of", "chunk_of", "in_chunk", "one_late", "one_early",
+              "first_twice", "start_twice", "after_update")  # fmt: skip
+NEED_ALL = frozenset(["over_queries", "exchanged", "mask_transposed", "transposed"])
+"""Fields whose numbers depend on all queries."""
+SOFTMAX = Kind("softmax", true_attention, attend, (*SOFTMAXES, *MASKS), ("head", "query", "key"), attention_bound,
+               part=some_queries, whole=NEED_ALL)  # fmt: skip
 OF_OUTPUT = ("head", "query", "channel")
-ATTENTION = Kind("attention", true_attention, attend, ATTENTIONS, OF_OUTPUT, attention_bound, more=one_side)
+ATTENTION = Kind("attention", true_attention, attend, ATTENTIONS, OF_OUTPUT, attention_bound, part=some_queries,
+                 whole=NEED_ALL, rare=one_side)  # fmt: skip
 
 
 def attention_case(
-    heads: int, kv_heads: int | None, n: int, m: int | None, dim: int, dtype: Precision, causal: bool,
-    window: Window | None, align: str, segments: Segments | None, bias: Bias | None,
-    frequencies: object, layout: str | None, scale: float | None, softcap: float | None, sink: object,
+    subject: str, heads: int, kv_heads: int, n: int, m: int, dim: int, dtype: Precision, causal: bool,
+    window: Window | None, align: str, segments: Segments | None, bias: Bias | None, frequencies: object,
+    layout: str | None, scale: float | None, softcap: float | None, sink: object, seed: int = 1,
 ) -> Case:  # fmt: skip
     """Draw queries, keys and values, and return the fields of attention."""
-    keys, groups = (n if m is None else m), (heads if kv_heads is None else kv_heads)
-    case: Case = {**SOFTMAX_FIELDS, **mask_case(n, keys, causal, window, align, segments)}
+    case: Case = {**SOFTMAX_FIELDS, **mask_case(subject, n, m, causal, window, align, segments)}
     if bias is not None:
         if not isinstance(bias, Bias) or len(bias.parts) > 1:
-            raise TypeError(f"check: bias has type {type(bias).__name__}; expected one bias, and no sum")
-        case |= of_operator(bias, n, keys, align, causal)
+            raise TypeError(f"check.{subject}: bias has type {type(bias).__name__}; expected one bias, and no sum")
+        case |= of_operator(bias)
         case["reads_content"] = case["bias_scaled"] = not isinstance(bias, PositionBias)
-        made = operator_of(bias)
+        made = operator_of(case)
         scale = made.default_scale(dim) if scale is None and made.default_scale else scale
-    turns: Case = {"cos_factor": 1.0, "sin_factor": 1.0, "factor": 1.0}
     if frequencies is not None or layout is not None:
-        turns = angles(frequencies, dim)
-        turns |= {**layouts(layout or turns["layout"], turns["rotary_dim"]), "width": dim,
-                  "softmax_factor": float(getattr(frequencies, "softmax_factor", 1.0))}  # fmt: skip
-    given = (draw(heads, n, dim, dtype=dtype, seed=1), *(draw(groups, keys, dim, dtype=dtype, seed=s) for s in (2, 3)))
-    case |= turns
+        turns = angles(subject, frequencies, dim)
+        case |= {**turns, **layouts(subject, layout or turns["layout"], turns), "width": dim,
+                 "softmax_factor": float(getattr(frequencies, "softmax_factor", 1.0))}  # fmt: skip
+    given = (draw(heads, n, dim, dtype=dtype, seed=seed),
+             *(draw(kv_heads, m, dim, dtype=dtype, seed=seed + i) for i in (1, 2)))  # fmt: skip
     case |= {
         "given": given, **{name: x.astype(np.float64) for name, x in zip("qkv", given, strict=True)},
-        "heads": heads, "groups": groups, "share": heads // groups,
-        "dim": dim, "softcap": softcap, "sink": sink, "q_at": np.arange(float(n)) + case["mask_shift"],
-        "k_at": np.arange(float(keys)), "scale": dim**-0.5 * case["softmax_factor"] if scale is None else scale,
+        "heads": heads, "groups": kv_heads, "share": heads // max(kv_heads, 1), "n_of_call": n,
+        "dim": dim, "softcap": softcap, "sink": None if sink is None else np.array(sink, np.float64),
+        **dict.fromkeys(("q_at", "bias_q"), case["mask_q"]),
+        **dict.fromkeys(("k_at", "v_at", "bias_k"), case["mask_k"]),
+        "scale": dim**-0.5 * case["softmax_factor"] if scale is None else scale,
         "root_of_dim": dim**0.5, "scale_of_dim": dim**-0.5, "scale_of_model": (heads * dim) ** -0.5,
     }  # fmt: skip
     return case
+
+
+GROUPED = "grouped heads (kv_heads=2)"
+
+
+def grouped(heads: int) -> int | None:
+    """Return fewer heads of keys, if their grouping can show."""
+    return next((groups for groups in (2, 3, 5) if heads % groups == 0 and groups < heads), None)
 
 
 def softmax(
@@ -239,7 +293,7 @@ def softmax(
     impl : callable
         ``impl(q, k)`` returns the weights (heads, n, m) of queries (heads, n, dim) and keys (heads, m, dim).
     heads, n, m, dim : int
-        Sizes; m is n by default.
+        Sizes. By default m is n, and then, with `causal`, n + 5.
     scale : float, optional
         By default ``dim**-0.5``.
     softcap, sink, causal, window, align
@@ -262,10 +316,15 @@ def softmax(
     >>> print(posenc.check.softmax(mine).causes[0].sentence)
     The scale is the square of 0.25: it is applied twice, or its root is missing.
     """
-    case = attention_case(heads, None, n, m, dim, dtype, causal, window, align, None, None, None, None, scale, softcap,
-                          sink)  # fmt: skip
-    found = impl(*map(array, case["given"][:2]))
-    return judge(SOFTMAX, found, {**case, "v": None}, coarser(dtype, dtype_of(found)))
+
+    def run(keys: int) -> Report:
+        case = attention_case("softmax", heads, heads, n, keys, dim, dtype, causal, window, align, None, None, None,
+                              None, scale, softcap, sink)  # fmt: skip
+        (found,), precision = parts("softmax", call("softmax", impl, *(array(x.copy()) for x in case["given"][:2])), 1)
+        return judge(SOFTMAX, found, {**case, "v": None}, coarser(dtype, precision))
+
+    report = run(n if m is None else m)
+    return further(report, lambda: run(n + 5), MORE_KEYS) if m is None and causal else report
 
 
 def attention(
@@ -291,7 +350,8 @@ def attention(
     segments : (array (n,), array (m,)), optional
         The segments of queries and keys.
     heads, kv_heads, n, m, dim : int
-        Sizes. An error of alignment shows if m is not n, an error of grouped heads if kv_heads is not `heads`.
+        Sizes. By default kv_heads is `heads` and m is n. If `impl` is right, it then gets fewer heads of keys, which
+        show an error of grouped heads, and, with `causal`, n + 5 keys, which show an error of alignment.
     batch : bool
         True adds an axis of length one before the heads.
     dtype : {"float32", "float64", "bfloat16", "float16"}
@@ -310,56 +370,104 @@ def attention(
     ...     logits = q @ k.swapaxes(-1, -2) / 4
     ...     weights = np.exp(np.where(np.tri(*logits.shape[-2:], dtype=bool), logits, -np.inf))
     ...     return weights / weights.sum(-1, keepdims=True) @ v
-    >>> posenc.check.attention(mine, causal=True).right
+    >>> posenc.check.attention(mine, causal=True, m=9).right
     True
-    >>> print(posenc.check.attention(mine, causal=True, n=3, m=9).causes[0].sentence)
-    The mask puts query i at position i; expected i + 6.
+    >>> print(posenc.check.attention(mine, causal=True).causes[0].sentence)
+    The mask puts query i at position i; expected i + 5.
     """
-    case = attention_case(heads, kv_heads, n, m, dim, dtype, causal, window, align, segments, bias, frequencies, layout,
-                          scale, softcap, sink)  # fmt: skip
-    found = impl(*(array(x[None] if batch else x) for x in case["given"]))
-    return judge(ATTENTION, found, case, coarser(dtype, dtype_of(found)))
+
+    def run(groups: int, keys: int) -> Report:
+        case = attention_case("attention", heads, groups, n, keys, dim, dtype, causal, window, align, segments, bias,
+                              frequencies, layout, scale, softcap, sink)  # fmt: skip
+        found = call("attention", impl, *(array((x[None] if batch else x).copy()) for x in case["given"]))
+        (out,), precision = parts("attention", found, 1)
+        return judge(ATTENTION, out, case, coarser(dtype, precision))
+
+    groups, keys, fewer = kv_heads or heads, n if m is None else m, grouped(heads)
+    report = run(groups, keys)
+    if kv_heads is None and fewer:
+        report = further(report, lambda: run(fewer, keys), GROUPED)
+    is_placed = bias is not None and bias.name in PLACED
+    if m is not None or segments is not None or is_placed or not (causal or window or bias or layout or frequencies):
+        return report
+    return further(report, (lambda: run(groups, n + 5)) if causal else None, MORE_KEYS)
 
 
 # ---- decoding with a cache ----
 
 
 def attend_in_chunks(c: Case) -> Float64:
-    """Attention by chunks of queries, each with the keys up to its end."""
-    outs, ends = [], np.cumsum(c["chunks"])
-    for chunk, end in zip(c["chunks"], ends, strict=True):
-        start = end - chunk
-        first = {"all": 0, "none": start, "window": max(end - 1 - (c["reach"] or 0), 0) if start else 0}[c["cached"]]
-        age = c["chunk_of"][start] - c["chunk_of"][first:end]
-        turns = {"once": 1, "in every step": age + 1, "not cached": age == 0}[c["rotations"]]
-        k_at = c["k_at"][end - 1 if c["keys_at_last"] and chunk == 1 else first : end] * turns
-        outs.append(attend({
-            **c, **(c["later"] if start else {}), "q": c["q"][:, start:end],
-            "k": c["k"][:, first:end], "v": c["v"][:, first:end], "q_at": c["q_at"][start:end], "k_at": k_at,
-            "n": chunk, "m": end - first,
-            "q_shift": (start - first) * c["bias_past"] + c["q_shift"], "mask_shift": (start - first) * c["mask_past"],
-        }))  # fmt: skip
-    return np.concatenate(outs, -2)
+    """Attention by chunks of queries; `later` are the fields of chunks after the first."""
+    if not c["later"]:
+        return attend(c)
+    return np.where(c["start_of"][:, None] > 0, attend({**c, **c["later"]}), attend(c))
+
+
+def _age(c: Case) -> Float64:
+    """The number of chunks between each query and each key."""
+    return np.asarray(c["chunk_of"][:, None] - c["k_chunk_of"])
+
+
+def _first(c: Case) -> npt.NDArray[np.bool_]:
+    """Whether each query is in the first chunk, (n, 1)."""
+    return np.asarray(c["start_of"] == 0)[:, None]
+
+
+def _from_the_window(more: int) -> dict[str, object]:
+    """Positions that count the keys in the window only."""
+
+    def of(k: str) -> object:
+        at = when("reach")(lambda c: c[f"{k}in_chunk"] + np.minimum(c[f"{k}start_of"], c["reach"] + more))
+        return rotating(at)
+
+    return {"q_at": of(""), "k_at": of("k_")}
 
 
 CACHES = (
-    *hypotheses("cache"),
+    *hypotheses("cache", {
+        "cached keys rotated again": {"k_at": rotating(lambda c: c["k_at"] * (np.maximum(_age(c), 0) + 1))},
+        "cached before the rotation": {"k_at": rotating(lambda c: c["k_at"] * (_age(c) == 0))},
+        "cached keys at the new position": {"k_at": rotating(lambda c: np.where(
+            (c["end_of"] - c["start_of"] == 1)[:, None], c["q_at"][:, None], c["k_at"]))},
+        "cached keys lost": {"present": lambda c: c["present"] & (c["mask_k"] >= c["start_of"][:, None])},
+        "cache read before the update": {
+            "present": lambda c: c["present"] & ((c["mask_k"] < c["start_of"][:, None]) | _first(c))},
+        "last key of a chunk overwritten": {"present": lambda c: c["present"] & (
+            (c["mask_k"] != c["k_end_of"] - 1) | (c["mask_k"] >= c["start_of"][:, None]))},
+        "hole": {"zero_rows": lambda c: 1.0 * (c["start_of"] > 0)},
+        "window of the last query": {"present": when("reach")(lambda c: c["present"] & (
+            (c["mask_k"] >= c["end_of"][:, None] - 1 - c["reach"]) | _first(c)))},
+        "offset from the window": _from_the_window(0),
+        "offset from the window and the query": _from_the_window(1),
+    }),
     *(h for h in ATTENTIONS if "alignment" not in h.name and h.name not in ("queries and keys exchanged", "polarity",
       "transposed mask", "queries one late", "queries one early", "softmax over queries", "transposed (bias)")),
 )  # fmt: skip
-PLACES = {"q_at", "k_at", "q_shift", "mask_shift", "rotations", "cached", "keys_at_last", "bias_past", "mask_past"}
-"""Fields that `attend_in_chunks` reads itself."""
+WHERE = {"q_at", "k_at", "bias_q", "mask_q", "present", "zero_rows", "window_q"}
+"""Fields that say which keys a chunk has, and where."""
 
 
-def _in_parts(c: Case, numbers: Float64) -> Iterable[H]:
-    """Errors of one side of the rotation, and of the code that computes the chunks after the first."""
-    later = (h for h in CACHES if not PLACES & h.fields.keys())
-    yield from one_side(c, numbers)
-    yield from (H(f"{h.name} after the first chunk", f"After the first chunk: {h.sentence}", h.change,
-                  {"later": within(h)}) for h in later)  # fmt: skip
+def _in_parts(c: Case) -> Iterator[H]:
+    """Errors of one side of the rotation, of the code of later chunks, and of rows that are not written yet."""
+    yield from one_side(c)
+    for h in CACHES:
+        if not WHERE & h.fields.keys() and (c.get("bidirectional", True) or h.name != "direction (bias)"):
+            sentence = f"After the first chunk: {h.sentence}"
+            yield H(f"{h.name} after the first chunk", sentence, h.change, {"later": within(h)})
+    zeros = ZEROS[0]
+    for size in (c["m"], 2 * c["m"], *(2**power for power in range(4, 14))):
+        for first, most in ((0, np.inf), (1, np.inf), (1, 1)):  # a prompt may be masked, and single tokens not
+
+            def rows(c: Case, size: int = size, first: int = first, most: float = most) -> Float64:
+                seen = (c["start_of"] >= first) & (c["end_of"] - c["start_of"] <= most)
+                return np.asarray(np.maximum(size - c["end_of"], 0.0) * seen)
+
+            yield zeros._replace(sentence=zeros.sentence.replace("{size}", str(size)), fields={"zero_rows": rows})
 
 
-CACHE = Kind("cache", true_attention, attend_in_chunks, CACHES, OF_OUTPUT, attention_bound, more=_in_parts)
+ZEROS, NOT_RESET = hypotheses("rows of zeros"), hypotheses("second sequence")
+CACHE = Kind("cache", true_attention, attend_in_chunks, CACHES, OF_OUTPUT, attention_bound, part=some_queries,
+             whole=NEED_ALL, rare=_in_parts)  # fmt: skip
 
 
 def cache(
@@ -375,7 +483,7 @@ def cache(
     impl : callable
         ``impl(q, k, v, start)`` returns the output of the queries of a chunk (heads, chunk, dim). It gets the queries,
         keys and values of the chunk alone, before their rotation, and the position of the first; it keeps the keys and
-        values of earlier chunks. A chunk with start 0 begins a new sequence.
+        values of earlier chunks. A chunk with start 0 begins a new sequence; two are tried.
     chunks : sequence of int
         The lengths of the chunks.
     window, bias, frequencies, layout, scale, softcap, sink, heads, kv_heads, dim, batch, dtype, array
@@ -397,20 +505,35 @@ def cache(
     >>> print(posenc.check.cache(mine, frequencies=w, layout="half").causes[0].sentence)
     Each chunk is rotated from position 0: the number of cached tokens is forgotten.
     """
-    total = sum(chunks)
-    case = attention_case(heads, kv_heads, total, total, dim, dtype, True, window, "end", None, bias, frequencies,
-                          layout, scale, softcap, sink)  # fmt: skip
-    starts = np.cumsum([0, *chunks[:-1]])
-    outs = []
-    for start, chunk in zip(starts, chunks, strict=True):
-        given = (x[:, start : start + chunk] for x in case["given"])
-        found = impl(*(array(one[None] if batch else one) for one in given), int(start))
-        outs.append(parts(found)[0])
-    at, start_of = case["k_at"], np.repeat(starts, chunks)
-    case |= {
-        "chunks": tuple(chunks), "in_chunk": at - start_of, "one_late": at + (start_of > 0),
-        "one_early": at - (start_of > 0), "first_twice": at + chunks[0] * (start_of > 0),
-        "chunk_of": np.repeat(np.arange(len(chunks)), chunks), "bias_past": 1, "mask_past": 1, "cached": "all",
-        "rotations": "once", "keys_at_last": False, "later": {}, "reach": (window or (None,))[0],
-    }  # fmt: skip
-    return judge(CACHE, np.concatenate(outs, -2), case, coarser(dtype, dtype_of(found)))
+    total, starts = sum(chunks), np.cumsum([0, *chunks[:-1]])
+
+    def run(groups: int, seed: int = 1, kind: Kind = CACHE) -> Report:
+        case = attention_case("cache", heads, groups, total, total, dim, dtype, True, window, "end", None, bias,
+                              frequencies, layout, scale, softcap, sink, seed)  # fmt: skip
+        outs, dtypes = [], []
+        for start, chunk in zip(starts, chunks, strict=True):
+            given = [x[:, start : start + chunk] for x in case["given"]]
+            found = call("cache", impl, *(array((one[None] if batch else one).copy()) for one in given), int(start))
+            (out,), precision = parts("cache", found, 1)
+            outs.append(out)
+            dtypes.append(precision)
+        at, start_of, end_of = case["k_at"], np.repeat(starts, chunks), np.repeat(np.cumsum(chunks), chunks)
+        of_tokens = {
+            "start_of": start_of, "end_of": end_of, "chunk_of": np.repeat(np.arange(len(chunks)), chunks),
+            "in_chunk": at - start_of, "one_late": at + (start_of > 0), "one_early": at - (start_of > 0),
+            "first_twice": at + chunks[0] * (start_of > 0), "start_twice": at + start_of,
+            "after_update": at - start_of + end_of,
+        }  # fmt: skip
+        case |= {**of_tokens, **{f"k_{name}": x for name, x in of_tokens.items()}, "window_start": 1.0 * start_of}
+        case |= {"present": np.arange(total) < end_of[:, None], "later": {}, "reach": (window or (None,))[0]}
+        return judge(kind, np.concatenate(outs, -2), case, coarser(dtype, *dtypes))
+
+    def second() -> Report:
+        again = run(kv_heads or heads, 5, CACHE._replace(hypotheses=(), rare=lambda c: ()))
+        h = NOT_RESET[0]
+        cause = Cause(h.name, h.sentence, "the first sequence is right, and the second is not.", h.change)
+        return again if again else replace(again, causes=(cause,), excluded=())
+
+    report = further(run(kv_heads or heads), second, "a second sequence")
+    fewer = grouped(heads)
+    return further(report, lambda: run(fewer), GROUPED) if kv_heads is None and fewer else report

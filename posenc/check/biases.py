@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from .. import Bias, PositionBias, reference
-from .inputs import Precision, ToArray, converted
-from .judge import Case, Guard, Kind, angle_roundoff, guarded, hypotheses, judge, when
-from .mask import alignment
-from .report import Array, Float64, Report
+from .inputs import Precision, ToArray, call, converted
+from .judge import Case, Guard, Hypothesis, Kind, angle_roundoff, guarded, hypotheses, judge, when
+from .mask import MORE_KEYS, mask_case, some_rows
+from .report import Array, Float64, Report, further
 
 # ---- slopes of ALiBi ----
 
@@ -44,8 +45,7 @@ SLOPES = hypotheses("slopes")
 
 SLOPE = Kind(
     "slopes", lambda c: np.asarray(reference.alibi_slopes(c["heads"])), slopes_of, SLOPES, ("head",),
-    lambda c, wanted, u: 16 * u,  # 2**-x: x <= 8 has a relative error of 2 u, which is 11 u of the power
-    lambda c, wanted: abs(wanted),
+    lambda c, wanted, u: 16 * u * abs(wanted),  # 2**-x: x <= 8 has a relative error of 2 u, which is 11 u of the power
 )  # fmt: skip
 
 
@@ -69,10 +69,11 @@ def slopes(impl: object, heads: int = 12, *, dtype: Precision = "float32") -> Re
     --------
     >>> import posenc, posenc.check
     >>> print(posenc.check.slopes(posenc.alibi_slopes))
-    slopes: right. The largest error is 0; the bound is 9.5e-07 (float32).
+    slopes: right. The largest error is 0; the bound is 4.8e-07 (float32).
     """
-    got = impl(heads) if callable(impl) else impl
-    return judge(SLOPE, got, {**SLOPE_FIELDS, "heads": heads}, dtype)
+    report = judge(SLOPE, call("slopes", impl, heads), {**SLOPE_FIELDS, "heads": heads}, dtype)
+    is_power = heads & (heads - 1) == 0
+    return further(report, None, "numbers of heads that are no power of two (heads=12)") if is_power else report
 
 
 # ---- buckets of T5 ----
@@ -82,7 +83,13 @@ def logarithmic(n: Float64, exact: float, c: Case, side: int) -> Float64:
     """The number of the bucket before it is cut to an integer."""
     span = np.log(c["max_distance"] / (exact if c["ratio"] else 1))
     with np.errstate(all="ignore"):
-        return np.asarray(exact + np.log((n + c["log_offset"]) / exact) / span * (side - exact))
+        large = np.log((n + c["log_offset"]) / exact) * c["log_times"]
+    if c["cut"] == "before the division":
+        large = np.floor(large + 1e-9)
+    large = large / span
+    if c["cut"] == "before the product":
+        large = np.floor(large + 1e-9)
+    return np.asarray(exact + large * (side - exact))
 
 
 def bucket_of(c: Case, rel: Array | None = None) -> Float64:
@@ -92,8 +99,9 @@ def bucket_of(c: Case, rel: Array | None = None) -> Float64:
     exact = (side if c["all_exact"] else side // 2) + c["exact_offset"]
     n = abs(rel) if both or c["folded"] else np.maximum(-rel, 0)
     large = logarithmic(n, max(exact, 1), c, side)
-    large = {"floor": np.floor(large + 1e-9), "ceil": np.ceil(large - 1e-9), "round": np.rint(large)}[c["cut"]]
-    found: Float64 = np.where(n < exact, n, np.minimum(large, side - 1) if c["clamped"] else large)
+    cuts = {"ceil": np.ceil(large - 1e-9), "round": np.rint(large)}
+    large = cuts.get(c["cut"], np.floor(large + 1e-9))
+    found: Float64 = np.where(n < exact, n, np.minimum(large, side - 1 + c["last"]) if c["clamped"] else large)
     if both:
         upper = rel >= 0 if c["zero_above"] else rel > 0
         found = found + np.where(upper, buckets // 2, 0) * (1 if c["separate"] else 0)
@@ -102,26 +110,46 @@ def bucket_of(c: Case, rel: Array | None = None) -> Float64:
 
 BUCKET_FIELDS: Case = {
     "rel_sign": 1, "halved": True, "all_exact": False, "exact_offset": 0, "ratio": True, "log_offset": 0,
-    "cut": "floor", "clamped": True, "zero_above": False, "separate": True, "bucket_offset": 0, "folded": False,
+    "log_times": 1.0, "cut": "floor", "clamped": True, "last": 0, "zero_above": False, "separate": True,
+    "bucket_offset": 0, "folded": False,
 }  # fmt: skip
 BUCKETS = hypotheses("buckets")
 
 
-def _undecided(c: Case, wanted: Float64) -> Float64:
-    """Infinite where a logarithm in float32 decides between two buckets, otherwise 1."""
+def _undecided(c: Case, wanted: Float64, u: float) -> Float64:
+    """Infinite where a logarithm in float32 decides between two buckets, otherwise less than one bucket."""
     side = c["buckets"] // 2 if c["bidirectional"] else c["buckets"]
     value = logarithmic(abs(c["rel"]).astype(np.float64), side // 2, {**c, **BUCKET_FIELDS}, side)
     value = np.where(np.isfinite(value), value, 0)
     near = abs(value - np.rint(value)) < 1e-5
-    return np.where(near & (abs(c["rel"]) < c["max_distance"]) & (value > side // 2 + 0.5), np.inf, 1.0)
+    return np.where(near & (abs(c["rel"]) < c["max_distance"]) & (value > side // 2 + 0.5), np.inf, 0.5)
 
 
+DISTANCES = (128, 64, 256, 512, 32, 1024, 96, 192, 384, 16, 48, 24, 768, 2048, 4096, 8192, *range(10, 1001, 10))
+"""Maximal distances that are tried."""
+
+
+def other_sizes(c: Case, numbers: Float64) -> Iterator[Hypothesis]:
+    """Another number of buckets, and another max_distance, of T5."""
+    (of_distance, of_number, of_both), right = SIZES, (c["buckets"], c["max_distance"])
+    is_list = "rel" in c
+    counted = (int(np.nan_to_num(numbers).max()) + 1, 16, 64, 128, 2 * right[0]) if is_list else ()
+    for buckets in dict.fromkeys((right[0], *counted)):
+        side = buckets // 2 if c["bidirectional"] else buckets
+        distances = dict.fromkeys((right[1], *DISTANCES[: None if is_list else 16]))
+        for distance in (d for d in distances if 4 <= side < 2 * d):
+            h = of_distance if buckets == right[0] else of_number if distance == right[1] else of_both
+            sentence = h.sentence.replace("{other_buckets}", str(buckets)).replace("{other_distance}", f"{distance:g}")
+            yield h._replace(sentence=sentence, fields={"buckets": buckets, "max_distance": distance})
+
+
+SIZES = hypotheses("sizes of buckets")
 BUCKET = Kind(
     "buckets",
     lambda c: reference.t5_bucket(
         c["rel"], buckets=c["buckets"], max_distance=c["max_distance"], bidirectional=c["bidirectional"]
-    ).astype(np.float64), bucket_of, BUCKETS, ("distance",), lambda c, wanted, u: 0.0, _undecided,
-    lambda c: {"distance": [f"j - i = {r}" for r in c["rel"].ravel()]},
+    ).astype(np.float64), bucket_of, BUCKETS, ("distance",), _undecided,
+    lambda c: {"distance": [f"j - i = {r}" for r in c["rel"].ravel()]}, more=other_sizes,
 )  # fmt: skip
 
 
@@ -155,35 +183,28 @@ def buckets(
     >>> print(report.causes[0].sentence)
     The buckets are those of a bidirectional table; expected causal.
     """
-    distances = np.arange(-2 * max_distance, 2 * max_distance + 1) if rel is None else np.asarray(rel)
+    distances = np.arange(-2 * max_distance, 2 * max_distance + 1) if rel is None else np.array(rel)
     case = {**BUCKET_FIELDS, "rel": distances, "buckets": buckets, "max_distance": max_distance,
             "bidirectional": bidirectional}  # fmt: skip
-    return judge(BUCKET, impl(converted(array, distances)) if callable(impl) else impl, case, "float64")
+    return judge(BUCKET, call("buckets", impl, converted(array, distances)), case, "float64")
 
 
 # ---- matrices ----
 
 
-def operator_of(operator: Bias) -> Any:
+def operator_of(c: Case) -> Any:
     """The operator of `posenc.reference` with the name, arrays, options and positions of one of posenc."""
-    q, k = operator.own_positions
-    made = getattr(reference, operator.name)(**operator.arrays._asdict(), **operator.options)
-    return made.at(q_positions=q, k_positions=k)
-
-
-def places_of(c: Case) -> tuple[Float64, Float64]:
-    """The positions of queries and keys that a matrix reads."""
-    return c["matrix_rel"] * (np.arange(float(c["n"])) + c["q_shift"]), c["matrix_rel"] * np.arange(float(c["m"]))
+    q, k = c["operator"].own_positions
+    return getattr(reference, c["operator"].name)(**c["arrays"], **c["options"]).at(q_positions=q, k_positions=k)
 
 
 def matrix_of(c: Case) -> Float64:
     """The matrix of the operator, (H, n, m), with the errors that the fields of the case name."""
-    sign = c["matrix_rel"]
-    i, j = (sign * p for p in places_of(c))
+    sign, i, j = c["matrix_rel"], c["bias_q"], c["bias_k"]
     rel, name, arrays = j - i[:, None], c["operator"].name, c["arrays"]
     if name == "alibi":
-        ramp = {"distance": -abs(rel), "key": j + 0 * rel, "last key": j - j[-1] + 0 * rel, "signed": rel}[c["ramp"]]
-        found = (slopes_of(c) if c["known_slopes"] else arrays["slopes"])[:, None, None] * ramp
+        ramps = {"distance": -abs(rel), "key": j + 0 * rel, "last key": j - j[-1] + 0 * rel, "signed": rel}
+        found = (slopes_of(c) if c["known_slopes"] else arrays["slopes"])[:, None, None] * ramps[c["ramp"]]
     elif name == "t5":
         row = bucket_of(c, sign * rel).astype(int)
         table = arrays["table"]
@@ -191,8 +212,8 @@ def matrix_of(c: Case) -> Float64:
     elif name in GRIDS:
         found = np.moveaxis(arrays["table"][_grid_row(c, i, j)], -1, 0)
     else:
-        made = operator_of(c["operator"])
-        at = made.reads(*places_of(c))
+        made = operator_of(c)
+        at = made.reads(sign * i, sign * j)
         found = made.equation(*at) if c["content"] is None else made.equation(*c["content"][:2], *at, *c["content"][2:])
     if c["transposed"]:
         found = np.swapaxes(found, -1, -2)
@@ -205,20 +226,21 @@ def matrix_of(c: Case) -> Float64:
 
 def _grid_row(c: Case, i: Float64, j: Float64) -> npt.NDArray[np.int64]:
     i, first = i[:, None], float(c["operator"].name == "beit")  # position of the first patch
-    height, width = c["operator"].options["height"], c["operator"].options["width"]
+    height, width = c["options"]["height"], c["options"]["width"]
     rows, columns = (width, height) if c["swin_window"] else (height, width)
     places = ((p - first).astype(np.int64) for p in (i, j))
     (yq, xq), (yk, xk) = (np.divmod(p, rows)[::-1] if c["by_columns"] else np.divmod(p, columns) for p in places)
     y, x = c["matrix_rel"] * (yq - yk), c["matrix_rel"] * (xq - xk)
     y, x = (x, y) if c["swin_axes"] else (y, x)
     stride = {"width": 2 * columns - 1, "height": 2 * rows - 1, "window": columns}[c["swin_stride"]]
-    row = ((y + rows - 1) * stride + x + columns - 1) % len(c["arrays"]["table"])
+    y, x = (y + columns - 1, x + rows - 1) if c["swin_offsets"] else (y + rows - 1, x + columns - 1)
+    row = (y * stride + x) % len(c["arrays"]["table"])
     return np.select([(i < first) & (j < first), i < first, j < first], [-1, *c["class_rows"]], row)
 
 
 def moved(c: Case, step: int) -> object:
-    """The offset of the queries moved by a step, for operators that read distances."""
-    return None if c["operator"].name in (*GRIDS, "fox", "toeplitz", "dense") else c["q_shift"] + step
+    """The positions of the queries moved by a step, for operators that read distances."""
+    return None if c["operator"].name in PLACED else c["bias_q"] + step
 
 
 def of(*names: str) -> Guard:
@@ -227,9 +249,9 @@ def of(*names: str) -> Guard:
 
 
 MATRIX_FIELDS: Case = {
-    "matrix_rel": 1, "q_shift": 0, "transposed": False, "matrix_scale": 1.0,
+    "matrix_rel": 1, "transposed": False, "matrix_scale": 1.0,
     "heads_reversed": False, "future": None, "ramp": "distance", "swin_stride": "width", "swin_axes": False,
-    "swin_window": False, "by_columns": False, "content": None, "class_rows": (-3, -2),
+    "swin_window": False, "swin_offsets": False, "by_columns": False, "content": None, "class_rows": (-3, -2),
 }  # fmt: skip
 
 
@@ -238,7 +260,14 @@ def _reshaped(c: Case) -> object:
     return {**c["arrays"], "table": table.reshape(table.shape[::-1]).T}
 
 
+def _fire_by_length(c: Case) -> object:
+    """FIRE whose distances are divided by the number of keys: a threshold that is as large."""
+    return {**c["arrays"], "threshold": np.maximum(abs(c["arrays"]["threshold"]), c["m"])}
+
+
 GRIDS = ("swin", "beit")
+PLACED = (*GRIDS, "fox", "toeplitz", "dense", "tupe", "distance_function")
+"""Operators whose arrays have a fixed number of positions, or that are unknown functions."""
 OF_LOGARITHMS = ("alibi", "kerple_log", "kerple_power", "t5", "toeplitz", "dense", *GRIDS)
 """Operators whose numbers are read from an array, or have no argument but the distance and its logarithm."""
 RELATIVE = ("shaw", "relative_key_query", "transformer_xl", "deberta")
@@ -250,10 +279,11 @@ MATRICES = (
     *hypotheses("bias", {
         "direction": {"matrix_rel": of(*SWAPPED, *RELATIVE, "fire", "beit")(-1)},
         "transposed": {"transposed": when("square")(when(lambda c: c["operator"].name not in SWAPPED)(True))},
-        "alignment": {"q_shift": lambda c: 0 if c["align"] == "end" else c["m"] - c["n"]},
-        "offset +1": {"q_shift": lambda c: moved(c, 1)},
-        "offset -1": {"q_shift": lambda c: moved(c, -1)},
+        "alignment": {"bias_q": when("unequal")(lambda c: c["other_q"])},
+        "offset +1": {"bias_q": lambda c: moved(c, 1)},
+        "offset -1": {"bias_q": lambda c: moved(c, -1)},
         "reshaped table": {"arrays": of("t5", *GRIDS)(_reshaped)},
+        "normalised by the length": {"arrays": of("fire")(_fire_by_length)},
     }),
     *guarded((h for h in BUCKETS if h.name not in ("direction", "bucket -1", "not limited")), of("t5")),
     *guarded((h for h in SLOPES if h.name not in ("sign of slopes", "reversed slopes")), known),
@@ -261,41 +291,46 @@ MATRICES = (
 """Known errors of the matrix of a bias."""
 
 
-def of_operator(operator: Bias, n: int, m: int, align: str, causal: bool) -> Case:
+def of_operator(operator: Bias) -> Case:
     """Return the fields of the matrix of an operator."""
-    given = operator.arrays._asdict().items()
-    arrays = {name: np.asarray(x, np.float64) for name, x in given if not hasattr(x, "parts")}
+    given = operator.arrays._asdict()
+    arrays = {name: np.array(x, np.float64) if isinstance(x, np.ndarray) else x for name, x in given.items()}
     heads = len(arrays["slopes"]) if operator.name == "alibi" else 0
     known = heads > 0 and np.allclose(arrays["slopes"], reference.alibi_slopes(heads), rtol=1e-6)
-    options = {**{"bidirectional": True, "max_distance": 128}, **operator.options}
-    shift = m - n if align == "end" else 0
+    table = arrays.get("table")
     return {
-        **MATRIX_FIELDS, **BUCKET_FIELDS, **SLOPE_FIELDS, "operator": operator, "arrays": arrays, "n": n, "m": m,
-        **alignment(n, m, align), "q_shift": shift, "causal": causal, "heads": heads, "known_slopes": known,
-        "buckets": len(arrays.get("table", ())), "bidirectional": options["bidirectional"],
-        "max_distance": options["max_distance"],
+        **MATRIX_FIELDS, **BUCKET_FIELDS, **SLOPE_FIELDS, "operator": operator, "arrays": arrays,
+        "options": {**operator.options}, "heads": heads, "known_slopes": known,
+        "buckets": 0 if table is None else len(table), "bidirectional": operator.options.get("bidirectional", True),
+        "max_distance": operator.options.get("max_distance", 128),
     }  # fmt: skip
 
 
 def _true_matrix(c: Case) -> Float64:
-    made = operator_of(c["operator"])
-    return np.asarray(made.equation(*made.reads(*places_of(c))))
+    made = operator_of(c)
+    return np.asarray(made.equation(*made.reads(c["bias_q"], c["bias_k"])))
 
 
-def _seen(c: Case, wanted: Float64) -> Float64 | float:
-    """Infinite where a causal mask hides the number anyway, otherwise 1."""
-    rel = np.arange(c["m"]) - np.arange(c["n"])[:, None] - (c["m"] - c["n"] if c["align"] == "end" else 0)
-    return np.where(rel > 0, np.inf, 1.0) if c["causal"] else 1.0
-
-
-def _bias_bound(c: Case, wanted: Float64, u: float) -> float:
+def _bias_bound(c: Case, wanted: Float64, u: float) -> Float64:
     """Four roundings of the result, and 16 of the argument. An error of a logarithm or an exponent of the distance
-    grows with log m; an error of an angle, of a sum over keys and of a network with m."""
+    grows with log m; an error of an angle, of a sum over keys and of a network with m. It is infinite where a causal
+    mask hides the number anyway."""
     steps = np.log2(c["m"] + 1) if c["operator"].name in OF_LOGARITHMS else c["m"]
-    return float(abs(wanted[np.isfinite(wanted)]).max(initial=0) * (4 * u + 16 * steps * angle_roundoff(u)))
+    size = abs(wanted[np.isfinite(wanted)]).max(initial=0) * (4 * u + 16 * steps * angle_roundoff(u))
+    return np.where(c["causal"] & (c["mask_k"] > c["mask_q"][:, None]), np.inf, size)
 
 
-BIAS = Kind("bias", _true_matrix, matrix_of, MATRICES, ("head", "query", "key"), _bias_bound, _seen)
+def _some_rows(c: Case, off: Float64) -> tuple[Any, Case]:
+    index, part = some_rows(c, off)
+    return index, {**part, "bias_q": c["bias_q"][index[1]]}
+
+
+def _other_table(c: Case, numbers: Float64) -> Iterator[Hypothesis]:
+    return other_sizes(c, numbers) if c["operator"].name == "t5" else iter(())
+
+
+BIAS = Kind("bias", _true_matrix, matrix_of, MATRICES, ("head", "query", "key"), _bias_bound, part=_some_rows,
+            whole=frozenset(["transposed"]), more=_other_table)  # fmt: skip
 
 
 def bias(
@@ -311,7 +346,8 @@ def bias(
     operator : PositionBias
         The right bias, such as ``posenc.t5(table)``.
     n, m : int
-        Numbers of queries and keys; m is n by default. The queries are the last n of the m keys.
+        Numbers of queries and keys. By default m is n, and then, with `causal`, n + 5. The queries are the last n of
+        the m keys.
     causal : bool
         True compares only keys that are not after the query.
     align : {"end", "start"}
@@ -335,9 +371,15 @@ def bias(
     >>> print(report.causes[0].change)
     Multiply by 2 * width - 1.
     """
-    keys = n if m is None else m
     if not isinstance(operator, PositionBias) or len(operator.parts) > 1:
         has = type(operator).__name__
         raise TypeError(f"check.bias: operator has type {has}; expected one bias that reads positions")
-    got = impl(n, keys) if callable(impl) else impl
-    return judge(BIAS, got, of_operator(operator, n, keys, align, causal), dtype)
+
+    def run(keys: int) -> Report:
+        case = {**of_operator(operator), **mask_case("bias", n, keys, causal, None, align)}
+        case |= {"bias_q": case["mask_q"], "bias_k": case["mask_k"]}
+        return judge(BIAS, call("bias", impl, n, keys), case, dtype)
+
+    report = run(n if m is None else m)
+    takes_more = m is None and operator.name not in PLACED
+    return further(report, (lambda: run(n + 5)) if causal else None, MORE_KEYS) if takes_more else report

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import pkgutil
+import re
 import sys
 from argparse import ArgumentParser
 from collections.abc import Sequence
@@ -40,7 +41,8 @@ def run_command(parser: ArgumentParser, words: Sequence[str]) -> int:
         given |= {"frequencies": options["config"]} if "config" in options else {}
         arguments, function = given.pop("arguments", ()), pkgutil.resolve_name(options["function"])
         report = getattr(posenc.check, options["kind"])(function, *arguments, **given)
-    except Exception as error:
-        parser.error(f"{type(error).__name__}: {error}")
+    except (Exception, SystemExit) as error:
+        text = re.sub(r"^check\.\w+: (\w+) (?=is|has)", lambda found: f"--{found[1].replace('_', '-')} ", str(error))
+        parser.error(f"{type(error).__name__}: {text}")
     print(report)
     return 0 if report else 1

@@ -11,16 +11,16 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from .. import RopeFrequencies, reference, rope_from_config
-from .inputs import Precision, rounding
-from .judge import Case, Guard, Kind, angle_roundoff, as_numbers, hypotheses, judge, when
+from .inputs import Precision, call, rounding
+from .judge import Case, Kind, angle_roundoff, as_numbers, hypotheses, judge, when
 from .judge import Hypothesis as H
-from .report import Float64, Report
+from .report import Float64, Report, further
 
 Keys: TypeAlias = Mapping[str, Any]
 LENGTH = "original_max_position_embeddings"
 
 
-def angles(frequencies: object, dim: int | None, seq_len: int | None = None) -> Case:
+def angles(subject: str, frequencies: object, dim: int | None, seq_len: int | None = None) -> Case:
     """Return the fields of frequencies: w, factor, and what is known about the way to them."""
     keys: Keys = {}
     width = None
@@ -34,19 +34,24 @@ def angles(frequencies: object, dim: int | None, seq_len: int | None = None) -> 
             width = frequencies.rotary_dim and _head_width(config)  # None in latent attention, which rotates a part
     elif frequencies is None:
         if dim is None:
-            raise ValueError("check: frequencies and dim are None; expected one of the two")
+            raise ValueError(f"check.{subject}: dim is None; expected a number, or frequencies")
         frequencies = RopeFrequencies(reference.rope_frequencies(dim).inv_freq)
         keys = {"dim": dim, "base": 10000.0, "rope_type": "default"}
-    w = np.asarray(frequencies, np.float64)
+    w = np.array(frequencies, np.float64)
+    if w.ndim != 1 or len(w) == 0:
+        has = f"shape {w.shape}" if w.ndim else f"the value {frequencies}"
+        raise ValueError(f"check.{subject}: frequencies has {has}; expected an array (pairs,) or a config")
     factor = float(getattr(frequencies, "attention_factor", 1.0))
     r = 2 * len(w)
     base = float(keys.get("base") or (((w[0] / w[1]) ** (r / 2)) if len(w) > 1 and w[1] > 0 else 10000.0))
     plain = base ** (-2 * np.arange(len(w)) / r)
+    rope_type = keys.get("rope_type", "default")
     return {
         "w": w, "plain": plain, "base": base, "factor": factor, "cos_factor": factor, "sin_factor": factor,
-        "keys": keys, "rotary_dim": r, "width": width or dim or r, "rope_type": keys.get("rope_type", "default"),
-        "layout": getattr(frequencies, "layout", None),
-        "truncated": "not rounded" if keys.get("truncate", True) else "rounded",
+        "keys": keys, "rotary_dim": r, "width": width or dim or r, "rope_type": rope_type, "reversed": False,
+        "layout": getattr(frequencies, "layout", None), "scales": not np.allclose(w, plain, rtol=1e-6, atol=0),
+        "scaling": f"the scaling of the config, {rope_type}" if keys else "the scaling of the frequencies",
+        "truncated": "not rounded" if keys.get("truncate", True) else "rounded", "factor_is_read": True,
     }  # fmt: skip
 
 
@@ -114,9 +119,6 @@ def factors(value: object) -> dict[str, object]:
     return {"cos_factor": value, "sin_factor": value}
 
 
-BLENDED = ("llama3", "yarn", "ntk_by_parts")
-
-
 def _blend_reversed(c: Case, s: float) -> object:
     between = (c["w"] < c["plain"] * (1 - 1e-9)) & (c["w"] > c["plain"] / s * (1 + 1e-9))
     return np.where(between, c["plain"] + c["plain"] / s - c["w"], c["w"])
@@ -131,11 +133,6 @@ def _without_blend(c: Case) -> object:
 _exchanged = again("w", long_factor=key("short_factor"), short_factor=key("long_factor"))
 _other_length = again("w", **{LENGTH: key("max_position_embeddings")})
 _turns = again("w", **{LENGTH: lambda keys: 2 * np.pi * keys[LENGTH]})
-
-
-def of_type(*rope_types: str) -> Guard:
-    """Fields that only some types of scaling have."""
-    return when(lambda c: c["rope_type"] in rope_types)
 
 
 def _base_times_factor(c: Case) -> object:
@@ -155,40 +152,52 @@ def _inside(c: Case) -> bool:
     return not _at_the_edge(c)
 
 
+def _of_rotated(c: Case) -> Float64:
+    """The exponents of proportional frequencies over the rotated pairs alone."""
+    rotated = max(int((c["w"] != 0).sum()), 1)
+    return np.where(c["w"] != 0, c["base"] ** (-np.arange(len(c["w"])) / rotated), 0.0)
+
+
 FACTORS = factors(1.0)
-FREQUENCIES = hypotheses("frequencies", {
+SERIES = hypotheses("series", {
     "base": {"w": exponents(lambda plain, c: plain ** (np.log(10000.0) / np.log(c["base"])))},
-    "scaling inverted": {"w": lambda c: c["plain"] ** 2 / c["w"]},
-    "scaling twice": {"w": lambda c: c["w"] ** 2 / c["plain"]},
     "exponent halved": {"w": exponents(lambda plain, c: plain**0.5)},
     "exponent doubled": {"w": exponents(lambda plain, c: plain**2)},
     "exponent from one": {"w": exponents(lambda plain, c: plain * plain[1 % len(plain)])},
     "exponent over pairs less one": {"w": exponents(lambda plain, c: plain ** (len(plain) / max(len(plain) - 1, 1)))},
     "exponent over the head": {"w": exponents(lambda plain, c: plain ** (c["rotary_dim"] / c["width"]))},
-    "order of frequencies": {"w": lambda c: c["w"][::-1]},
-    "wavelengths": {"w": lambda c: 1 / c["w"]},
+    "wavelengths": {"w": when(lambda c: c["w"].all())(lambda c: 1 / c["w"])},
     "turns": {"w": lambda c: 2 * np.pi * c["w"]},
+    "no pi": {"w": lambda c: c["w"] / np.pi},
     "frequencies in bfloat16": {"w": rounding("w", "bfloat16")},
     "frequencies in float16": {"w": rounding("w", "float16")},
+})  # fmt: skip
+"""Known errors of base**(-2 k / dim)."""
+FREQUENCIES = (*SERIES, *hypotheses("frequencies", {
+    "scaling inverted": {"w": lambda c: c["plain"] ** 2 / c["w"]},
+    "scaling twice": {"w": lambda c: c["w"] ** 2 / c["plain"]},
     "linear": {"w": as_type("linear")},
     "ntk": {"w": as_type("ntk")},
-    "ntk exponent": {"w": of_type("ntk", "dynamic")(_base_times_factor)},
+    "ntk exponent": {"w": when(lambda c: c["rope_type"] in ("ntk", "dynamic"))(_base_times_factor)},
     "length ignored": {"w": again("w", seq_len=key("max_position_embeddings"))},
+    "length of longrope ignored": {"w": when(_inside)(again("w", seq_len=1))},
     "ramp reversed": {"w": of_key("factor", lambda c, s: c["plain"] + c["plain"] / s - c["w"])},
-    "blend reversed": {"w": of_type(*BLENDED)(of_key("factor", _blend_reversed))},
+    "blend reversed": {"w": of_key("factor", _blend_reversed)},
     "beta_fast and beta_slow": {"w": again("w", beta_fast=key("beta_slow", 1), beta_slow=key("beta_fast", 32))},
     "truncate": {"w": again("w", truncate=lambda k: not k.get("truncate", True))},
     "original length": {"w": when(_inside)(_other_length)},
-    "turns without 2 pi": {"w": of_type(*BLENDED)(_turns)},
-    "low and high factor": {"w": of_type("llama3")(_without_blend)},
+    "turns without 2 pi": {"w": _turns},
+    "low and high factor": {"w": _without_blend},
     "long and short factor": {"w": when(_inside)(_exchanged)},
     "list at the trained length": {"w": when(_at_the_edge)(_exchanged)},
+    "exponent over the rotated pairs": {"w": _of_rotated},
+    "still pairs first": {"w": lambda c: np.roll(c["w"], (c["w"] == 0).sum())},
     "attention factor squared": factors(lambda c: c["factor"] ** 2),
     "attention factor inverted": factors(lambda c: 1 / c["factor"]),
     "mscale": factors(of_key("factor", lambda c, s: again("factor", attention_factor=0.1 * np.log(s) + 1)(c))),
     "mscale of mscale": factors(of_key("factor", lambda c, s: 0.1 * c["factor"] * np.log(s) + 1)),
     "mscale without division": factors(of_key("mscale", lambda c, m: 0.1 * m * np.log(c["keys"]["factor"]) + 1)),
-})  # fmt: skip
+}))  # fmt: skip
 """Known errors of frequencies: w, base**(-2 k / rotary_dim) scaled to longer contexts, and of the attention factor."""
 
 
@@ -207,23 +216,65 @@ def frequency_error(case: Case, u: float) -> float:
 
 
 def _listed(case: Case) -> Float64:
-    return np.append(case["w"], case["cos_factor"]) if case["with_factor"] else case["w"]
+    w = case["w"][::-1] if case["reversed"] else case["w"]
+    return np.append(w, case["cos_factor"]) if case["with_factor"] else w
+
+
+def _of_numbers(c: Case, numbers: Float64) -> list[H]:
+    """Read the frequencies off a list of them, with the attention factor."""
+    w = numbers[: len(c["w"])]
+    factor = float(numbers[-1]) if c["with_factor"] else 1.0
+    return [*other_frequencies(c, w, factor), *(other_factor(c, factor) if c["with_factor"] else ())]
+
+
+def other_frequencies(c: Case, w: Float64, factor: float, weights: Float64 | float = 1.0) -> list[H]:
+    """What frequencies, and the factor beside them, may mean."""
+    w = w[::-1] if c["reversed"] else w
+    return [*other_base(c, w, weights), *other_scaling(c, w), *_times(c, w), *_scaling_where_none_belongs(c, w, factor)]
 
 
 def other_base(c: Case, w: Float64, weights: Float64 | float = 1.0) -> list[H]:
-    """The hypothesis of another base, if w is a geometric series as the right frequencies are."""
-    pair = np.arange(len(w))
-
-    def series(of: Float64) -> tuple[float, Float64]:
-        slope = (weights * pair * np.log(of / of[0])).sum() / (weights * pair**2).sum()
-        return float(np.exp(-slope * c["rotary_dim"] / 2)), np.asarray(c["w"][0] * np.exp(slope * pair))
-
-    (base, found), (expected, right) = series(w), series(c["w"])
-    if not (np.allclose(found, w, rtol=1e-4, atol=1e-6) and np.allclose(right, c["w"], rtol=1e-9)):
+    """The hypothesis of another base, if w is a geometric series as the right frequencies, scaled or not, are."""
+    pair, every, right = np.arange(len(w)), np.arange(len(c["w"])), c["w"][: len(w)]
+    slope, expected = ((weights * pair * np.log(of / of[0])).sum() / (weights * pair**2).sum() for of in (w, right))
+    start, text, name = c["w"][0], "The base is {0:.6g}; expected {1:.6g}.", "base"
+    if c["scales"] and not np.allclose(start * np.exp(expected * pair), right, rtol=1e-9):
+        name = "scaling ignored + base"
+        text = "The frequencies are not scaled, and their base is {0:.6g}; expected {1:.6g}."
+        start, expected = 1.0, -2 * np.log(c["base"]) / c["rotary_dim"]
+    found = np.asarray(start * np.exp(slope * every))
+    if not np.allclose(found[pair], w, rtol=1e-4, atol=1e-6):
         return []
     change = ("Take the base (rope_theta) of the config, and check dim in the exponents; the types ntk and dynamic "
               "enlarge the base.")  # fmt: skip
-    return [H("base", f"The base is {base:.6g}; expected {expected:.6g}.", change, {"w": found})]
+    bases = (np.exp(-one * c["rotary_dim"] / 2) for one in (slope, expected))
+    return [H(name, text.format(*bases), change, {"w": found})]
+
+
+def _times(c: Case, w: Float64) -> list[H]:
+    """The hypothesis of frequencies that are all multiplied by a number."""
+    right = c["w"][: len(w)]
+    times = float((w * right).sum() / (right**2).sum())
+    if times < 1e-6 or not np.allclose(w, times * right, rtol=1e-4, atol=1e-6):
+        return []
+    none = "" if c["scales"] else ", and there is no linear scaling"
+    text = f"The frequencies (or the positions) are {times:.6g} times the right ones."
+    change = f"Look for a factor of positions or frequencies: angles are p w{none}."
+    return [H("factor of the frequencies", text, change, {"w": times * c["w"]})]
+
+
+def _scaling_where_none_belongs(c: Case, w: Float64, factor: float) -> list[H]:
+    """The hypothesis of a blend as YaRN's, in which fast pairs keep their frequency and slow ones are divided."""
+    if c["scales"] or len(w) < 4 or len(w) != len(c["w"]):
+        return []
+    ratio = w / c["w"]
+    falls = (np.diff(ratio) <= 1e-3).all() and abs(ratio[0] - 1) < 1e-4
+    if not falls or ratio[-1] > 0.99 or not abs(ratio[-2] - ratio[-1]) < 0.02 * ratio[-1]:
+        return []
+    text = (f"Slow pairs are divided by {1 / ratio[-1]:.3g} and fast ones are not, as YaRN and Llama 3 do; expected no "
+            "scaling.")  # fmt: skip
+    return [H("scaling where none belongs", text, "Apply the scaling only to layers whose config has one.",
+              {"w": w, **factors(factor)})]  # fmt: skip
 
 
 def other_scaling(c: Case, w: Float64) -> list[H]:
@@ -233,7 +284,7 @@ def other_scaling(c: Case, w: Float64) -> list[H]:
     if found is None or not np.allclose(found, w, rtol=1e-4):
         return []
     text = f"The factor of the scaling is {factor:.6g}; expected {c['keys']['factor']:.6g}."
-    fields = {"w": found, **{name: again("factor", factor=factor)(c) for name in FACTORS}}
+    fields = {"w": found, **factors(again("factor", factor=factor)(c))}
     return [H("factor of the scaling", text, "Read the factor of the config.", fields)]
 
 
@@ -253,18 +304,19 @@ def solved(phases: Float64, steps: Float64) -> Float64:
 
 
 def _once(c: Case, phases: Float64) -> Float64:
-    return np.asarray(c["positions"].reshape(-1, len(phases))[0])
+    """The positions of phases (N, pairs), in the first coordinate."""
+    return np.asarray(c["angle_times"] * c["positions"].reshape(-1, len(phases))[0])
 
 
-def base_off_phases(c: Case, phases: Float64) -> list[H]:
-    """Read another base off the phases (N, pairs) of a rotation."""
+def off_phases(c: Case, phases: Float64, factor: float) -> list[H]:
+    """Read other frequencies off the phases (N, pairs) of a rotation."""
     w = solved(phases.T, _once(c, phases))
-    return other_base(c, w, w**2)
+    return other_frequencies(c, w, factor, w**2)
 
 
-def off_phases(c: Case, phases: Float64) -> list[H]:
-    """Read other positions, and other frequencies, off the phases (N, pairs) of a rotation."""
-    p, w = _once(c, phases), c["w"]
+def each_off_phases(c: Case, phases: Float64) -> list[H]:
+    """Read other positions, and each frequency, off the phases (N, pairs) of a rotation."""
+    p, w = _once(c, phases), c["w"][: phases.shape[1]]
     others, found = solved(phases, w), solved(phases.T, p)
     others = np.where(abs(others - np.rint(others)) < 1e-3, np.rint(others), others)
     at, pair = int(np.argmax(others != p)), int(np.argmax(abs(found - w) > 1e-3 * abs(w)))
@@ -275,19 +327,16 @@ def off_phases(c: Case, phases: Float64) -> list[H]:
         H("positions", text, "Count tokens alone, from 0, without rounding and without a limit.",
           {"positions": others + 0 * c["positions"]}),
         H("other frequencies", f"Pair {pair} has the frequency {found[pair]:.6g}; expected {w[pair]:.6g}.",
-          "Compare the frequencies alone (check.frequencies).", {"w": found}),
+          "Compare the frequencies alone (check.frequencies).", {"w": np.append(found, c["w"][len(found) :])}),
     ]  # fmt: skip
 
 
 FREQUENCY = Kind(
     "frequencies", _listed, _listed, FREQUENCIES, ("pair",),
-    lambda case, wanted, u: frequency_error(case, angle_roundoff(u)) + u,
-    lambda case, wanted: np.maximum(abs(wanted), np.append(case["plain"], 1e-9)[: len(wanted)]),
+    lambda case, wanted, u: (frequency_error(case, angle_roundoff(u)) + u)
+    * np.maximum(abs(wanted), np.append(case["plain"], 1e-9)[: len(wanted)]),
     labels=lambda case: {"pair": [*(f"pair {k}" for k in range(len(case["w"]))), "the attention factor"]},
-    more=lambda case, numbers: (
-        *(h for read in (other_base, other_scaling) for h in read(case, numbers[: len(case["w"])])),
-        *(other_factor(case, float(numbers[-1])) if case["with_factor"] else ()),
-    ),
+    more=_of_numbers,
 )  # fmt: skip
 
 
@@ -324,11 +373,13 @@ def frequencies(
     >>> print(report.causes[0].sentence)
     The frequencies have the base 10000; expected 500000.
     """
-    got = impl() if callable(impl) and not hasattr(impl, "inv_freq") else impl
+    got = impl if hasattr(impl, "inv_freq") else call("frequencies", impl)
     if hasattr(got, "inv_freq"):
         got = (got.inv_freq, getattr(got, "attention_factor", 1.0))
     with_factor = isinstance(got, tuple | list) and len(got) == 2 and np.ndim(got[0]) == 1
-    case = {**angles(frequencies, dim, seq_len), "with_factor": with_factor}
-    numbers = as_numbers(got[0] if with_factor else got)[0].astype(np.float64)  # 16 bits are an error
+    case = {**angles("frequencies", frequencies, dim, seq_len), "with_factor": with_factor}
+    numbers = as_numbers(got[0] if with_factor else got, "frequencies")[0].astype(np.float64)  # 16 bits are an error
     numbers = np.append(numbers, float(got[1])) if with_factor else numbers
-    return judge(FREQUENCY, numbers, case, dtype)
+    report = judge(FREQUENCY, numbers, case, dtype)
+    needs_factor = case["factor"] != 1 and not with_factor
+    return further(report, None, "the attention factor; return (frequencies, factor)") if needs_factor else report

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from .. import reference
-from .inputs import Precision, draw, dtype_of, parts
+from .inputs import Precision, call, draw, parts
 from .judge import Case, Kind, coarser, hypotheses, judge, when
 from .judge import Hypothesis as H
 from .report import Float64, Report
 
 
-def _flat(gradients: list[Float64]) -> Float64:
+def _flat(gradients: Sequence[Float64]) -> Float64:
     return np.concatenate([one.ravel() for one in gradients])
 
 
@@ -87,23 +88,30 @@ def gradient(
     >>> print(report.causes[0].sentence)
     The gradient of the first argument is the function applied to the cotangent; expected its transpose.
     """
-    places = [np.asarray(one, np.float64) for one in arguments]
-    shape = np.shape(function(*places))
+    places = [np.array(one, np.float64) for one in arguments]
+
+    def right(*at: Float64) -> Float64:
+        """Call the function, whose arguments and result are copies."""
+        (result,), _ = parts("gradient", function(*(x.copy() for x in at)), 1)
+        return result.astype(np.float64)
+
+    shape = right(*places).shape
     grad = draw(*shape, dtype="float64")
-    fine, coarse = (reference.gradient(function, *places, grad=grad, step=step) for step in (None, 2e-5))
-    several = isinstance(fine, tuple)
-    gradients, others = ([np.asarray(g) for g in (one if several else (one,))] for one in (fine, coarse))
-    found = impl(grad, *places)
-    got = _flat([np.broadcast_to(one, one.shape) for one in parts(found)])
-    try:
-        forward = np.asarray(function(grad, *places[1:]), np.float64)
-    except (TypeError, ValueError):
-        forward = np.zeros(0)
+    fine, coarse = (reference.gradient(right, *places, grad=grad, step=step) for step in (None, 2e-5))
+    gradients, others = (one if isinstance(one, tuple) else (one,) for one in (fine, coarse))
+    found, precision = parts("gradient", call("gradient", impl, *(x.copy() for x in (grad, *places))), len(places))
+    for i, (got, x) in enumerate(zip(found, places, strict=True)):
+        if got.shape != x.shape:
+            text = f"The gradient of argument {i} has shape {got.shape}; expected {x.shape}."
+            return Report("gradient", False, 0.0, np.inf, precision, where=text)
+    forward = None
+    if shape == places[0].shape:
+        with contextlib.suppress(Exception):  # the function need not take a cotangent
+            forward = right(grad, *places[1:])
     case: Case = {
-        "gradients": gradients, "results": float(np.prod(shape)),
-        "forward": forward if forward.shape == gradients[0].shape else None,
+        "gradients": gradients, "results": float(np.prod(shape)), "forward": forward,
         # the truncation error grows with the square of the step; the rounding error falls with the step
         "uncertainty": float(2 * abs(_flat(gradients) - _flat(others)).max(initial=0)),
         "places": [f"argument {i}, entry {at}" for i, one in enumerate(gradients) for at in np.ndindex(one.shape)],
     }  # fmt: skip
-    return judge(GRADIENT, got, case, coarser(dtype, dtype_of(found)))
+    return judge(GRADIENT, _flat(found), case, coarser(dtype, precision))

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from .judge import Case, as_numbers
+from .. import Bias
+from .judge import Case, as_numbers, coarser
 from .report import Array, Float64
 
 Precision: TypeAlias = Literal["float16", "bfloat16", "float32", "float64"]
 ToArray: TypeAlias = Callable[[Array], Any]
 """A function that converts an array of NumPy to one of another library, such as torch.as_tensor."""
 SEED = 30
+FAR = np.arange(4073, 4097)
+"""Positions at which tables and angles in 16 bits show, if near positions are right."""
 
 
 def draw(*shape: int, dtype: Precision, seed: int = SEED) -> Array:
@@ -29,6 +32,8 @@ def to_bfloat16(x: Float64) -> Float64:
 
 
 def rounded(x: Float64, dtype: str) -> Float64:
+    if dtype == "float64":
+        return x
     return to_bfloat16(x) if dtype == "bfloat16" else np.asarray(x, dtype).astype(np.float64)
 
 
@@ -37,39 +42,51 @@ def rounding(field: str, dtype: str) -> Callable[[Case], object]:
     return lambda c: rounded(c[field], dtype)
 
 
-def parts(value: object) -> list[Float64]:
-    """Return the arrays of a result that may be one array or several."""
-    several: Sequence[object] = value if isinstance(value, tuple | list) else (value,)
-    return [as_numbers(one)[0] for one in several]
+def call(subject: str, impl: Any, *arguments: Any) -> Any:
+    """Call an implementation; or return it, if it is the result itself."""
+    if isinstance(impl, Bias):
+        has = f"the operator {impl.name}"
+        raise TypeError(f"check.{subject}: impl is {has}; expected a function or an array, such as its matrix")
+    if callable(impl):
+        return impl(*arguments)
+    if subject in ("rope", "softmax", "attention", "cache", "gradient"):
+        raise TypeError(f"check.{subject}: impl has type {type(impl).__name__}; expected a function")
+    return impl
 
 
-def dtype_of(value: object) -> str:
-    """Return the name of the dtype of a result, or of its first array."""
-    return as_numbers(value[0] if isinstance(value, tuple | list) and value else value)[1]
+def parts(subject: str, value: object, count: int) -> tuple[list[Float64], str]:
+    """Return copies of the arrays of a result, and the coarsest of their dtypes."""
+    several = list(value) if count > 1 and isinstance(value, tuple | list) else [value]
+    if len(several) != count:
+        has = f"{len(several)} arrays" if len(several) > 1 else type(value).__name__
+        raise TypeError(f"check.{subject}: the result is {has}; expected {count} arrays")
+    arrays, dtypes = zip(*(as_numbers(one, subject) for one in several), strict=True)
+    return list(arrays), coarser(*dtypes)
 
 
 def converted(array: ToArray, positions: Array) -> Any:
     """Convert positions, but not to a dtype that cannot represent them, such as bfloat16 above 256."""
-    given = array(positions)
+    given = array(positions.copy())
     dtype = str(getattr(given, "dtype", ""))
     if not (dtype.endswith("float16") or (dtype.endswith("float32") and abs(positions).max(initial=0) > 2**24)):
         return given
     if not hasattr(given, "new_tensor"):
-        return positions
+        return positions.copy()
     return (given.long() if positions.dtype.kind in "iu" else given.double()).new_tensor(positions)  # on its device
 
 
-def places(positions: npt.ArrayLike) -> Array:
-    """Positions as an array: an int n means 0 .. n-1."""
-    given = np.asarray(positions)
-    if given.ndim > 1:
-        raise ValueError(f"check: positions has shape {given.shape}; expected a number or an array (N,)")
+def places(subject: str, positions: npt.ArrayLike, several: bool = False) -> Array:
+    """Positions as an array: an int n means 0 .. n-1. Several coordinates have an axis of their own."""
+    given = np.array(positions)
+    if given.ndim > 1 + several or (several and given.ndim < 2):
+        expected = "expected an array (coordinates, N)" if several else "expected a number or an array (N,)"
+        raise ValueError(f"check.{subject}: positions has shape {given.shape}; {expected}")
     return np.arange(int(given)) if given.ndim == 0 else given
 
 
-def choice(name: str, value: str | None, *known: str) -> str:
+def choice(subject: str, name: str, value: str | None, *known: str) -> str:
     """Return the value of an argument if it is known."""
     if value not in known:
         expected = " or ".join(f'"{one}"' for one in known)
-        raise ValueError(f"check: {name} is {value}; expected {expected}")
+        raise ValueError(f"check.{subject}: {name} is {value}; expected {expected}")
     return value

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from .. import reference
-from .inputs import choice
+from .inputs import call, choice
 from .judge import Case, Kind, as_numbers, hypotheses, judge, when
 from .judge import Hypothesis as H
-from .report import Array, Float64, Report
+from .report import Float64, Report, further
 
+MORE_KEYS = "more keys than queries (m = n + 5)"
 Window = tuple[int | None, int | None]
 Segments = tuple[npt.ArrayLike, npt.ArrayLike]
 HIDES = -87.0
@@ -22,18 +23,17 @@ normal number of float32. Swin adds -100."""
 
 def visible(c: Case) -> npt.NDArray[np.bool_]:
     """The pairs that see each other, (n, m), with the errors that the fields of the case name."""
-    rel = np.arange(c["m"]) - np.arange(c["n"])[:, None] - c["mask_shift"]
+    rel = c["mask_k"] - c["mask_q"][:, None]
     left, right = c["window"] or (None, None)
     seen = np.ones(rel.shape, bool)
     if c["causal"]:
         seen &= rel <= c["diagonal"]
     if left is not None:
-        seen &= rel >= -left
+        seen &= (rel if c["window_q"] is None else c["mask_k"] - c["window_q"][:, None]) >= -left
     if right is not None:
         seen &= rel <= right
-    if c["segments"] is not None:
-        q_segments, k_segments = c["segments"]
-        seen &= q_segments[:, None] == k_segments
+    if c["k_segments"] is not None:
+        seen &= c["q_segments"][:, None] == c["k_segments"]
     seen = seen.T if c["mask_transposed"] else seen
     return ~seen if c["inverted"] else seen
 
@@ -51,77 +51,100 @@ def _both_sides(c: Case) -> object:
     return (left, left) if left is not None and right != left else None
 
 
-def _changed(change: Callable[[Array, Array], object]) -> Callable[[Case], object]:
-    """Other segments of queries and keys."""
-    return when(lambda c: c["segments"] is not None)(lambda c: change(*c["segments"]))
+def _in_chunks(side: str) -> Callable[[Case], object]:
+    """The attention chunk of each query, or of each key, as large as the window."""
+    return of_window(lambda c: None if c["window"][0] is None else c[f"mask_{side}"] // (c["window"][0] + 1))
 
 
-def _of_the_query(q: Array, k: Array) -> object:
-    return None if len(q) != len(k) or np.array_equal(q, k) else (q, k[:, None])
-
-
-MASK_FIELDS: Case = {"diagonal": 0, "mask_transposed": False, "inverted": False, "segments": None, "window": None}
+of_window, of_segments, of_padding = when("window"), when("segments"), when("padding")
+NO_SEGMENTS = {name: of_segments(lambda c, name=name: 0 * c[name]) for name in ("q_segments", "k_segments")}
+MASK_FIELDS: Case = {"diagonal": 0, "mask_transposed": False, "inverted": False, "window": None, "window_q": None}
 MASKS = hypotheses("mask", {
-    "alignment": {"mask_shift": lambda c: c["past"] - c["mask_shift"]},
+    "alignment": {"mask_q": when("unequal")(lambda c: c["other_q"])},
     "window one wider": {"window": widened(1)},
     "window one narrower": {"window": widened(-1)},
     "window on both sides": {"window": _both_sides},
-    "segments of the query": {"segments": _changed(_of_the_query)},
-    "padding on the other side": {"segments": _changed(lambda q, k: (q, k[::-1]))},
-    "no segments": {"segments": _changed(lambda q, k: (0 * q, 0 * k))},
+    "chunks in place of a window": {
+        "window": of_window((None, None)), "q_segments": _in_chunks("q"), "k_segments": _in_chunks("k")},
+    "window in place of chunks": {"window": lambda c: c["chunk"] and (c["chunk"] - 1, None), **NO_SEGMENTS},
+    "segments of the query": {"k_segments": of_padding(lambda c: c["row_segments"][:, None])},
+    "padding on the other side": {"k_segments": of_segments(lambda c: c["k_segments"][::-1])},
+    "no segments": NO_SEGMENTS,
 })  # fmt: skip
+OF_ROWS = ("mask_q", "other_q", "window_start", "q_segments", "row_segments")
+"""Fields with a number for each query."""
+
+
+def sample(off: Float64, axis: int = -2) -> npt.NDArray[np.intp]:
+    """Some places along an axis: the first ones, for small steps, and some where numbers are wrong."""
+    wrong = np.flatnonzero((off > 1).any(tuple(a for a in range(off.ndim) if a != axis % off.ndim)))
+    some = wrong[np.linspace(0, len(wrong) - 1, min(len(wrong), 6)).astype(int)]
+    return np.union1d(np.arange(min(4, off.shape[axis])), some)
+
+
+def some_rows(c: Case, off: Float64) -> tuple[Any, Case]:
+    """The case of some queries."""
+    rows = sample(off)
+    part = {name: c[name][rows] for name in OF_ROWS if c[name] is not None}
+    return (..., rows, slice(None)), {**c, **part, "n": len(rows)}
 
 
 def mask_options(c: Case) -> Case:
     """The arguments of `reference.attention` that say which pairs see each other."""
-    q_segments, k_segments = c["segments"] or (None, None)
     return {
-        "causal": c["causal"], "window": c["window"], "q_segments": q_segments, "k_segments": k_segments,
-        "q_positions": np.arange(float(c["n"])) + c["mask_shift"], "k_positions": np.arange(float(c["m"])),
+        **{name: c[name] for name in ("causal", "window", "q_segments", "k_segments")},
+        "q_positions": c["mask_q"], "k_positions": c["mask_k"],
     }  # fmt: skip
 
 
-def _true_mask(c: Case) -> Float64:
-    zeros = np.zeros((c["n"], 1)), np.zeros((c["m"], 1))  # queries and keys whose logits are 0
-    return np.asarray(reference.attention_weights(*zeros, **mask_options(c)) > 0, np.float64)
-
-
-def reach(seen: npt.NDArray[np.bool_], shift: int) -> Window:
-    """Return how many keys before and after its own position a query sees at most."""
-    i, j = np.nonzero(seen)
-    rel = j - i - shift
-    return int(-rel.min(initial=0)), int(rel.max(initial=0))
-
-
 def _other_window(c: Case, numbers: Float64) -> Sequence[H]:
+    """Read the window off the mask: the keys before and after its own position that a query sees at most."""
     if c["window"] is None:
         return ()
-    (back, ahead), (left, right) = (reach(seen > 0, c["mask_shift"]) for seen in (numbers, _true_mask(c)))
-    text = f"The window reaches {back} keys back and {ahead} ahead; expected {left} and {right}."
+    row, key = np.nonzero(numbers)
+    rel = c["mask_k"][key] - c["mask_q"][row]
+    back, ahead = int(-rel.min(initial=0)), int(rel.max(initial=0))
+    left, right = c["window"]
+    expected = f"{left} and {0 if c['causal'] else right}".replace("None", "all")
+    text = f"The window reaches {back} keys back and {ahead} ahead; expected {expected}."
     return [H("window", text, "Count the keys on each side; the query is not one of them.",
               {"causal": False, "window": (back, ahead)})]  # fmt: skip
 
 
-MASK = Kind(
-    "mask", _true_mask, lambda c: visible(c).astype(np.float64), MASKS, ("query", "key"), lambda c, wanted, u: 0.5,
-    more=_other_window,
-)  # fmt: skip
+def _seen(c: Case) -> Float64:
+    return visible(c).astype(np.float64)
 
 
-def alignment(n: int, m: int, align: str) -> Case:
-    """The fields of an alignment, for sentences, too."""
-    past, at_end = m - n, choice("align", align, "end", "start") == "end"
-    names = ("i", f"i + {past}")
-    return {"align": align, "past": past, "place": names[at_end], "other_place": names[not at_end]}
+MASK = Kind("mask", _seen, _seen, MASKS, ("query", "key"), lambda c, wanted, u: 0.5, part=some_rows,
+            whole=frozenset(["mask_transposed"]), more=_other_window)  # fmt: skip
 
 
 def mask_case(
-    n: int, m: int, causal: bool, window: Window | None, align: str, segments: Segments | None
+    subject: str, n: int, m: int, causal: bool, window: Window | None, align: str, segments: Segments | None = None
 ) -> Case:  # fmt: skip
-    shift = m - n if align == "end" else 0
-    both = None if segments is None else tuple(np.asarray(one) for one in segments)
-    return {**MASK_FIELDS, "n": n, "m": m, "causal": causal, "window": window, "segments": both,
-            **alignment(n, m, align), "mask_shift": shift, "q_shift": shift}  # fmt: skip
+    """The fields of a mask, with words for sentences."""
+    at_end = choice(subject, "align", align, "end", "start") == "end"
+    if window is not None and not (isinstance(window, tuple | list) and len(window) == 2):
+        raise ValueError(f"check.{subject}: window is {window}; expected (left, right), numbers or None")
+    q_segments, k_segments = segments or (None, None)
+    at, past, names = np.arange(float(n)), m - n, ("i", f"i + {m - n}")
+    q_at = at + past if at_end else at
+    case: Case = {
+        **MASK_FIELDS, "n": n, "m": m, "causal": causal, "window": window, "align": align, "past": past,
+        "place": names[at_end], "other_place": names[not at_end], "mask_q": q_at, "mask_k": np.arange(float(m)),
+        "other_q": at if at_end else at + past, "window_start": np.full(n, q_at[0] if n else 0.0),
+        "q_segments": None if q_segments is None else np.array(q_segments),
+        "k_segments": None if k_segments is None else np.array(k_segments), "row_segments": None, "chunk": None,
+    }  # fmt: skip
+    if segments is None:
+        return case
+    q, k = case["q_segments"], case["k_segments"]
+    if n == m and not np.array_equal(q, k):
+        case["row_segments"] = k
+    size = max(int((k == k[0]).sum()), 1)
+    if 1 < size < m and (k == k[0] + np.arange(m) // size).all() and (q == k[-n:]).all():
+        case["chunk"] = size  # the segments are attention chunks of equal sizes
+    return case
 
 
 def mask(
@@ -136,7 +159,7 @@ def mask(
         ``impl(n, m)`` returns the mask, or the mask itself, (n, m): True where a query sees a key, or numbers to add to
         the logits, which hide a pair below -87.
     n, m : int
-        Numbers of queries and keys; m is n by default.
+        Numbers of queries and keys. By default m is n, and then, in a causal mask, n + 5.
     causal, window, align
         As in `posenc.attention`; the queries are the last n of the m keys.
     segments : (array (n,), array (m,)), optional
@@ -161,8 +184,13 @@ def mask(
       ..#####.
       ...#####
     """
-    keys = n if m is None else m
-    got, _ = as_numbers(impl(n, keys) if callable(impl) else impl)
-    if got.dtype.kind == "f":
-        got = got > HIDES if (got < 0).any() else got != 0
-    return judge(MASK, got, mask_case(n, keys, causal, window, align, segments), "float64")
+
+    def run(keys: int) -> Report:
+        case = mask_case("mask", n, keys, causal, window, align, segments)
+        got, _ = as_numbers(call("mask", impl, n, keys), "mask")
+        if got.dtype.kind == "f":
+            got = got > HIDES if (got < 0).any() else got != 0
+        return judge(MASK, got, case, "float64")
+
+    report = run(n if m is None else m)
+    return further(report, lambda: run(n + 5), MORE_KEYS) if m is None and causal and segments is None else report

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -52,9 +52,9 @@ class Report:
     right: bool
     """True if every difference is within the bound."""
     bound: float
-    """The largest error that an implementation in this dtype may have."""
+    """The error that an implementation in this dtype may have at the same place."""
     error: float
-    """The largest error that was found."""
+    """The error that is largest in units of its bound."""
     precision: str
     """The dtype that the bound was derived for."""
     causes: tuple[Cause, ...] = ()
@@ -63,10 +63,14 @@ class Report:
     """The place of the first difference, and a picture of all places."""
     excluded: tuple[str, ...] = ()
     """Names of the hypotheses that do not explain the numbers, if none does."""
+    untried: tuple[str, ...] = ()
+    """What the inputs of this call could not show."""
     got: Float64 | None = field(default=None, repr=False)
     """The numbers of the implementation, in float64."""
     wanted: Float64 | None = field(default=None, repr=False)
     """The right numbers."""
+    wrong: npt.NDArray[np.bool_] | None = field(default=None, repr=False)
+    """Which numbers are wrong."""
     axes: tuple[str, ...] = field(default=(), repr=False)
     """The names of the axes of the numbers."""
 
@@ -90,6 +94,7 @@ class Report:
             names = ", ".join(self.excluded[:LISTED])
             more = len(self.excluded) - LISTED
             lines.append(f"Excluded, each alone and in pairs: {names}{f' and {more} more' if more > 0 else ''}.")
+        lines += [f"Not tried: {one}" for one in self.untried]
         return "\n".join([*lines, *([self.where] if self.where else [])])
 
     def _repr_png_(self) -> bytes | None:
@@ -110,6 +115,29 @@ class Report:
         return png.getvalue()
 
 
+def further(
+    report: Report, run: Callable[[], Report] | None, what: str, accepted: Callable[[Cause], bool] = lambda cause: True
+) -> Report:  # fmt: skip
+    """Judge an implementation that is right with other inputs, too.
+
+    It need not take them. If it fails, or differs without a known cause, the report says that they were not tried.
+    """
+    if not report:
+        return report
+    if run is None:
+        return replace(report, untried=(*report.untried, f"{what}."))
+    try:
+        other = run()
+    except (Exception, SystemExit):
+        return replace(report, untried=(*report.untried, f"{what}: the implementation does not take them."))
+    if other:
+        return report
+    if not any(map(accepted, other.causes)):
+        text = f"{what}: the implementation does not take them, or is wrong there; pass them to see it."
+        return replace(report, untried=(*report.untried, text))
+    return replace(other, where=f"The implementation is wrong with {what} only.\n{other.where}")
+
+
 def matrix(x: Float64) -> Float64:
     """View an array as matrices, (all other axes, rows, columns)."""
     x = np.atleast_2d(x)
@@ -122,7 +150,6 @@ def first_head(got: Float64, wanted: Float64) -> int:
     return int(np.argmax(difference > difference.max() / 2))
 
 
-@np.errstate(all="ignore")
 def locate(
     wrong: npt.NDArray[np.bool_], got: Float64, wanted: Float64, axes: Sequence[str],
     labels: Mapping[str, Sequence[str]],
@@ -137,12 +164,6 @@ def locate(
             right = np.flatnonzero(~of_axis)
             listed = ", ".join(labels[name][i] if name in labels else f"{name} {i}" for i in right[:SHOWN])
             lines.append(f"Right for {listed}{', ...' if len(right) > SHOWN else ''}.")
-    both = np.isfinite(got) & np.isfinite(wanted) & (wanted != 0)
-    if both.any():
-        ratio = got[both] / wanted[both]
-        times = f"{np.median(ratio):.6g}"
-        if np.ptp(ratio) <= 1e-4 * abs(ratio).max() and times != "1":
-            lines.append(f"All numbers are {times} times the right ones.")
     share = wrong.mean()
     if share > CROWDED:
         return "\n".join([*lines, f"{100 * share:.0f} % of the numbers are wrong."])

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from .. import reference
-from .frequencies import FACTORS, FREQUENCIES, angles, base_off_phases, factors, off_phases, other_factor
-from .inputs import Precision, ToArray, choice, converted, draw, dtype_of, parts, places, rounded, rounding
+from .frequencies import FREQUENCIES, SERIES, angles, each_off_phases, factors, off_phases, other_factor
+from .inputs import FAR, SEED, Precision, ToArray, call, choice, converted, draw, parts, places, rounded, rounding
 from .judge import Case, Kind, angle_roundoff, as_numbers, coarser, hypotheses, judge, on_one_side, when
 from .judge import Hypothesis as H
-from .report import Float64, Report
+from .mask import sample
+from .report import Array, Cause, Float64, Report, further
+
+FAR_POSITIONS = "positions above 23 (positions=4096)"
+
+
+def in_16_bits(cause: Cause) -> bool:
+    """Far positions show numbers in 16 bits; tables of other lengths are no error."""
+    return "float16" in cause.name
+
 
 OTHER = {"half": "interleaved", "interleaved": "half", "sincos": "cossin", "cossin": "sincos",
          "code": "paper", "paper": "code"}  # fmt: skip
@@ -26,45 +36,105 @@ def turned(x: Float64, source: str, target: str, sign: float) -> Float64:
     partner, half = np.arange(x.shape[-1]), x.shape[-1] // 2
     partner = (partner + half) % x.shape[-1] if source == "half" else partner ^ 1
     first = (np.arange(x.shape[-1]) < half) if source == "half" else np.arange(x.shape[-1]) % 2 == 0
-    found = np.where(first, sign, 1.0) * x[..., partner]
-    return np.asarray(reference.convert_layout(found, source=source, target=target))
+    return converted_layout(np.where(first, sign, 1.0) * x[..., partner], source, target)
+
+
+def converted_layout(x: Float64, source: str, target: str) -> Float64:
+    return x if source == target else np.asarray(reference.convert_layout(x, source=source, target=target))
+
+
+def angles_of(positions: Float64, c: Case) -> Float64:
+    """The angle of each position and pair, (..., N, pairs). Several coordinates are along the first axis."""
+    w = c["w"][::-1] if c["reversed"] else c["w"]
+    w = w if c["exponent_times"] == 1 else w ** c["exponent_times"]
+    at = positions[..., None] if c["axis"] is None else np.moveaxis(positions[c["axis"]], 0, -1)
+    return np.asarray(c["angle_times"] * at * w)
+
+
+def channels(pairs: Float64, layout: str) -> Float64:
+    """Numbers of pairs as numbers of both channels."""
+    return np.repeat(pairs, 2, -1) if layout == "interleaved" else np.concatenate([pairs, pairs], -1)
+
+
+def _blocks(r: int) -> npt.NDArray[np.intp]:
+    """The channels of two blocks of halves, in the order of halves of all channels."""
+    return np.arange(r).reshape(2, 2, -1).swapaxes(0, 1).ravel()
+
+
+def _decay(positions: Float64, c: Case) -> Float64 | float:
+    """The factor of xPos; for keys its reciprocal."""
+    if c["decay"] is None:
+        return 1.0
+    zeta = (np.arange(len(c["w"])) / len(c["w"]) + 0.4) / 1.4
+    sign = np.where(c["is_key"], c["decay_of_keys"], 1.0)
+    return np.asarray(zeta ** (c["decay_times"] * sign * positions / c["decay"])[..., None])
 
 
 def rotate(x: Float64, positions: Float64, c: Case) -> Float64:
     """Rotate as the fields of the case say; `reference.rope` in the case of the right answer."""
     start, r = c["rotary_offset"], c["rotary_dim"]
-    angle = positions[..., None] * c["w"]
-    angle = rounded(angle, c["angle_dtype"])
-    cos, sin = (
-        rounded(t, c["table_dtype"]) for t in (c["cos_factor"] * np.cos(angle), c["sin_factor"] * np.sin(angle))
-    )
+    angle, size = rounded(angles_of(positions, c), c["angle_dtype"]), _decay(positions, c)
+    cos = rounded(c["cos_factor"] * size * np.cos(angle), c["table_dtype"])
+    sin = rounded(c["sin_factor"] * size * np.sin(angle), c["table_dtype"])
     cos, sin = (sin, cos) if c["swapped"] else (cos, sin)
-    cos, sin = (np.repeat(t, 2, -1) if c["tables"] == "interleaved" else np.concatenate([t, t], -1) for t in (cos, sin))
+    cos, sin = channels(cos, c["tables"]), channels(sin, c["tables"])
     part = x[..., start : start + r]
+    part = part[..., _blocks(r)] if c["blocks"] else part
     y = part * cos + turned(part, c["turn"], c["turn_out"], c["turn_sign"]) * sin
     if c["in_place"]:
         y = y + turned(y - part, c["turn"], c["turn_out"], 0.0) * sin
-    if c["out_layout"] != c["turn"]:
-        y = reference.convert_layout(y, source=c["turn"], target=c["out_layout"])
+    y = converted_layout(y, c["turn"], c["out_layout"])
+    y = y[..., np.argsort(_blocks(r))] if c["blocks"] else y
     return np.concatenate([x[..., :start], y, x[..., start + r :]], -1)
 
 
 def true_rotation(x: Float64, positions: Float64, c: Case) -> Float64:
-    w = replace(reference.RopeFrequencies(c["w"]), attention_factor=c["factor"])
+    w = replace(reference.RopeFrequencies(c["given_w"]), attention_factor=c["factor"])
     options = {name: c[name] for name in ("layout", "rotary_dim", "out_layout")}
+    if c["decay"] is not None:
+        turned = [reference.xpos(x, positions, w, layout=c["layout"], scale_base=c["decay"], downscale=downscale)
+                  for downscale in (False, True)]  # fmt: skip
+        return np.asarray(np.where(c["is_key"][..., None], turned[1], turned[0]))
+    if c["sections"] is not None:
+        options |= {"sections": c["sections"], "interleaved": c["interleaved"]}
+        return np.asarray(reference.mrope(x, positions, w, **options))
+    if c["axis"] is not None:
+        return np.asarray(reference.rope_2d(x, positions, w, axes=c["axes"], **options))
     return np.asarray(reference.rope(x, positions, w, **options))
 
 
-def layouts(layout: str | None, r: int, out_layout: str | None = None) -> Case:
+def layouts(subject: str, layout: str | None, case: Case, out_layout: str | None = None) -> Case:
     """The fields of a layout, and of the other one for sentences."""
-    layout = choice("layout", layout, *PAIRS)
-    other, out_layout = OTHER[layout], out_layout or layout
+    layout, r = choice(subject, "layout", layout, *PAIRS), case["rotary_dim"]
+    other, out_layout = OTHER[layout], choice(subject, "out_layout", out_layout or layout, *PAIRS)
     return {
         "layout": layout, "other": other, "pairs": PAIRS[layout].format(r // 2),
         "other_pairs": PAIRS[other].format(r // 2), "tables": layout, "turn": layout, "turn_out": layout,
-        "out_layout": out_layout, "turn_sign": -1.0, "swapped": False, "rotary_offset": 0,
-        "angle_dtype": "float64", "table_dtype": "float64", "in_place": False, "of_queries": {}, "of_keys": {},
+        "out_layout": out_layout, "turn_sign": -1.0, "swapped": False, "rotary_offset": 0, "angle_times": 1.0,
+        "exponent_times": 1.0, "angle_dtype": "float64", "table_dtype": "float64", "in_place": False,
+        "of_queries": {}, "of_keys": {}, "given_w": case["w"], "axis": None, "axes": None, "sections": None,
+        "blocks": False, "decay": None,
     }  # fmt: skip
+
+
+def coordinates(c: Case, axes: str | None, sections: Sequence[int] | None, interleaved: bool) -> Case:
+    """The fields of rotations by two coordinates (`axes`) or three (`sections`)."""
+    w, plain = c["w"], c["plain"]
+    if sections is not None:
+        if len(sections) != 3 or sum(sections) != len(w):
+            raise ValueError(f"check.rope: sections is {sections}; expected three numbers that add up to {len(w)}")
+        k, runs = np.arange(len(w)), np.repeat(np.arange(3), sections)
+        mixed = np.where(k < 3 * np.take(sections, k % 3), k % 3, 0)
+        axis, other = (mixed, runs) if interleaved else (runs, mixed)
+        return {"axis": axis, "other_axis": other, "sections": tuple(sections), "interleaved": interleaved}
+    if axes is None:
+        return {}
+    choice("rope", "axes", axes, "concat", "blocks", "alternate")
+    order = np.concatenate([np.arange(0, len(w), 2), np.arange(1, len(w), 2)])
+    w, plain = (one[order] if axes == "alternate" else np.tile(one, 2) for one in (w, plain))
+    axis = np.repeat(np.arange(2), len(w) // 2)
+    return {"axis": axis, "axes": axes, "w": w, "plain": plain, "rotary_dim": 2 * len(w),
+            "blocks": axes == "blocks" and c["layout"] == "half"}  # fmt: skip
 
 
 def only(keys: bool) -> Callable[[Case], object]:
@@ -78,44 +148,82 @@ def only(keys: bool) -> Callable[[Case], object]:
     return change
 
 
+def _axes(*order: int) -> Callable[[Case], object]:
+    """Coordinates in another order."""
+    return lambda c: np.take(order, c["axis"]) if max(order) <= max(c["axis"]) else None
+
+
 partial_head = when("part of the head")
 _whole_head = partial_head(lambda c: c["base"] ** (-2 * np.arange(c["width"] // 2) / c["width"]))
-
-
-ROTATION = hypotheses("rotation", {
-    "order of results": {"out_layout": lambda c: OTHER[c["out_layout"]]},
-    "direction": {"positions": lambda c: -c["positions"]},
+PLACES = hypotheses("places", {
     "offset +1": {"positions": lambda c: c["positions"] + 1},
     "offset -1": {"positions": lambda c: c["positions"] - 1},
-    "no rotation": {"positions": lambda c: 0 * c["positions"], **FACTORS},
-    "rotated twice": {"positions": lambda c: 2 * c["positions"], **factors(lambda c: c["factor"] ** 2)},
-    "positions over heads": {"positions": when(lambda c: c["heads"] > 1)(
-        lambda c: np.arange(float(c["heads"]))[:, None] + 0 * c["positions"])},
-    "first positions": {"positions": lambda c: np.arange(float(c["positions"].shape[-1])) + 0 * c["positions"]},
-    "queries only": {"positions": only(False)},
-    "keys only": {"positions": only(True)},
-    "whole head": {"w": _whole_head, "plain": _whole_head, "rotary_dim": lambda c: c["width"]},
-    "last channels": {"rotary_offset": partial_head(lambda c: c["width"] - c["rotary_dim"])},
     **{f"positions in {dtype}": {"positions": rounding("positions", dtype)} for dtype in NARROW},
     **{f"positions, frequencies and angles in {dtype}": {
         "positions": rounding("positions", dtype), "w": rounding("w", dtype), "angle_dtype": dtype}
        for dtype in NARROW},
 })  # fmt: skip
+"""Known errors of positions and angles, which rotations and sinusoidal encodings share."""
+COORDINATES = hypotheses("coordinates", {
+    **{f"order of coordinates {order}": {"axis": _axes(*order)} for order in ((1, 0), *(
+        (0, 2, 1), (1, 0, 2), (2, 1, 0), (1, 2, 0), (2, 0, 1)))},
+    **{f"coordinate {axis} only": {"axis": _axes(axis, axis, axis)} for axis in range(3)},
+    "alternating coordinates": {
+        "axis": lambda c: np.arange(len(c["w"])) % 2, "w": lambda c: c["w"].reshape(2, -1).T.ravel()},
+    "frequencies over both coordinates": {
+        "w": lambda c: None if c["axes"] == "alternate" else c["base"] ** (-np.arange(len(c["w"])) / len(c["w"]))},
+})  # fmt: skip
+"""Known errors of rotations by several coordinates."""
+ROTATION = (*hypotheses("rotation", {
+    "order of results": {"out_layout": lambda c: OTHER[c["out_layout"]]},
+    "no rotation": {"positions": lambda c: 0 * c["positions"], **factors(1.0)},
+    "rotated twice": {"positions": lambda c: 2 * c["positions"], **factors(lambda c: c["factor"] ** 2)},
+    "positions over heads": {"positions": when(lambda c: c["heads"] > 1)(
+        lambda c: np.arange(float(c["heads"]))[:, None] + 0 * c["positions"])},
+    "first positions": {"positions": lambda c: c["row"] + 0 * c["positions"]},
+    "queries only": {"positions": only(False)},
+    "keys only": {"positions": only(True)},
+    "whole head": {"w": _whole_head, "plain": _whole_head, "rotary_dim": lambda c: c["width"]},
+    "last channels": {"rotary_offset": partial_head(lambda c: c["width"] - c["rotary_dim"])},
+}), *PLACES)  # fmt: skip
 """Known errors of a rotation."""
 
 
-def angle_error(case: Case, positions: Float64, u: float) -> float:
-    """The largest error of an angle p w: the relative error of w, and one rounding of the product.
+def angle_error(c: Case, positions: Float64, u: float) -> Float64:
+    """The largest error of each angle p w, (..., N, pairs): that of the frequency, and one rounding of the product.
 
-    The error of w is 2 u (8 - log w), see `frequency_error`, and -w log w is at most 1 / e.
+    A frequency may be a power, whose error grows with the logarithm of the base, or a product of its number of factors.
     """
-    fastest = float(case["w"].max(initial=0))
-    return float(2 * angle_roundoff(u) * (9 * fastest + 1 / np.e) * abs(positions).max(initial=0))
+    w = np.maximum(abs(c["w"]), np.minimum(c["plain"], abs(c["w"]).max(initial=0)))
+    w = w[::-1] if c["reversed"] else w
+    roundings = 16 + 4 * np.arange(len(w)) + 2 * abs(np.log(np.maximum(w, 1e-300)))
+    at = positions[..., None] if c["axis"] is None else np.moveaxis(positions[c["axis"]], 0, -1)
+    return np.asarray(angle_roundoff(u) * abs(at) * w * roundings)
 
 
-def rotation_error(case: Case, positions: Float64, u: float) -> float:
-    """Error of a rotated number, as a share of the largest: of the angle, of the tables and of the products."""
-    return float(np.sqrt(2) * max(case["cos_factor"], case["sin_factor"]) * (angle_error(case, positions, u) + 4 * u))
+def rotation_error(c: Case, positions: Float64, u: float) -> Float64:
+    """Error of a rotated number, as a share of the largest: of the angle, of the tables and of the products.
+
+    If angles or tables are rounded to 16 bits, an error of an angle may round some of them to a neighbour.
+    """
+    error, angle = angle_error(c, positions, u), angles_of(positions, c)
+    if c["angle_dtype"] != "float64":
+        error = error + abs(rounded(angle + error, c["angle_dtype"]) - rounded(angle - error, c["angle_dtype"]))
+    if c["table_dtype"] != "float64":
+        near, neighbours = error + 4 * u, 0 * error
+        for table in (c["cos_factor"] * np.cos(angle), c["sin_factor"] * np.sin(angle)):
+            ends = [rounded(table + side * near, c["table_dtype"]) for side in (-1, 1)]
+            neighbours = np.maximum(neighbours, abs(ends[1] - ends[0]))
+        error = error + neighbours
+    return np.asarray(np.sqrt(2) * max(c["cos_factor"], c["sin_factor"]) * _decay(positions, c) * (error + 4 * u))
+
+
+def _rope_bound(c: Case, wanted: Float64, u: float) -> Float64:
+    error = channels(rotation_error(c, c["positions"], u), c["out_layout"])
+    error = error[..., np.argsort(_blocks(c["rotary_dim"]))] if c["blocks"] else error
+    found = np.full(wanted.shape, 4 * u)
+    found[..., c["rotary_offset"] : c["rotary_offset"] + c["rotary_dim"]] = error
+    return found * float(abs(c["x"]).max(initial=0))
 
 
 def _pair(channel: int, c: Case) -> str:
@@ -133,37 +241,52 @@ def _rotated(c: Case) -> Float64:
 
 def _phases(c: Case, numbers: Float64) -> Float64:
     """The angle of each position and pair, (N, pairs)."""
-    r = c["rotary_dim"]
-    before, after = (reference.convert_layout(x[..., :r], source=layout, target="half")
-                     for x, layout in ((c["x"], c["layout"]), (numbers, c["out_layout"])))  # fmt: skip
+    start, r = c["rotary_offset"], c["rotary_dim"]
+    before, after = (converted_layout(x[..., start : start + r], layout, "half")
+                     for x, layout in ((c["x"], c["turn"]), (numbers, c["out_layout"])))  # fmt: skip
     before, after = (x[..., : r // 2] + 1j * x[..., r // 2 :] for x in (before, after))
     return np.asarray(np.angle((before.conj() * after).sum(tuple(range(before.ndim - 2)))))
 
 
-def _factor(c: Case, numbers: Float64) -> list[H]:
-    """Read the attention factor off the lengths of the rotated vectors."""
-    before, after = (np.square(x[..., : c["rotary_dim"]]).sum() for x in (c["x"], numbers))
-    return other_factor(c, float(np.sqrt(after / before)))
+def _read(c: Case, numbers: Float64) -> Iterator[H]:
+    """Read frequencies off the angles, and the attention factor off the lengths of the rotated vectors."""
+    r, start = c["rotary_dim"], c["rotary_offset"]
+    before, after = (np.square(x[..., start : start + r]).sum() for x in (c["x"], numbers))
+    factor = float(np.sqrt(after / before))
+    if c["axis"] is None and c["decay"] is None:
+        yield from off_phases(c, _phases(c, numbers), factor)
+    yield from other_factor(c, factor)
+
+
+def _last(c: Case, numbers: Float64) -> Sequence[H]:
+    return each_off_phases(c, _phases(c, numbers)) if c["axis"] is None else ()
+
+
+def _some_places(c: Case, off: Float64) -> tuple[Any, Case]:
+    """The case of some positions, in the batch row with the largest error."""
+    worst = np.unravel_index(int(off.argmax()), off.shape)
+    index = (*(slice(b, b + 1) for b in worst[:-3]), *[slice(None)] * (min(off.ndim, 3) - 2), sample(off))
+    rows = (..., index[-1])
+    return index, {**c, "x": c["x"][index], "row": c["row"][rows],
+                   "positions": c["positions"][index if c["axis"] is None else (slice(None), *index)]}  # fmt: skip
 
 
 ROPE = Kind(
-    "rope", lambda c: true_rotation(c["x"], c["positions"], c), _rotated, (*ROTATION, *FREQUENCIES),
-    ("batch", "head", "position", "channel"),
-    lambda c, wanted, u: rotation_error(c, c["positions"], u) * float(abs(c["x"]).max(initial=0)),
+    "rope", lambda c: true_rotation(c["x"], c["positions"], c), _rotated, (*ROTATION, *COORDINATES, *FREQUENCIES),
+    ("batch", "head", "position", "channel"), _rope_bound,
     labels=lambda c: {"channel": [f"channel {i}{_pair(i, c)}" for i in range(c["width"])]},
-    more=lambda c, numbers: (
-        *base_off_phases(c, _phases(c, numbers)), *_factor(c, numbers),
-        *(on_one_side((*ROTATION, *FREQUENCIES)) if c["is_key"].any() else ())
-    ),
-    last=lambda c, numbers: off_phases(c, _phases(c, numbers)),
+    part=_some_places, more=_read, last=_last,
+    rare=lambda c: on_one_side((*ROTATION, *COORDINATES, *FREQUENCIES)) if c["is_key"].any() else (),
 )  # fmt: skip
 
 
 def rope(
     impl: Callable[..., object] | None = None, frequencies: object = None, *, dim: int | None = None,
     layout: str | None = None, out_layout: str | None = None, rotary_dim: int | None = None,
-    inputs: Sequence[str] = ("x",), positions: npt.ArrayLike = 24, seq_axis: int = -2, dtype: Precision = "float32",
-    array: ToArray = np.asarray, seq_len: int | None = None, got: object = None, x: npt.ArrayLike | None = None,
+    inputs: Sequence[str] = ("x",), positions: npt.ArrayLike | None = None, seq_axis: int = -2,
+    dtype: Precision = "float32", array: ToArray = np.asarray, seq_len: int | None = None, axes: str | None = None,
+    sections: Sequence[int] | None = None, interleaved: bool = False, scale_base: float | None = None,
+    got: object = None, x: npt.ArrayLike | None = None,
 ) -> Report:  # fmt: skip
     """Check a rotary embedding.
 
@@ -186,8 +309,9 @@ def rope(
         Number of rotated channels, if `frequencies` is None; by default `dim`.
     inputs : ("x",) or ("q", "k")
         The arguments of `impl`.
-    positions : int or array (N,)
-        An int n means 0 .. n-1. In 16 bits, angles that are rounded too early show at far positions; pass 4096.
+    positions : int or array (N,), optional
+        An int n means 0 .. n-1. By default 0 .. 23, and then 4073 .. 4096, where numbers in 16 bits show. With `axes`
+        or `sections` an array (2, N) or (3, N).
     seq_axis : int
         The axis of positions in the arrays that `impl` takes: -2 is (batch, heads, N, dim), -3 is
         (batch, N, heads, dim).
@@ -198,6 +322,10 @@ def rope(
         Converts the inputs, such as ``torch.as_tensor``. Positions are not rounded to 16 bits.
     seq_len : int, optional
         Length of the sequence, for the types dynamic and longrope of a config.
+    axes, sections, interleaved : optional
+        As in `posenc.rope_2d` and in `posenc.mrope`, if `impl` rotates by two or by three coordinates.
+    scale_base : float, optional
+        As in `posenc.xpos`, if `impl` is xPos; with ``inputs=("q", "k")`` keys have the reciprocal factors.
     got, x : array, optional
         The result and its input, instead of `impl`.
 
@@ -216,29 +344,66 @@ def rope(
     >>> print(report.causes[0].sentence)
     The tables of cos and sin have the order of pairs (i, i + 32), but the rotation has pairs (2 i, 2 i + 1).
     """
-    case = angles(frequencies, rotary_dim or dim, seq_len)
-    layout = layout or case["layout"]
-    case |= layouts(layout, case["rotary_dim"], out_layout)
-    case["width"] = dim or (np.shape(x)[-1] if x is not None else case["width"])
-    where = places(positions)
-    if impl is not None:
-        q = draw(2, 3, len(where), case["width"], dtype=dtype)
-        k = draw(2, 2, len(where), case["width"], dtype=dtype, seed=31)
-        given = [q, k] if len(inputs) == 2 else [q]
-        found = impl(*(array(np.moveaxis(one, -2, seq_axis)) for one in given), converted(array, where))
-        precision = dtype_of(found)
-        results = [np.moveaxis(one, seq_axis, -2) if one.ndim == 4 else one for one in parts(found)]
-        x, got = np.concatenate(given, -3), np.concatenate(results, -3)
-    else:
-        x, precision = as_numbers(x)
-        got, other_precision = as_numbers(got)
-        precision, dtype = coarser(precision, other_precision), "float64"
-    x = np.asarray(x, np.float64)
-    heads = x.shape[-3] if x.ndim > 2 else 1
-    case |= {"x": x, "heads": heads,
-             "is_key": (np.arange(heads) >= 3)[:, None] & (len(inputs) == 2)}  # fmt: skip
-    case["positions"] = np.broadcast_to(where.astype(np.float64), x.shape[:-1])
-    return judge(ROPE, got, case, coarser(dtype, precision))
+    several = axes is not None or sections is not None
+    r = rotary_dim or dim
+    case = angles("rope", frequencies, r // 2 if r and axes in ("concat", "blocks") else r, seq_len)
+    case |= layouts("rope", layout or case["layout"], case, out_layout)
+    case |= coordinates(case, axes, sections, interleaved)
+    width = dim or (np.shape(x)[-1] if x is not None else max(case["width"], case["rotary_dim"]))
+    case |= {"width": width, "decay": scale_base, "decay_of_keys": -1.0, "decay_times": 1.0}
+
+    def judged(got: object, given: Float64, where: Array, precision: str) -> Report:
+        heads = given.shape[-3] if given.ndim > 2 else 1
+        shape = (*where.shape[:-1], *given.shape[:-1])
+        of_x = {
+            "x": given, "heads": heads, "is_key": (np.arange(heads) >= 3)[:, None] & (len(inputs) == 2),
+            "row": np.arange(float(where.shape[-1])),
+            "positions": np.broadcast_to(where.astype(np.float64).reshape(len(where), *[1] * (given.ndim - 2), -1)
+                                         if several else where.astype(np.float64), shape),
+        }  # fmt: skip
+        return judge(ROPE, got, {**case, **of_x}, precision)
+
+    def run(where: Array) -> Report:
+        drawn = [draw(2, heads, where.shape[-1], width, dtype=dtype, seed=30 + i) for i, heads in enumerate((3, 2))]
+        drawn = drawn[: len(inputs)]
+        shapes = [np.moveaxis(one, -2, seq_axis).shape for one in drawn]
+
+        def called(order: int) -> tuple[list[Float64], str]:
+            arguments = [*(array(np.moveaxis(one, -2, seq_axis).copy()) for one in drawn), converted(array, where)]
+            return parts("rope", call("rope", impl, *arguments[::order]), len(drawn))
+
+        try:
+            found, precision = called(1)
+            takes_them = [one.shape for one in found] == shapes
+        except Exception:
+            if not _fits(called, shapes):
+                raise
+            takes_them = False
+        if not takes_them and _fits(called, shapes):
+            order = ", ".join(["positions", *reversed(inputs)])
+            raise TypeError(f"check.rope: impl takes ({order}); expected the positions last: pass a lambda")
+        results = [np.moveaxis(one, seq_axis, -2) if one.ndim == 4 else one for one in found]
+        given = np.concatenate(drawn, -3).astype(np.float64)
+        return judged(np.concatenate(results, -3), given, where, coarser(dtype, precision))
+
+    if impl is None:
+        given, precision = as_numbers(x, "rope")
+        got, other_precision = as_numbers(got, "rope")
+        where = places("rope", 24 if positions is None else positions, several)
+        return judged(got, given.astype(np.float64), where, coarser(precision, other_precision))
+    if positions is not None:
+        return run(places("rope", positions, several))
+    if several:
+        return run(np.random.default_rng(SEED).integers(0, 24, (2 if sections is None else 3, 24)))
+    return further(run(np.arange(24)), lambda: run(FAR), FAR_POSITIONS, in_16_bits)
+
+
+def _fits(called: Callable[[int], tuple[list[Float64], str]], shapes: list[tuple[int, ...]]) -> bool:
+    """Return whether an implementation takes the positions first."""
+    try:
+        return [one.shape for one in called(-1)[0]] == shapes
+    except Exception:
+        return False
 
 
 # ---- sinusoidal encodings ----
@@ -246,8 +411,11 @@ def rope(
 
 def _encode(c: Case) -> Float64:
     channel = np.arange(c["dim"])
-    w = np.repeat(c["w"], 2)[: c["dim"]] if c["by_channel"] is None else c["by_channel"]
-    angle = rounded(c["positions"][:, None] * w, c["angle_dtype"])
+    if c["by_channel"] is None:
+        angle = np.repeat(angles_of(c["positions"], c), 2, -1)[:, : c["dim"]]
+    else:
+        angle = c["positions"][:, None] * c["by_channel"]
+    angle = rounded(angle, c["angle_dtype"])
     sine = (channel % 2 == 0) == (c["order"] == "sincos")
     table = c["sign"] * np.where(sine | c["all_sine"], np.sin(angle), np.cos(angle)) * c["scaled"]
     if c["sine_layout"] == "half":
@@ -256,8 +424,8 @@ def _encode(c: Case) -> Float64:
 
 
 SINUSOIDS = (
-    *(h for h in FREQUENCIES if h.name == "base" or h.name.startswith("exponent") or h.name in ("wavelengths", "turns",
-      "order of frequencies") or h.name.endswith("float16") if h.name != "exponent over the head"),
+    *SERIES,
+    *PLACES,
     *hypotheses("sinusoid", {
         "exponent over dim": {
             "w": when(lambda c: c["denominator"] == "half-1")(lambda c: c["plain"] ** (1 - 1 / len(c["plain"])))},
@@ -265,33 +433,46 @@ SINUSOIDS = (
         "a frequency for each channel": {"by_channel": lambda c: c["base"] ** (-2 * np.arange(c["dim"]) / c["dim"])},
         "exponent of the channel": {"by_channel": lambda c: c["base"] ** (-np.arange(c["dim"]) / c["dim"])},
         "offset +2": {"positions": lambda c: c["positions"] + 2},
-        "direction": {"positions": lambda c: -c["positions"]},
         "root of dim": {"scaled": lambda c: c["dim"] ** 0.5},
     }),
-    *(h for h in ROTATION if h.name.startswith("offset") or h.name.endswith("float16")),
 )  # fmt: skip
 
 
 def _sine_phases(c: Case, numbers: Float64) -> Float64:
-    """The angle of each position and pair, (N, pairs)."""
-    halves = c["sine_layout"] == "half"
-    sine, cosine = np.split(numbers, 2, -1) if halves else (numbers[:, 0::2], numbers[:, 1::2])
-    return np.asarray(np.arctan2(*((sine, cosine) if c["order"] == "sincos" else (cosine, sine))))
+    """The angle of each position and each whole pair, (N, pairs)."""
+    pairs = c["dim"] // 2
+    half = c["sine_layout"] == "half"
+    first = numbers[:, :pairs] if half else numbers[:, : 2 * pairs : 2]
+    second = numbers[:, -pairs:] if half else numbers[:, 1::2]
+    sine, cosine = (first, second) if c["order"] == "sincos" else (second, first)
+    return np.asarray(np.arctan2(sine, cosine))
+
+
+def _sine_bound(c: Case, wanted: Float64, u: float) -> Float64:
+    error = np.repeat(rotation_error(c, c["positions"], u), 2, -1)[:, : c["dim"]]
+    error = np.concatenate([error[:, 0::2], error[:, 1::2]], -1) if c["sine_layout"] == "half" else error
+    return np.asarray(error * c["scaled"])
+
+
+def _some_sines(c: Case, off: Float64) -> tuple[Any, Case]:
+    rows = sample(off)
+    return rows, {**c, "positions": c["positions"][rows]}
 
 
 SINUSOID = Kind(
     "sinusoid", lambda c: np.asarray(reference.sinusoidal(
-        c["positions"], c["dim"], base=c["base"], layout=c["sine_layout"], order=c["order"],
+        c["positions"], c["dim"], base=c["base"], frequencies=c["given_w"], layout=c["sine_layout"], order=c["order"],
         denominator=c["denominator"])),
-    _encode, SINUSOIDS, ("position", "channel"), lambda c, wanted, u: angle_error(c, c["positions"], u) + 2 * u,
-    more=lambda c, numbers: base_off_phases(c, _sine_phases(c, numbers)),
-    last=lambda c, numbers: off_phases(c, _sine_phases(c, numbers)),
+    _encode, SINUSOIDS, ("position", "channel"), _sine_bound, part=_some_sines,
+    more=lambda c, numbers: off_phases(c, _sine_phases(c, numbers), 1.0),
+    last=lambda c, numbers: each_off_phases(c, _sine_phases(c, numbers)),
 )  # fmt: skip
 
 
 def sinusoid(
-    impl: object, dim: int, *, base: float = 10000.0, layout: str = "interleaved", order: str = "sincos",
-    denominator: str = "dim", positions: npt.ArrayLike = 24, dtype: Precision = "float32", array: ToArray = np.asarray,
+    impl: object, dim: int | None = None, *, base: float = 10000.0, frequencies: npt.ArrayLike | None = None,
+    layout: str = "interleaved", order: str = "sincos", denominator: str = "dim",
+    positions: npt.ArrayLike | None = None, dtype: Precision = "float32", array: ToArray = np.asarray,
 ) -> Report:  # fmt: skip
     """Check a sinusoidal encoding.
 
@@ -299,12 +480,12 @@ def sinusoid(
     ----------
     impl : callable or array
         ``impl(positions)`` returns the encoding, (N, dim); or the encoding itself.
-    dim : int
-        Width of the encoding, even.
-    base, layout, order, denominator
+    dim : int, optional
+        Width of the encoding; by default two channels for each of `frequencies`.
+    base, frequencies, layout, order, denominator
         As in `posenc.sinusoidal`.
-    positions : int or array (N,)
-        An int n means 0 .. n-1.
+    positions : int or array (N,), optional
+        An int n means 0 .. n-1. By default 0 .. 23, and then 4073 .. 4096; numbers from 0 to 1 with `frequencies`.
     dtype : {"float32", "float64", "bfloat16", "float16"}
         Precision of the computation. "float64" demands angles in float64.
     array : callable
@@ -321,14 +502,27 @@ def sinusoid(
     >>> print(report.causes[0].sentence)
     The sines and cosines have the layout half; expected interleaved.
     """
-    where, order = places(positions), choice("order", order, "sincos", "cossin")
-    other_layout = "half" if choice("layout", layout, "interleaved", "half") == "interleaved" else "interleaved"
-    w = np.asarray(reference.frequencies(dim, base=base, denominator=denominator))
+    order, other = choice("sinusoid", "order", order, "sincos", "cossin"), OTHER.get(layout, "")
+    choice("sinusoid", "layout", layout, "interleaved", "half")
+    given_w = None if frequencies is None else np.array(frequencies, np.float64)
+    if dim is None and given_w is None:
+        raise ValueError("check.sinusoid: dim is None; expected a number, or frequencies")
+    width = 2 * len(given_w) if dim is None and given_w is not None else dim or 0
+    w = given_w if given_w is not None else np.asarray(reference.frequencies(width, base=base, denominator=denominator))
     case: Case = {
-        "w": w, "plain": w, "base": base, "rotary_dim": dim, "dim": dim, "positions": where.astype(np.float64),
-        "sine_layout": layout, "other": other_layout, "order": order, "denominator": denominator,
-        "by_channel": None, "sign": 1.0, "all_sine": False, "scaled": 1.0, "angle_dtype": "float64",
-        "table_dtype": "float64",
+        "w": w, "plain": w, "base": base, "rotary_dim": width, "width": width, "dim": width, "sine_layout": layout,
+        "other": other, "order": order, "denominator": denominator, "by_channel": None, "sign": 1.0, "all_sine": False,
+        "scaled": 1.0, "angle_dtype": "float64", "table_dtype": "float64", "angle_times": 1.0, "exponent_times": 1.0,
+        "reversed": False, "axis": None, "decay": None, "cos_factor": 1.0, "sin_factor": 1.0, "scales": False,
+        "keys": {} if given_w is not None else {"base": base}, "given_w": given_w,
     }  # fmt: skip
-    got = impl(converted(array, where)) if callable(impl) else impl
-    return judge(SINUSOID, got, case, dtype)
+
+    def run(where: Array) -> Report:
+        got = call("sinusoid", impl, converted(array, where))
+        return judge(SINUSOID, got, {**case, "positions": where.astype(np.float64)}, dtype)
+
+    if positions is not None:
+        return run(places("sinusoid", positions))
+    if given_w is not None:
+        return run(np.arange(24) * 0.618 % 1)  # integers times 2 pi show nothing
+    return further(run(np.arange(24)), (lambda: run(FAR)) if callable(impl) else None, FAR_POSITIONS, in_16_bits)

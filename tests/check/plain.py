@@ -119,7 +119,7 @@ def causal(n, m, shift=None, diagonal=0, left=None):
 
 
 def decoder(w, offset=lambda start: start, key_offset=None, cached=lambda old, new: np.concatenate([old, new], -2),
-            shift=None, again=False, rotate=True, late=False, left=None, raw=False, **later):  # fmt: skip
+            shift=None, again=False, rotate=True, late=False, left=None, raw=False, first=True, **later):  # fmt: skip
     """A step function of causal attention with a cache. `later` are arguments of attention after the first chunk."""
     stored = {}
 
@@ -130,7 +130,7 @@ def decoder(w, offset=lambda start: start, key_offset=None, cached=lambda old, n
         q = turn(q, offset(start))
         k = k if again or late or raw else turn(k, (key_offset or offset)(start))
         for name, new in (("k", k), ("v", v)):
-            stored[name] = new if start == 0 else cached(stored[name], new)
+            stored[name] = new if name not in stored or (first and start == 0) else cached(stored[name], new)
         keys = stored["k"]
         if again:  # rotates the whole cache in every step
             keys = stored["k"] = turn(keys, 0)

@@ -167,10 +167,113 @@ def test_results_of_another_shape_and_not_a_number():
     assert report.error == np.inf
 
 
+# ---- functions that write to their arguments, and calls that cannot see ----
+
+
+def shifted(x, p):
+    p += 1
+    return plain.rope(x, p, W)
+
+
+def rotated_in_place(x, p):
+    x[:] = plain.rope(x, p, W)
+    return x
+
+
+def negated(rel):
+    rel *= -1
+    return plain.bucket(rel)
+
+
+@pytest.mark.parametrize(("run", "names"), [
+    (lambda: check.rope(rotated_in_place, dim=32, layout="half"), None),
+    (lambda: check.buckets(lambda rel: np.copyto(rel, plain.bucket(rel)) or rel), None),
+    (lambda: check.rope(lambda x, p: np.multiply(x, 0, out=x), dim=32, layout="half"), ["other factor"]),
+    (lambda: check.rope(shifted, dim=32, layout="half"), ["offset +1"]),
+    (lambda: check.buckets(negated), ["direction"]),
+])  # fmt: skip
+def test_arguments_are_copies(run, names):
+    report = run()
+    assert report.right is (names is None)
+    assert [cause.name for cause in report.causes] == (names or [])
+
+
+@pytest.mark.parametrize("after", [-np.inf, -1e9, 0.0, 7.0])
+def test_a_causal_bias_is_not_compared_after_the_query(after):
+    slopes = posenc.alibi_slopes(12)
+
+    def mine(n, m):
+        rel = np.arange(m) - np.arange(n)[:, None] - (m - n)
+        return np.where(rel > 0, after, slopes[:, None, None] * rel)
+
+    assert check.bias(mine, posenc.alibi(slopes), 9, causal=True)
+
+
+def test_a_report_names_what_was_not_tried():
+    square = plain.causal(9, 9)
+    report = check.attention(lambda q, k, v: plain.attention(q, k, v, mask=square), causal=True)
+    assert report
+    (more_keys,) = report.untried
+    assert "more keys than queries" in more_keys
+    assert f"Not tried: {more_keys}" in str(report)
+    assert "no power of two" in str(check.slopes(plain.get_slopes, 8))
+    assert not check.attention(lambda q, k, v: posenc.attention(q, k, v, causal=True, align="end"), causal=True).untried
+    cos, sin = plain.tables(np.arange(24), W, "half")  # far positions have no row
+    report = check.rope(lambda x, p: x * cos[p] + plain.rotate_half(x, "half") * sin[p], dim=32, layout="half")
+    assert report
+    assert "positions above 23" in str(report)
+
+
+def test_large_positions_are_searched_by_a_part():
+    """Positions that end at 2047, and random numbers: 150 and 400 evaluations of 786,432 numbers took a minute."""
+    clipped = check.rope(lambda x, p: plain.rope(x, np.minimum(p, 2047), W), dim=32, layout="half", positions=4096)
+    assert [cause.sentence for cause in clipped.causes] == ["Position 2048 is taken for 2047."]
+    noise = check.rope(lambda x, p: np.random.default_rng(0).standard_normal(x.shape), dim=32, layout="half",
+                       positions=1024)  # fmt: skip
+    assert noise.causes == ()
+
+
+@pytest.mark.parametrize("dim", [7, 8])
+def test_an_odd_sinusoid_that_is_wrong(dim):
+    right = np.asarray(posenc.sinusoidal(24, dim, dtype=np.float64))
+    assert check.sinusoid(right, dim)
+    assert [cause.name for cause in check.sinusoid(1.5 * right, dim).causes] == ["factor"]
+    assert check.sinusoid(right + (np.arange(24) == 3)[:, None], dim).causes == ()
+
+
+def nothing(*arrays):
+    return None
+
+
 @pytest.mark.parametrize(("run", "message"), [
-    (lambda: check.rope(wrong, dim=32), r'layout is None; expected "half" or "interleaved"'),
+    (lambda: check.rope(nothing, dim=32, layout="half"), "check.rope: the result is None; expected one array"),
+    (lambda: check.attention(lambda q, k, v: (q, k)), "check.attention: the result is tuple; expected one array"),
+    (lambda: check.softmax(lambda q, k: iter(q)), "check.softmax: the result is .*iterator; expected one array"),
+    (lambda: check.slopes(lambda h: np.ones(h) * 1j), "check.slopes: the result is an array of complex128"),
+    (lambda: check.mask(np.ma.ones((4, 4)), 4), "check.mask: the result is MaskedArray"),
+    (lambda: check.gradient(nothing, lambda x: x**2, np.ones(3)), "check.gradient: the result is None"),
+    (lambda: check.gradient(lambda g, a, b: g, lambda a, b: a * b, np.ones(3), np.ones(3)),
+     "check.gradient: the result is ndarray; expected 2 arrays"),
+    (lambda: check.bias(posenc.alibi([0.5]), posenc.alibi([0.5]), 9), "check.bias: impl is the operator alibi"),
+    (lambda: check.rope(lambda p, x: plain.rope(x, p, W), dim=32, layout="half"), "impl takes \\(positions, x\\)"),
+])  # fmt: skip
+def test_results_that_are_no_array(run, message):
+    with pytest.raises(TypeError, match=message):
+        run()
+
+
+def test_a_gradient_of_rows():
+    """The function takes no cotangent: its result has another shape."""
+    report = check.gradient(lambda g, t: np.zeros_like(t), lambda t: t[[0, 1, 17]], np.ones((32, 2)))
+    assert [cause.name for cause in report.causes] == ["factor"]
+
+
+@pytest.mark.parametrize(("run", "message"), [
+    (lambda: check.rope(wrong, 64, layout="half"), "check.rope: frequencies has the value 64; expected an array"),
+    (lambda: check.mask(np.ones((3, 8)), 3, 8, window=3), r"check.mask: window is 3; expected \(left, right\)"),
+    (lambda: check.rope(wrong, dim=32), r'check.rope: layout is None; expected "half" or "interleaved"'),
     (lambda: check.rope(wrong, dim=32, layout="half", positions=np.ones((3, 8))),
-     r"positions has shape \(3, 8\); expected a number or an array \(N,\)"),
+     r"check.rope: positions has shape \(3, 8\); expected a number or an array \(N,\)"),
     (lambda: check.sinusoid(np.zeros((24, 32)), 32, layout="halves"),
      r'layout is halves; expected "interleaved" or "half"'),
     (lambda: check.sinusoid(np.zeros((24, 32)), 32, order="sin"), r'order is sin; expected "sincos" or "cossin"'),
@@ -249,6 +352,8 @@ def rope(x, p, base=10000.0):
     return np.concatenate([x1 * cos - x2 * sin, x1 * sin + x2 * cos], -1)
 def fails(heads):
     raise ZeroDivisionError("no heads")
+def leaves(heads):
+    raise SystemExit(0)
 """
 
 
@@ -266,6 +371,8 @@ def run(folder, *words):
     (["mine:rope", "--as", "rope", "--dim", "32", "--layout", "half"], 0, "rope: right."),
     (["mine:rope", "--as", "rope", "--config", "config.json", "--layout", "half"], 1, "expected 500000."),
     (["mine:fails", "--as", "slopes"], 2, "ZeroDivisionError: no heads"),
+    (["mine:leaves", "--as", "slopes"], 2, "SystemExit: 0"),
+    (["mine:rope", "--as", "rope"], 2, "--dim is None; expected a number"),
     (["mine:nothing", "--as", "slopes"], 2, "has no attribute 'nothing'"),
     (["mine:slopes"], 2, "--as"),
     (["mine:slopes", "--as", "slope"], 2, "invalid choice: 'slope'"),

@@ -110,8 +110,133 @@ SINK = np.linspace(-2, 3, 6)
 SHAW = {"rel_k": RNG.standard_normal((7, 16)), "rel_v": RNG.standard_normal((7, 16))}
 DEBERTA = RNG.standard_normal((2, 8, 16))
 
+LATER = {"frequencies": W16, "layout": "half"}
+FIRE = {"w1": RNG.standard_normal((8, 1)), "b1": RNG.standard_normal(8), "w2": RNG.standard_normal((6, 8)),
+        "b2": RNG.standard_normal(6), "c": 0.3}  # fmt: skip
+
+
+def cut_early(rel):
+    n = abs(rel)
+    large = 8 + np.floor(np.log(np.maximum(n, 1) / 8) / np.log(16)) * 8
+    return 16 * (rel > 0) + np.where(n < 8, n, np.minimum(large, 15))
+
+
+def decode(**options):
+    """A cache of numbers of rows: `options` are the positions of queries and keys in a chunk, and a mask."""
+    stored = {}
+    at = {**dict.fromkeys("qk", lambda start, end: start), "mask": plain.causal, "bias": lambda n, m: 0.0, **options}
+
+    def step(q, k, v, start):
+        end = start + q.shape[-2]
+        q, k = (plain.rope(x, np.arange(x.shape[-2]) + at[name](start, end), W16) for x, name in ((q, "q"), (k, "k")))
+        for name, new in (("k", k), ("v", v)):
+            stored[name] = new if start == 0 else np.concatenate([stored[name], new], -2)
+        return plain.attention(q, stored["k"], stored["v"], mask=at["mask"](end - start, end),
+                               bias=at["bias"](end - start, end))  # fmt: skip
+
+    return step
+
+
+def preallocated(size):
+    """A cache of rows of zeros, which are not masked in a step of one token."""
+    stored = np.zeros((2, 6, size, 16))
+
+    def step(q, k, v, start):
+        end = start + q.shape[-2]
+        stored[:, :, start:end] = k, v
+        mask = np.arange(size) <= np.arange(start, end)[:, None] if end - start > 1 else None
+        return plain.attention(q, *stored, mask=mask)
+
+    return step
+
+
+def first_window(n, m):
+    """All queries of a chunk have the window of its first query, 3 keys back."""
+    return plain.causal(n, m) & (np.arange(m) >= m - n - 3)
+
+
+def along(*axes, w=W, sections=(4, 6, 6)):
+    """A rotation whose sections of pairs read these coordinates."""
+    pairs = np.repeat(axes, sections)
+    return lambda x, p: turned(x, p[pairs].T * w)
+
+
+def turned(x, angle):
+    cos, sin = (np.concatenate([t, t], -1) for t in (np.cos(angle), np.sin(angle)))
+    return x * cos + plain.rotate_half(x, "half") * sin
+
+
+def xpos(keys=-1):
+    zeta = (np.arange(16) / 16 + 0.4) / 1.4
+
+    def both(q, k, p):
+        size = np.tile(zeta ** (p[:, None] / 512), 2)
+        return plain.rope(q, p, W) * size, plain.rope(k, p, W) * size**keys
+
+    return both
+
+
 # name: (cause, check)
 SINGLE = {
+    **{f"buckets: {error}": (name, partial(check.buckets, partial(plain.bucket, **planted))) for error, name, planted in (
+        ("max_distance 64", "max_distance", {"max_distance": 64}), ("of 256", "max_distance", {"max_distance": 256}),
+        ("max_distance 100", "max_distance", {"max_distance": 100}), ("64", "number of buckets", {"buckets": 64}),
+        ("64 of 512", "sizes of the table", {"buckets": 64, "max_distance": 512}),
+        ("log2", "logarithm to base 2 above", {"log_of": 16 ** np.log(2)}))},
+    "buckets: last": ("last bucket one lower", partial(check.buckets, lambda rel: plain.bucket(rel) - (
+        plain.bucket(rel) % 16 == 15))),
+    "buckets: cut early": ("cut before the product", partial(check.buckets, cut_early)),
+    "bias: t5 max_distance": ("max_distance", partial(check.bias, t5_matrix(200, max_distance=64), T5, 200)),
+    "bias: swin's offsets": ("offsets of rows and columns", partial(check.bias, WINDOW[
+        plain.swin_index(6, 4) - 2 * 7 + 2].transpose(2, 0, 1), posenc.swin(WINDOW, 6, 4), 24)),
+    "bias: fire by the length": ("normalised by the length", partial(check.bias, lambda n, m: posenc.fire(
+        **FIRE, threshold=m).matrix(n, m), posenc.fire(**FIRE, threshold=5.0), 20)),
+    "bias: twice": ("factor", partial(check.bias, 2.5 * alibi_matrix(20), ALIBI, 20)),
+    "slopes: a factor": ("factor", partial(check.slopes, 3 * np.array(plain.get_slopes(12)))),
+    "attention: values tiled": ("groups of values", partial(check.attention, lambda q, k, v: plain.attention(
+        q, np.repeat(k, 3, 0), np.tile(v, (3, 1, 1))), kv_heads=2)),
+    "attention: groups, by default": ("groups of heads", partial(check.attention, attention(repeat="tile"))),
+    "attention: alignment, by default": ("alignment", partial(check.attention, lambda q, k, v: plain.attention(
+        q, k, v, mask=plain.causal(q.shape[-2], k.shape[-2], 0)), **CAUSAL)),
+    "attention: 1.5 times the scale": ("factor of the scale", partial(check.attention, attention(scale=0.375))),
+    "attention: another base": ("power of the base", partial(check.attention, attention(rotate=(turn(
+        plain.frequencies(16, 3e4)),) * 2), **LATER)),
+    "softmax: 0.7 times the scale": ("factor of the scale", partial(
+        check.softmax, lambda q, k: plain.softmax(0.175 * q @ k.swapaxes(-1, -2)))),
+    "frequencies: an eighth": ("factor of the frequencies", partial(check.frequencies, W / 8, dim=32)),
+    "frequencies: yarn of none": ("scaling where none belongs", partial(check.frequencies, Y, PLAIN)),
+    "rope: yarn of none": ("scaling where none belongs", partial(
+        check.rope, rope(plain.yarn(32, 1e4, 8.0, 4096), factor=0.1 * np.log(8) + 1), **LAYOUT)),
+    "rope: a quarter of the positions": ("factor of the frequencies", partial(check.rope, rope(W / 4), **LAYOUT)),
+    "rope: bfloat16 tables, far": ("tables in bfloat16", partial(
+        check.rope, partial(single, tables=BF16), positions=4096, **LAYOUT)),
+    "rope: float16 tables, far": ("tables in float16", partial(
+        check.rope, partial(single, tables=np.float16), positions=512, **LAYOUT)),
+    "rope: positions in bfloat16, by default": ("positions in bfloat16", partial(
+        check.rope, lambda x, p: plain.rope(x, p.astype(BF16).astype(float), W), **LAYOUT)),
+    "frequencies: proportional over the part": ("exponent over the rotated pairs", partial(
+        check.frequencies, np.append(W16, np.zeros(8)), posenc.rope_frequencies(
+            32, rope_type="proportional", partial_rotary_factor=0.5))),
+    **{f"rope: coordinates {name}": (cause, partial(check.rope, planted, sections=(4, 6, 6), **LAYOUT))
+       for name, cause, planted in (
+        ("exchanged", "order of coordinates (0, 2, 1)", along(0, 2, 1)), ("one", "coordinate 0 only", along(0, 0, 0)))},
+    "rope: rows and columns": ("order of coordinates (1, 0)", partial(
+        check.rope, along(1, 0, w=np.tile(W16, 2), sections=(8, 8)), axes="concat", **LAYOUT)),
+    "rope: xpos": ("keys with the decay of queries", partial(
+        check.rope, xpos(1), inputs=("q", "k"), scale_base=512, **LAYOUT)),
+    "sinusoid: nerf without pi": ("no pi", partial(
+        check.sinusoid, lambda p: np.stack([f(p[:, None] * 2.0 ** np.arange(6)) for f in (np.sin, np.cos)], -1).reshape(
+            -1, 12), frequencies=np.pi * 2.0 ** np.arange(6))),
+    **{f"cache: {name}": (cause, partial(check.cache, decode(**planted), **LATER, **more))
+       for name, cause, planted, more in (
+        ("offset twice", "offset twice", dict.fromkeys("qk", lambda start, end: 2 * start), {}),
+        ("queries after the update", "queries at the offset after the update", {"q": lambda start, end: end}, {}),
+        ("one window of a chunk", "window of the first query", {"mask": first_window}, {"window": (3, None)}))},
+    "cache: rows of zeros": ("rows of zeros", partial(check.cache, preallocated(32))),
+    "cache: not reset": ("not reset", partial(check.cache, plain.decoder(
+        W16, cached=lambda old, new: np.concatenate([old, new], -2), first=False), **LATER)),
+    "mask: window for chunks": ("window in place of chunks", partial(
+        check.mask, plain.causal(12, 12, left=3), 12, segments=(np.arange(12) // 4,) * 2)),
     "rope: pairs": ("layout", partial(check.rope, rope(pairs="interleaved"), **LAYOUT)),
     "rope: tables of adjacent pairs": ("tables", partial(check.rope, rope(table_pairs="interleaved"), **LAYOUT)),
     "rope: rotation of adjacent pairs": (
@@ -366,9 +491,13 @@ SINGLE = {
         check.gradient, lambda g, a, b: (g * b / 2, -g * a), lambda a, b: a * b, *RNG.standard_normal((2, 3)))),
 }  # fmt: skip
 PAIRS = {
+    "rope: pairs and base 5e5": ("layout + base", partial(
+        check.rope, rope(plain.frequencies(32, 5e5), pairs="interleaved"), **LAYOUT)),
+    "frequencies: reversed, another base": ("order of frequencies + base", partial(
+        check.frequencies, plain.frequencies(32, 5e5)[::-1], dim=32)),
     "rope: pairs and base": ("layout + base", partial(
         check.rope, rope(pairs="interleaved"), {"head_dim": 32, "rope_theta": 1e6}, layout="half")),
-    "rope: clockwise from one": ("direction + offset -1", partial(
+    "rope: clockwise from one": ("direction + offset +1", partial(
         check.rope, rope(sign=(1, -1), offset=1), **LAYOUT)),
     "rope: tables and no factor": ("tables + attention factor", partial(
         check.rope, rope(Y, table_pairs="interleaved"), YARN, layout="half")),
@@ -411,6 +540,21 @@ def test_a_planted_error_is_named(name):
     planted, report = PLANTED[name][0], report_of(name)
     assert not report
     assert any(same(cause.name, planted) for cause in report.causes), str(report)
+
+
+LINEAR = {**PLAIN, "rope_scaling": {"rope_type": "linear", "factor": 4.0}}
+SHORT = plain.frequencies(32, 5e4) / LONGROPE["rope_scaling"]["short_factor"]
+
+
+@pytest.mark.parametrize(("run", "names"), [
+    (partial(check.frequencies, plain.frequencies(32, 5e5), LINEAR), ["scaling ignored"]),
+    (partial(check.frequencies, SHORT, LONGROPE, seq_len=512),
+     ["length of longrope ignored", "original length", "long and short factor"]),
+    (partial(check.cache, decode(bias=lambda n, m: t5_matrix(n, bidirectional=False) if n == m else 0.0),
+             bias=T5_CAUSAL, **LATER), ["no bias after the first chunk"]),
+])  # fmt: skip
+def test_no_cause_is_of_another_scheme(run, names):
+    assert sorted(cause.name for cause in run().causes) == sorted(names)
 
 
 def test_the_counts(capsys):
