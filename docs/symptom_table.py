@@ -116,8 +116,8 @@ def measured(report: Report) -> tuple[str, str, str]:
     """Return the share of wrong numbers, the places that are right, and the cause that posenc.check names."""
     assert report.got is not None
     assert report.wanted is not None
-    unit = abs(report.wanted) if report.subject == "slopes" else 1.0
-    wrong = abs(report.got - report.wanted) / unit > report.bound
+    assert report.wrong is not None
+    wrong = report.wrong
     right = []
     for axis, name in enumerate(AXES[report.subject]):
         other = tuple(a for a in range(wrong.ndim) if a != axis)

@@ -214,7 +214,7 @@ def test_attention_of_torch(dtype: str) -> None:
         q, k, v = (torch.as_tensor(x).to(getattr(torch, dtype)) for x in (q, k, v))
         return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
 
-    assert check.attention(run, causal=True, kv_heads=2, batch=True, dtype=dtype)
+    assert check.attention(run, causal=True, align="start", kv_heads=2, batch=True, dtype=dtype)
 
 
 def test_masks_of_transformers() -> None:

@@ -155,7 +155,7 @@ ROUNDOFF = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-24, "floa
 EXPLAINED = 0.2
 """A hypothesis must leave at most this share of the mean error. The bound of huge angles alone would admit any
 numbers."""
-LARGE = 2**17
+LARGE = 2**14
 """In pairs, hypotheses that need the whole are tried on fewer numbers only."""
 
 
