@@ -86,10 +86,10 @@ rotating, biased, capped, sinking = when("rotation"), when("bias"), when("cap"),
 
 SOFTMAX_FIELDS: Case = {
     "w": None, "v": None, "rotated": "qk", "k_grouping": "blocks", "v_grouping": "blocks", "exchanged": False,
-    "operator": None, "bias_times": 1.0, "bias_scaled": False, "reads_content": False, "softcap": None, "bias_capped": False,
-    "hide": -np.inf, "unit": 1.0, "over_queries": False, "sink": None, "sink_shifted": True, "normalised": True,
-    "softmax_factor": 1.0, "zero_rows": None, "present": np.True_, "cos_factor": 1.0, "sin_factor": 1.0, "factor": 1.0,
-    "axis": None, "decay": None,
+    "operator": None, "bias_times": 1.0, "bias_scaled": False, "reads_content": False, "softcap": None,
+    "bias_capped": False, "hide": -np.inf, "unit": 1.0, "over_queries": False, "sink": None, "sink_shifted": True,
+    "normalised": True, "softmax_factor": 1.0, "zero_rows": None, "present": np.True_, "cos_factor": 1.0,
+    "sin_factor": 1.0, "factor": 1.0, "axis": None, "decay": None,
 }  # fmt: skip
 SOFTMAXES = hypotheses("softmax", {
     "scale squared": {"scale": lambda c: c["scale"] ** 2},

@@ -311,12 +311,14 @@ def _once(c: Case, phases: Float64) -> Float64:
 def off_phases(c: Case, phases: Float64, factor: float) -> list[H]:
     """Read other frequencies off the phases (N, pairs) of a rotation."""
     w = solved(phases.T, _once(c, phases))
-    return other_frequencies(c, w, factor, w**2)
+    return other_frequencies(c, w, factor, w**2) if len(w) else []
 
 
 def each_off_phases(c: Case, phases: Float64) -> list[H]:
     """Read other positions, and each frequency, off the phases (N, pairs) of a rotation."""
     p, w = _once(c, phases), c["w"][: phases.shape[1]]
+    if not len(w):
+        return []
     others, found = solved(phases, w), solved(phases.T, p)
     others = np.where(abs(others - np.rint(others)) < 1e-3, np.rint(others), others)
     at, pair = int(np.argmax(others != p)), int(np.argmax(abs(found - w) > 1e-3 * abs(w)))

@@ -178,7 +178,8 @@ def xpos(keys=-1):
 
 # name: (cause, check)
 SINGLE = {
-    **{f"buckets: {error}": (name, partial(check.buckets, partial(plain.bucket, **planted))) for error, name, planted in (
+    **{f"buckets: {error}": (
+        name, partial(check.buckets, partial(plain.bucket, **planted))) for error, name, planted in (
         ("max_distance 64", "max_distance", {"max_distance": 64}), ("of 256", "max_distance", {"max_distance": 256}),
         ("max_distance 100", "max_distance", {"max_distance": 100}), ("64", "number of buckets", {"buckets": 64}),
         ("64 of 512", "sizes of the table", {"buckets": 64, "max_distance": 512}),
