@@ -155,6 +155,8 @@ ROUNDOFF = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-24, "floa
 EXPLAINED = 0.2
 """A hypothesis must leave at most this share of the mean error. The bound of huge angles alone would admit any
 numbers."""
+WORK = 2**25
+"""Numbers that the search for pairs may compute: two seconds. Small sizes allow all pairs."""
 LARGE = 2**14
 """In pairs, hypotheses that need the whole are tried on fewer numbers only."""
 
@@ -306,7 +308,8 @@ def search(
 
     def pairs() -> Iterator[Hypotheses]:
         small = [h for h in active if whole.numbers.size <= LARGE or not kind.whole & h.fields.keys()]
-        yield from of_different_fields(small)
+        largest = max((x.size for x in part.case.values() if isinstance(x, np.ndarray)), default=1)
+        yield from itertools.islice(of_different_fields(small), WORK // max(largest, 1))
         for h in small:
             changed = altered(part.case, [h]) or {}
             some = itertools.islice(kind.more(changed, part.numbers), 12)
