@@ -16,4 +16,4 @@ for library in ("OPENBLAS", "MKL", "OMP", "VECLIB_MAXIMUM"):
 TREE = Path(__file__).resolve().parents[2]
 POSENC = os.environ.get("POSENC_BENCHMARK_TREE", str(TREE))
 sys.path[1:1] = [POSENC] if POSENC else []
-sys.path += [str(TREE / "tests"), str(TREE / "tests" / "peers"), str(TREE / "docs")]
+sys.path += [str(TREE / folder) for folder in ("tests", "bridges/tests", "bridges", "docs")]
