@@ -487,7 +487,7 @@ def draw_rotary(rng: Generator, names: frozenset[str]) -> Call:
                       "center": pick(rng, (0, 5.5)), "downscale": chance(rng, 0.5)}  # fmt: skip
     if not whole_width:
         arguments |= {"rotary_offset": offset} if offset else {}
-        arguments |= {"rotary_dim": 2 * half} if offset or tail or chance(rng, 0.2) else {}
+        arguments |= {"rotary_dim": 2 * half} if tail or chance(rng, 0.3) else {}
     if function in ("rope", "rope_2d", "mrope"):
         if chance(rng, 0.3):
             arguments["inverse"] = True
