@@ -30,7 +30,7 @@ class AttentionProfile(NamedTuple):
 
 @door
 def attention_profile(
-    scheme: Bias | PairFrequencies, distances: npt.ArrayLike, *, q: npt.ArrayLike | None = None,
+    scheme: Bias | PairFrequencies | None, distances: npt.ArrayLike, *, q: npt.ArrayLike | None = None,
     k: npt.ArrayLike | None = None, position: float = 0, scale: float | None = None,
 ) -> AttentionProfile:  # fmt: skip
     """Attention of one query by the distance of keys that all have the same content.
@@ -39,8 +39,8 @@ def attention_profile(
 
     Parameters
     ----------
-    scheme : Bias, RopeFrequencies or array (e,)
-        An operator on the logits, or the frequencies of a rotation (layout "half").
+    scheme : Bias, RopeFrequencies, array (e,) or None
+        An operator on the logits, or the frequencies of a rotation (layout "half"). None is attention without positions.
     distances : array (M,)
         rel: positions of the keys minus the position of the query. A causal query sees those up to 0.
     q, k : array (D,) or (H, D), optional
@@ -82,7 +82,7 @@ def attention_profile(
     array([[2.   , 1.403]])
     """
     rel, place = read_places("distances", distances), read_places("position", position)
-    for argument, array, axes, expected in (("distances", rel, 1, "1"), ("position", place, 0, "a number")):
+    for argument, array, axes, expected in (("distances", rel, 1, "1, such as np.arange(-127, 1)"), ("position", place, 0, "a number")):
         if array.ndim != axes:
             fail(ValueError, argument, f"{array.ndim} axes", expected)
     logits = np.array(_position_logits(scheme, q, k, scale, place[None], place + rel), np.float64)
@@ -91,10 +91,12 @@ def attention_profile(
 
 
 def _position_logits(
-    scheme: Bias | PairFrequencies, q: npt.ArrayLike | None, k: npt.ArrayLike | None, scale: float | None,
+    scheme: Bias | PairFrequencies | None, q: npt.ArrayLike | None, k: npt.ArrayLike | None, scale: float | None,
     q_positions: Array, k_positions: Array,
 ) -> Array:  # fmt: skip
     """Return the logits (H, M) of one query and equal keys that depend on positions."""
+    if scheme is None:
+        return np.zeros((1, len(k_positions)))
     if isinstance(scheme, PositionBias):
         if q is not None or k is not None:
             fail(TypeError, "q", "a value", f"None, because {scheme.name} reads positions")

@@ -29,7 +29,7 @@ SCHEDULES: dict[str, dict[str, Any]] = {
 RELATIVE_POSITION = "position of key - position of query"
 
 
-def profile_of(argument: str, scheme: Bias | PairFrequencies, distances: Array) -> AttentionProfile:
+def profile_of(argument: str, scheme: Bias | PairFrequencies | None, distances: Array) -> AttentionProfile:
     """Return the `attention_profile`; its errors name the argument of the user's call, and its `door` the function."""
     try:
         return attention_profile(scheme, distances)
@@ -214,14 +214,14 @@ def biases(operators: Mapping[str, Bias], *, distances: npt.ArrayLike | None = N
 
 @door
 def profile(
-    schemes: Mapping[str, Bias | PairFrequencies], *, distances: npt.ArrayLike | None = None, head: int = 0,
+    schemes: Mapping[str, Bias | PairFrequencies | None], *, distances: npt.ArrayLike | None = None, head: int = 0,
     ax: Axes | None = None,
 ) -> Figure:  # fmt: skip
     """Draw the attention weight of keys of equal content against their relative position, for several schemes.
 
     Parameters
     ----------
-    schemes : mapping of str to Bias, RopeFrequencies or array (e,)
+    schemes : mapping of str to Bias, RopeFrequencies, array (e,) or None
         Schemes of `posenc.analysis.attention_profile` by their name in the legend.
     distances : array (M,), optional
         Relative positions of the keys that the query sees; by default -127 .. 0.

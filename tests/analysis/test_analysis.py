@@ -184,6 +184,9 @@ def test_profile_of_operators_that_read_content(rng):
     profile = analysis.attention_profile(posenc.shaw(table), np.arange(-6, 7), q=q, k=k)
     rows = np.clip(np.arange(-6, 7), -4, 4) + 4
     np.testing.assert_allclose(profile.logits[0], table[rows] @ q / np.sqrt(8), rtol=0, atol=1e-14)
+    none = analysis.attention_profile(None, np.arange(-3, 1))
+    assert none.logits.tolist() == [[0.0] * 4]
+    assert none.weights.tolist() == [[0.25] * 4]
     with pytest.raises(TypeError, match=r"^attention_profile: q is None; expected a query and a key, which shaw reads"):
         analysis.attention_profile(posenc.shaw(table), np.arange(3))
     with pytest.raises(TypeError, match=r"^attention_profile: q has a value; expected None, because alibi reads"):

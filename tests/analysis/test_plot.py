@@ -30,7 +30,7 @@ CALLS = {
     "decay": lambda **o: plot.decay(dim=128, **o),
     "distance_curves": lambda **o: plot.distance_curves(P, **o),
     "bias": lambda **o: plot.bias(ALIBI, **o),
-    "profile": lambda **o: plot.profile({"ALiBi": ALIBI, "RoPE": W}, **o),
+    "profile": lambda **o: plot.profile({"none": None, "ALiBi": ALIBI, "RoPE": W}, **o),
     "rope_bands": lambda **o: plot.rope_bands({"NTK": NTK}, W, train_length=512, **o),
     "extrapolation": lambda **o: plot.extrapolation(W, 128, 512, **o),
     "precision": lambda **o: plot.precision(pairs=4, **o),
