@@ -40,7 +40,8 @@ def attention_profile(
     Parameters
     ----------
     scheme : Bias, RopeFrequencies, array (e,) or None
-        An operator on the logits, or the frequencies of a rotation (layout "half"). None is attention without positions.
+        An operator on the logits, or the frequencies of a rotation (layout "half"). None is attention without
+        positions.
     distances : array (M,)
         rel: positions of the keys minus the position of the query. A causal query sees those up to 0.
     q, k : array (D,) or (H, D), optional
@@ -82,7 +83,7 @@ def attention_profile(
     array([[2.   , 1.403]])
     """
     rel, place = read_places("distances", distances), read_places("position", position)
-    for argument, array, axes, expected in (("distances", rel, 1, "1, such as np.arange(-127, 1)"), ("position", place, 0, "a number")):
+    for argument, array, axes, expected in (("distances", rel, 1, "1"), ("position", place, 0, "a number")):
         if array.ndim != axes:
             fail(ValueError, argument, f"{array.ndim} axes", expected)
     logits = np.array(_position_logits(scheme, q, k, scale, place[None], place + rel), np.float64)
