@@ -39,7 +39,7 @@ SHADES = 16
 """Colours of a scatter plot."""
 CELLS = {"trained distance": "#cfcfcf", "new distance, trained angle": "#56b4e9", "new angle": "#d55e00"}
 """Colours of the cells 0, 1 and 2 of `extrapolation`."""
-MOST_COLUMNS = 4096
+MOST_COLUMNS = 8192
 """Distances that `extrapolation` draws; of more, each second one, or each third one, and so on."""
 LEGEND_ABOVE = 26.0
 """Points between axes and title, for a line of the legend."""

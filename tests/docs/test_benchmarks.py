@@ -156,11 +156,6 @@ def test_each_instruction_set_has_a_peak(tools):
             assert tools.measure.vectors() in peaks
 
 
-def test_every_picture_is_timed(tools):
-    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
-    assert import_module("speed.plot").missing() == set()
-
-
 # ---- a run ----
 
 
