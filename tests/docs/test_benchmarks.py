@@ -8,8 +8,6 @@ from types import SimpleNamespace
 
 import pytest
 
-import posenc
-
 ROOT = Path(__file__).resolve().parents[2]
 FILES = sorted((ROOT / "benchmarks" / "results").glob("*.json"))
 THREADS = [f"{name}_NUM_THREADS" for name in ("OPENBLAS", "MKL", "OMP", "VECLIB_MAXIMUM")]
@@ -107,55 +105,6 @@ def test_a_line_has_the_quartiles_of_its_turns(tools, monkeypatch):
     assert tools.measure.quartiles([5.0]) == [5.0] * 3
 
 
-def test_names_of_lines_are_distinct(tools):
-    report = tools.measure.Report(0.0)
-    report.figure("memory", 1.0, "MiB")
-    with pytest.raises(ValueError, match=r"^Report: work is 'memory' a second time; expected a name of its own$"):
-        report.time("memory", {"posenc": int}, cold=False)
-
-
-def test_peers_only_leaves_out_other_lines(tools):
-    report = tools.measure.Report(0.0)
-    report.peers_only = True
-    assert report.time("limit", {"posenc": int, "copy": int}, cold=False) == {}
-    report.time("peer", {"posenc": int, "np.add": int}, cold=False)
-    assert [row["work"] for row in report.rows] == ["peer"]
-
-
-def test_an_absent_peer_is_recorded(tools, monkeypatch, capsys):
-    monkeypatch.setattr(tools.measure, "LEFT_OUT", {})
-    assert tools.measure.peer("no_such_library") is None
-    assert tools.measure.peer("no_such_library") is None
-    assert tools.measure.LEFT_OUT == {"no_such_library": "is not installed: No module named 'no_such_library'"}
-    assert capsys.readouterr().out.count("no_such_library is not installed") == 1
-    monkeypatch.setattr(tools.measure, "PEERS", ("no-such-library", "numpy"))
-    assert tools.measure.versions() == {"no-such-library": None, "numpy": tools.measure.np.__version__}
-
-
-@pytest.mark.parametrize(("contender", "library"), [
-    ("torch SDPA", "torch"), ("np.take(out=)", "NumPy"), ("NumPy, two products", "NumPy"), ("torch.add(out=)", "torch"),
-    ("rotary-embedding-torch, angles kept", "rotary-embedding-torch"), ("posenc", ""), ("copy", ""), ("without", ""),
-])  # fmt: skip
-def test_the_library_of_a_contender(tools, contender, library):
-    assert tools.results.library(contender) == library
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux can reset the peak of a process")
-def test_the_memory_of_an_operator_is_measured(tools):
-    memory = import_module("speed.memory")
-    forward, backward = memory.with_operator((2, 300, 8), memory.OPERATORS["ALiBi"])
-    assert forward < 64
-    assert backward < 64
-
-
-def test_each_instruction_set_has_a_peak(tools):
-    """The peak of float32 is not missing where posenc.isa() names a unit for 16-bit products."""
-    peaks = import_module("tools.peak").FLAGS
-    for name in posenc.isas():
-        with posenc.use_isa(name):
-            assert tools.measure.vectors() in peaks
-
-
 # ---- a run ----
 
 
@@ -194,35 +143,6 @@ def test_a_run_writes_one_file(tools, scripts, monkeypatch, capsys):
     assert "no earlier file of this machine" in printed
 
 
-def test_a_script_that_fails_does_not_stop_the_others(tools, scripts, monkeypatch, capsys):
-    assert call(tools, monkeypatch, "--machine", "M", "speed/broken", "speed/first") == 1
-    assert "no figures: speed/broken\n" in capsys.readouterr().out
-    assert [list(runs[0]["scripts"]) for runs in tools.results.load(scripts).values()] == [["speed/first"]]
-
-
-def test_another_environment_needs_another_file(tools, scripts, monkeypatch, tmp_path):
-    out = tmp_path / "one.json"
-    assert call(tools, monkeypatch, "--out", str(out), "speed/first") == 0
-    out.write_text(out.read_text().replace("2.13", "2.12"))
-    with pytest.raises(SystemExit, match="peers has another torch; expected the same, or another --out"):
-        call(tools, monkeypatch, "--out", str(out), "speed/second")
-    with pytest.raises(SystemExit):
-        call(tools, monkeypatch, "speed/third")
-
-
-def test_a_run_prints_what_became_worse(tools, scripts, monkeypatch, capsys):
-    scripts.mkdir()
-    before = run_of(line("first", torch=(3, 3.1, 3.2)), machine="Invented 4", date="2020-01-01")
-    before["scripts"] = {"speed/first": before["scripts"]["speed/rope"]}
-    (scripts / "before.json").write_text(json.dumps(before))
-    source = tools.run.HERE / "speed" / "first.py"
-    source.write_text(source.read_text().replace(str([line("first")]), str([line("first", torch=(2, 2.1, 2.2))])))
-    assert call(tools, monkeypatch, "speed/first") == 0
-    printed = capsys.readouterr().out
-    assert "WORSE  speed/first: first: torch takes 3.1 -> 2.1 times the time of posenc\n" in printed
-    assert "figures worse than on 2020-01-01: 1" in printed
-
-
 # ---- regressions ----
 
 
@@ -235,33 +155,6 @@ def test_a_run_prints_what_became_worse(tools, scripts, monkeypatch, capsys):
 def test_a_ratio_is_worse_by_more_than_its_spread(tools, was, now, worse):
     found = tools.compare.changes(run_of(line(torch=was)), run_of(line(torch=now)))
     assert [change.is_worse for change in found] == worse
-
-
-def test_figures_that_are_no_times(tools):
-    def memory(value):
-        return run_of({"work": "memory", "value": value, "unit": "MiB"})
-
-    (change,) = tools.compare.changes(memory(4.0), memory(8.0))
-    assert change.is_worse
-    assert str(change) == "speed/rope: memory: 4 -> 8 MiB"
-    assert tools.compare.changes(memory(4.0), memory(4.1)) == []
-    (change,) = tools.compare.changes(memory(0), memory(1))
-    assert change.is_worse
-    assert tools.compare.changes(run_of(), memory(4.0)) == []
-
-
-def test_compare_prints_versions_and_lines_of_one_run(tools, tmp_path, monkeypatch, capsys):
-    runs = run_of(line("a", torch=(3, 3, 3)), line("b"), torch="1"), run_of(line("a", torch=(2, 2, 2)), torch="2")
-    paths = [tmp_path / name for name in ("before.json", "after.json")]
-    for path, run in zip(paths, runs, strict=True):
-        path.write_text(json.dumps(run))
-    monkeypatch.setattr(sys, "argv", ["compare.py", *map(str, paths)])
-    assert tools.compare.main() == 1
-    assert capsys.readouterr().out == (
-        "note: torch was 1, is 2\n only before  speed/rope: b\n"
-        "       WORSE  speed/rope: a: torch takes 3 -> 2 times the time of posenc\n"
-        "lines compared: 1, figures worse: 1\n"
-    )
 
 
 # ---- the page ----
@@ -324,17 +217,6 @@ def test_the_page_flags_what_became_worse(tools):
     better = text_of(tools, runs[2], runs[1])
     assert "**" not in better
     assert "- Invented: no figures became worse since 2026-03-03, at commit abc1234.\n" in better
-
-
-@pytest.mark.parametrize(("value", "shown"), [
-    (0.0, "0"), (2.0, "2"), (0.923, "0.92"), (12.34, "12.3"), (0.00834, "0.0083"), (123.4, "123"), (4e17, "4e+17"),
-])  # fmt: skip
-def test_numbers(tools, value, shown):
-    assert tools.page.number(value) == shown
-
-
-def test_a_cell_may_have_a_vertical_bar(tools):
-    assert tools.page.table(["", "unit"], [["error", "of |q|"]])[2] == r"| error | of \|q\| |"
 
 
 def test_every_script_has_a_section(tools):

@@ -1,7 +1,6 @@
 """docs/made_part.py writes the parts of pages that programs make. Pages have marks for programs that exist."""
 
 import importlib.util
-import re
 from pathlib import Path
 
 import pytest
@@ -31,16 +30,6 @@ def test_only_the_part_between_the_marks_is_written(tmp_path, capsys):
     assert finish(page, "\nnew\n", "--check") == 0
 
 
-def test_files_that_the_part_shows(tmp_path, capsys):
-    page, picture = tmp_path / "page.md", tmp_path / "picture.svg"
-    page.write_text(PAGE)
-    asked = made_part.parser("docs/one.py", "Makes.").parse_args
-    for option, status, found in (("--check", 1, False), ("--write", 0, True), ("--check", 0, True)):
-        assert made_part.finish(page, "docs/one.py", "old", asked([option]), {picture: "<svg/>"}) == status
-        assert picture.exists() == found
-    assert capsys.readouterr().err == "picture.svg: the made part is old; run python docs/one.py --write\n"
-
-
 @pytest.mark.parametrize("missing", ["<!-- made by: python docs/one.py --write -->", made_part.END])
 @pytest.mark.parametrize("option", ["--write", "--check"])
 def test_a_page_without_marks_is_refused(tmp_path, capsys, missing, option):
@@ -49,17 +38,3 @@ def test_a_page_without_marks_is_refused(tmp_path, capsys, missing, option):
     assert finish(page, "new", option) == 1
     assert page.read_text() == text
     assert "page.md: no lines <!-- made by: python docs/one.py --write --> and " in capsys.readouterr().err
-
-
-def test_pages_name_programs_that_exist():
-    docs = ROOT / "docs"
-    pages = {path.relative_to(docs).as_posix(): path.read_text("utf-8") for path in docs.rglob("*.md")}
-    programs = {name: re.findall(r"<!-- made by: python (\S+) --write -->", text) for name, text in pages.items()}
-    made = {"explanations/benchmarks.md", "guides/models.md", "guides/operators.md", "guides/rotary-checkpoints.md"}
-    assert made <= {name for name, found in programs.items() if found}
-    for name, found in programs.items():
-        assert pages[name].count(made_part.END) == len(found), name
-        for program in found:
-            source = (ROOT / program).read_text("utf-8")
-            assert f'"{program}"' in source, name
-            assert "made_part.finish(" in source, name

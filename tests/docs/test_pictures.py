@@ -27,13 +27,6 @@ def below(page, picture):
     return page.read_text("utf-8").split(link, 1)[1].lstrip("\n")
 
 
-def test_pages_have_pictures():
-    assert {"figures.md", "getting-started.md", "plot.md", "study.md"} <= set(PAGES)
-    stored = {file for folder in {page.parent for page in PAGES.values()} for file in folder.glob("pictures/*")}
-    shown = {picture.file for page in PAGES.values() for picture in pictures.pictures(page)}
-    assert stored <= shown, "pictures that no page shows"
-
-
 @pytest.mark.parametrize("page", PAGES.values(), ids=PAGES)
 def test_pictures_are_current_and_small(page, monkeypatch, capsys):
     for picture in pictures.pictures(page):
@@ -74,12 +67,3 @@ def test_numbers_of_captions_are_computed(page):
         computed = set(re.findall(r"\d[\d.e+-]*\d|\d", " ".join([words(picture.alt), picture.source, *results])))
         said = set(re.findall(r"\d[\d.e+-]*\d|\d", caption[1]))
         assert said <= computed, f"{picture.file.name}: {said - computed}"
-
-
-@pytest.mark.parametrize("page", ["README.md", "docs/guides/explore.md"])
-def test_the_page_to_touch_has_a_picture(page):
-    """docs/explore/picture.py made it with a browser. Browsers differ, so the test asks for its presence alone."""
-    text = (ROOT / page).read_text("utf-8")
-    file = re.search(r"!\[[^\]]{80,}\]\(([\w./]*explore/picture\.png)\)\n\n\*[^*]{80,}\*\n", text)
-    assert file, f"{page} needs the picture, an alternative text and a caption"
-    assert (ROOT / page).parent.joinpath(file[1]).stat().st_size < 2 * BYTES
