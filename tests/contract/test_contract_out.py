@@ -2,26 +2,14 @@
 
 import numpy as np
 import pytest
-from cases import CASES, F64, array_paths, get_path, map_arrays, set_path
+from cases import CASES, F64, array_paths, get_path, set_path
 from cases.calls import arguments_of, call_all, one_more, refused
-from cases.layouts import read_only, reversed_axes, same_bits, step_two, transposed, unaligned
+from cases.layouts import read_only, same_bits, transposed
 
 import posenc
 
 ROWS = [pytest.param(case, id=case.name) for case in CASES]
 OUT_ROWS = [pytest.param(case, id=case.name) for case in CASES if case.takes_out]
-
-
-@pytest.mark.parametrize("case", ROWS)
-def test_inputs_are_not_modified(case):
-    for dtype in case.dtypes:
-        arguments = arguments_of(case, dtype)
-        before = map_arrays(np.copy, arguments)
-        results = call_all(case, arguments, dtype)
-        if case.gradients:
-            case.vjp(tuple(np.ones(np.shape(r)) for r in results), arguments)
-        paths = array_paths(arguments)
-        assert all(same_bits(get_path(arguments, path), get_path(before, path)) for path in paths)
 
 
 @pytest.mark.parametrize("case", ROWS)
@@ -35,19 +23,6 @@ def test_results_own_their_numbers(case):
             result[...] = 77
     again = [r for r in call_all(case, arguments) if isinstance(r, np.ndarray)]
     assert all(same_bits(a, b) for a, b in zip(again, kept, strict=True))
-
-
-@pytest.mark.parametrize("case", OUT_ROWS)
-@pytest.mark.parametrize("layout", [np.copy, reversed_axes, step_two, transposed, unaligned], ids=lambda f: f.__name__)
-def test_out_of_any_layout(case, layout):
-    for dtype in case.dtypes:
-        for n in (max(1, case.least), 9, 33):
-            arguments = case.arguments(n, dtype)
-            wanted = call_all(case, arguments, dtype)
-            out = layout(np.full(wanted[0].shape, 7, dtype))
-            results = case.call(arguments, out=out)
-            assert results[0] is out
-            assert all(same_bits(a, b) for a, b in zip(results, wanted, strict=True))
 
 
 class Subclass(np.ndarray):
@@ -116,41 +91,6 @@ def test_a_failed_call_leaves_out_alone(case):
             else:
                 out[...] = 7
     assert failures or not array_paths(arguments)
-
-
-@pytest.mark.parametrize("case", OUT_ROWS)
-def test_overlapping_out(case):
-    """Every array of the result's dtype in turn shares memory with out, shifted by several elements; the call is right
-    or refused."""
-    arguments = arguments_of(case)
-    wanted = call_all(case, arguments)[0]
-    for path in array_paths(arguments):
-        array = get_path(arguments, path)
-        if array.dtype != wanted.dtype:
-            continue
-        for shift in (0, 1, 7):
-            for backwards in (False, True):
-                buffer = np.empty(max(array.size, wanted.size) + shift)
-                source, out = buffer[: array.size].reshape(array.shape), buffer[shift : shift + wanted.size]
-                out = (out[::-1] if backwards else out).reshape(wanted.shape)
-                source[...] = array
-                message = ""
-                try:
-                    case.call(set_path(arguments, path, source), out=out)
-                except ValueError as error:  # a refusal is allowed
-                    message = str(error)
-                assert "out has" in message or same_bits(out, wanted), (path, shift, backwards)
-    assert wanted.size
-
-
-def test_rope_in_place(rng, isa):
-    for dtype in (np.float16, np.float32, np.float64):
-        x = rng.standard_normal((3, 9, 16)).astype(dtype)
-        for view in (x.copy(), reversed_axes(x), step_two(x), unaligned(x)):
-            wanted = posenc.rope(view.copy(), 9, np.ones(4), layout="half", rotary_dim=8, out_layout="interleaved")
-            result = posenc.rope(view, 9, np.ones(4), layout="half", rotary_dim=8, out_layout="interleaved", out=view)
-            assert result is view
-            assert same_bits(view, wanted)
 
 
 def test_out_over_positions_and_segments():
