@@ -29,13 +29,6 @@ def test_signatures_show_the_options(function):
     assert found["causal"].annotation == "bool"
 
 
-@EACH
-def test_annotations_can_be_evaluated(function):
-    """Unpack is in typing_extensions, which need not be installed."""
-    hints = get_type_hints(getattr(posenc, function))
-    assert {name: hint for name, hint in hints.items() if name in DEFAULTS} == get_type_hints(Options)
-
-
 def test_types_are_those_of_defaults_and_checks():
     hints = get_type_hints(Options)
     assert list(hints) == list(DEFAULTS)

@@ -121,7 +121,7 @@ def test_other_rows_of_the_batch_change_no_bit(operator, count, rng):
             assert same_bits(whole[b].copy(), alone)
 
 
-@pytest.mark.parametrize("operator", OPERATORS)
+@pytest.mark.parametrize("operator", [None, *OPERATORS])
 def test_other_rows_of_the_batch_change_no_bit_of_a_gradient(operator, rng):
     """One row has work items for its chunks; nine rows are work items themselves. The sums of q, k and v have one
     order, those of the operators are over the batch."""

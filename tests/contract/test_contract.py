@@ -1,10 +1,8 @@
 """Arguments of every function: shapes, dtypes, options and tensors, generated from the axes of each Case."""
 
-import inspect
-
 import numpy as np
 import pytest
-from cases import BF16, CASES, F64, array_paths, get_path, map_arrays, set_path
+from cases import CASES, F64, array_paths, get_path, map_arrays, set_path
 from cases.calls import arguments_of, call_all, one_more, refused
 from cases.layouts import same_bits
 
@@ -104,40 +102,6 @@ def test_positions_are_exact_or_refused(case, position):
 
 
 @pytest.mark.parametrize("case", ROWS)
-def test_unknown_and_missing_arguments(case):
-    arguments = arguments_of(case)
-    with pytest.raises(TypeError, match="no_such_option"):
-        case.call({**arguments, "no_such_option": 1})
-    parameters = inspect.signature(case.public).parameters.values()
-    for parameter in parameters:
-        if parameter.default is parameter.empty and parameter.kind is not parameter.VAR_KEYWORD:
-            with pytest.raises(TypeError, match=parameter.name):
-                case.call({name: value for name, value in arguments.items() if name != parameter.name})
-
-
-@pytest.mark.parametrize("case", ROWS)
-def test_options_after_the_star_are_keyword_only(case):
-    """Only data, positions and frequencies may be positional."""
-    parameters = inspect.signature(case.public).parameters.values()
-    by_place = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
-    options = {"out", "dtype", "layout", "scale", "base", "order", "align", "causal", "keep", "seq_axis", "denominator"}
-    assert by_place
-    assert not options & set(by_place[1:])  # the mask is the data of positions_from_mask
-
-
-@pytest.mark.parametrize("case", ROWS)
-def test_strings_name_what_is_allowed(case):
-    arguments = arguments_of(case)
-    for argument, value in arguments.items():
-        if isinstance(value, str):
-            with refused(case, ValueError):
-                case.call({**arguments, argument: "no such thing"})
-            with refused(case, ValueError, TypeError):
-                case.call({**arguments, argument: ["half"]})
-    assert case.call(arguments)
-
-
-@pytest.mark.parametrize("case", ROWS)
 def test_lists(case):
     arguments = arguments_of(case)
     lists = {
@@ -205,10 +169,3 @@ def test_masked_arrays_are_refused(case):
         with refused(case, TypeError, path=path):
             case.call(set_path(arguments, path, masked))
     assert case.call(arguments)
-
-
-def test_bfloat16_without_ml_dtypes_is_not_needed(run_python):
-    """ml_dtypes is optional, and posenc does not import it."""
-    done = run_python("import sys, posenc; posenc.sinusoidal(2, 4); print('ml_dtypes' in sys.modules)")
-    assert done.stdout.strip() == "False", done.stderr
-    assert BF16 is None or posenc.sinusoidal(2, 4, dtype=BF16).dtype == BF16

@@ -22,26 +22,6 @@ def test_attention_takes_operators_of_posenc(case):
         assert np.array_equal(one, other)
 
 
-def test_sums_of_biases(rng):
-    """Parts have positions of their own; the builtin sum begins with 0."""
-    at, x = {"q_positions": rng.integers(0, 9, 4)}, rng.integers(0, 9, 6)
-
-    def total(module):
-        alibi, t5 = module.alibi([0.5, 0.25]), module.t5(table)
-        return sum([alibi, t5.at(**at), alibi.at(k_positions=x)]) + module.dense(array)
-
-    table, array = rng.standard_normal((32, 2)), rng.standard_normal((2, 4, 6))
-    ours, twin = total(posenc), total(reference)
-    assert len(twin.parts) == len(ours.parts) == 4
-    options = {"bias": ours, "align": "start"}
-    q, k, v = rng.standard_normal((2, 4, 8)), *rng.standard_normal((2, 2, 6, 8))
-    found = posenc.attention(q, k, v, **options)
-    assert np.abs(found - reference.attention(q, k, v, **options)).max() <= 64 * EPS
-    assert np.array_equal(*(reference.attention(q, k, v, bias=one) for one in (twin, list(twin.parts))))
-    shaw, xl = reference.shaw(rng.standard_normal((5, 8))), reference.cope(rng.standard_normal((3, 8)))
-    assert np.array_equal((shaw + xl).logits(q, k), shaw.logits(q, k) + xl.logits(q, k))
-
-
 def test_two_axes_are_one_head(rng):
     q, k, v, table = *rng.standard_normal((3, 7, 4)), rng.standard_normal((5, 4))
     options = {"bias": reference.shaw(table) + reference.alibi([0.5]), "causal": True, "return_lse": True}

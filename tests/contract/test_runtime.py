@@ -131,21 +131,6 @@ def test_one_thread_in_a_worker_of_joblib(run_python, name):
     assert other.stdout.split()[0] == run_python(SHOW, POSENC_NUM_THREADS="").stdout.split()[0]
 
 
-WITH_JOBLIB = """
-import joblib
-def count(_):
-    import posenc
-    return posenc.get_num_threads()
-print(*joblib.Parallel(n_jobs=2)(joblib.delayed(count)(i) for i in range(4)))
-"""
-
-
-def test_one_thread_in_joblib_itself(run_python):
-    pytest.importorskip("joblib", reason="joblib is not installed: only the names of its processes are tested")
-    assert run_python(WITH_JOBLIB, POSENC_NUM_THREADS="").stdout.split() == ["1"] * 4
-    assert run_python(WITH_JOBLIB, POSENC_NUM_THREADS="3").stdout.split() == ["3"] * 4
-
-
 @pytest.mark.skipif(not sysconfig.get_config_var("Py_GIL_DISABLED"), reason="this Python cannot run without the GIL")
 def test_the_gil_stays_disabled(run_python):
     """An extension module that does not declare its support enables the GIL, with a RuntimeWarning."""

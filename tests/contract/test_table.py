@@ -16,7 +16,6 @@ from posenc import _core
 FUNCTIONS = sorted(name for name in posenc.__all__ if inspect.isfunction(getattr(posenc, name)))
 COMPUTING = [f for f in FUNCTIONS if getattr(posenc, f).__module__ != "posenc.runtime" and f != "quantize"]
 """Controls of the run time have test_runtime.py, and int8 codes of numbers test_quantized.py."""
-CLASSES = sorted(name for name in posenc.__all__ if inspect.isclass(getattr(posenc, name)))
 WITHOUT_GRADIENT = {
     # documented: their transpose is in their docstring
     "rerotate", "convert_layout", "merge_attention", "integrate",
@@ -119,23 +118,6 @@ def test_docstring_names_every_parameter(name):
                          documented, re.MULTILINE)  # fmt: skip
         refers = name.endswith("_vjp") and f"`{base_of(name)}`" in documented
         assert here or refers, parameter.name
-
-
-@pytest.mark.parametrize("name", COMPUTING)
-def test_annotations(name):
-    signature = inspect.signature(getattr(posenc, name))
-    assert signature.return_annotation is not signature.empty
-    assert all(p.annotation is not p.empty for p in signature.parameters.values())
-
-
-@pytest.mark.parametrize("name", CLASSES)
-def test_classes_have_docstrings(name):
-    assert len(inspect.getdoc(getattr(posenc, name)) or "") > 20
-
-
-def test_case_names_are_distinct():
-    names = [case.name for case in CASES]
-    assert len(set(names)) == len(names)
 
 
 def test_bfloat16_is_tested():
