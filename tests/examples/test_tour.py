@@ -79,35 +79,12 @@ def test_text_without_a_file():
     assert {"queries", "keys"} <= set(embedded(("queries", "keys")).drawn.words)
 
 
-def test_open_shows_the_index(tmp_path, monkeypatch):
-    opened = []
-    monkeypatch.setattr(program, "table", lambda text: "")
-    monkeypatch.setattr(program, "draw", lambda text, directory: [])
-    monkeypatch.setattr(program.webbrowser, "open", opened.append)
-    (tmp_path / "text").write_text("The cat sat on the mat.", encoding="utf-8")
-    words = [str(tmp_path / "text"), "--out", str(tmp_path / "out"), "--swap", "cat", "sat"]
-    assert program.main(words) == 0
-    assert program.main([*words, "--open"]) == 0
-    assert opened == [(tmp_path / "out/index.html").as_uri()]
-
-
 def test_refused_swap(tmp_path, capsys):
     (tmp_path / "text").write_text("The cat sat on the mat.", encoding="utf-8")
     with pytest.raises(SystemExit) as left:
         program.main([str(tmp_path / "text"), "--swap", "cat", "dog"])
     assert left.value.code == 2
     assert "--swap: 'dog' is not a word of " in capsys.readouterr().err
-
-
-def test_texts_that_tell_nothing():
-    for content, match in (
-        ("", "0 words, 0 different"),
-        ("one two", "2 words, 2 different"),
-        ("a a a a", "1 different"),
-    ):
-        with pytest.raises(ValueError, match=match):
-            of_user("a file", content)
-    assert len(of_user("a file", "我爱中国 and Molly's photo").words) == 7
 
 
 @pytest.mark.slow

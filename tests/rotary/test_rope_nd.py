@@ -9,28 +9,6 @@ import posenc
 RNG = np.random.default_rng(3)
 
 
-@pytest.mark.parametrize("layout", ["half", "interleaved"])
-@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
-def test_special_cases(dtype, layout):
-    """rope, rope_2d and mrope are rope_nd with one frequency for each pair, bit for bit."""
-    x = RNG.standard_normal((2, 3, 40, 32)).astype(dtype)
-    positions = RNG.integers(-99, 99, (3, 40))
-    w = 100.0 ** -(np.arange(16) / 16)
-    axes = np.zeros((3, 16))
-    axes[np.repeat([0, 1, 2], [4, 6, 6]), np.arange(16)] = w
-    options = {"layout": layout}
-    assert same_bits(
-        posenc.rope_nd(x, positions, axes, **options),
-        posenc.mrope(x, positions, w, sections=(4, 6, 6), **options),
-    )
-    assert same_bits(posenc.rope_nd(x, positions[:1], w[None], **options), posenc.rope(x, positions[0], w, **options))
-    two = np.zeros((2, 16))
-    two[0, :8] = two[1, 8:] = w[::2]
-    assert same_bits(
-        posenc.rope_nd(x, positions[:2], two, **options), posenc.rope_2d(x, positions[:2], w[::2], **options)
-    )
-
-
 def grid(shape, dtype):
     return np.indices(shape).reshape(len(shape), -1).astype(dtype)
 

@@ -185,17 +185,6 @@ def test_the_two_factors_are_never_folded():
     assert (cos == 0.7).all()
 
 
-def test_results_are_float64_and_own_their_numbers():
-    for rope_type in TYPES:
-        first = scaled(rope_type)
-        assert first.inv_freq.dtype == np.float64
-        assert (first.rotary_dim, first.layout) == (None, None)
-        assert all(type(f) is float for f in factors(first))
-        kept = first.inv_freq.copy()
-        first.inv_freq[...] = 7
-        assert scaled(rope_type).inv_freq.tobytes() == kept.tobytes()
-
-
 # ---- far positions ----
 
 
