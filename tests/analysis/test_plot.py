@@ -90,11 +90,6 @@ def test_given_axes_are_used(name, ax):
         CALLS[name](ax="here")
 
 
-def test_axes_of_a_subfigure():
-    figure = Figure()
-    assert plot.encoding(P, ax=figure.subfigures(1, 2)[0].subplots()) is figure
-
-
 @pytest.mark.parametrize(("kind", "function"), [
     ("product", analysis.gram_matrix), ("distance", analysis.distance_matrix),
     ("correlation", analysis.correlation_matrix),

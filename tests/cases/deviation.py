@@ -51,17 +51,6 @@ def relative_deviation(gradient, wanted):
     return error.max(initial=0.0) / max(np.abs(wanted).max(initial=0.0), 1e-9)
 
 
-def gradient_deviations(case, n):
-    """Field of the vjp -> relative deviation from central differences."""
-    arguments = case.arguments(n)
-    grads = cotangents(case, arguments)
-    gradients = case.vjp(grads, arguments)
-    return {
-        name: relative_deviation(gradients[name], differences(case, arguments, grads, path))
-        for name, path in case.gradients.items()
-    }
-
-
 def forward_error(case, arguments, dtype):
     """The largest error of one call, in ulps of the largest entry of the result, and as a share of the bound."""
     results = case.call(arguments, **case.options(dtype))

@@ -110,15 +110,14 @@ def test_a_line_has_the_quartiles_of_its_turns(tools, monkeypatch):
 
 @pytest.fixture
 def scripts(tools, tmp_path, monkeypatch):
-    """Replace the benchmarks by two scripts that write invented figures, and one that fails."""
+    """Replace the benchmarks by two scripts that write invented figures."""
     found = {"environment": {"cpu": "Invented 4"}, "peers": {"torch": "2.13", "jax": None}, "left_out": {"jax": "no"}}
     folder = tmp_path / "benchmarks"
     (folder / "speed").mkdir(parents=True)
     for name in ("first", "second"):
         (folder / "speed" / f"{name}.py").write_text(FAKE.format(found={**found, "rows": [line(name)]}))
-    (folder / "speed" / "broken.py").write_text("raise SystemExit(3)")
     monkeypatch.setattr(tools.run, "HERE", folder)
-    monkeypatch.setattr(tools.run, "SCRIPTS", ("speed/first", "speed/second", "speed/broken"))
+    monkeypatch.setattr(tools.run, "SCRIPTS", ("speed/first", "speed/second"))
     monkeypatch.setattr(tools.run, "DIRECTORY", tmp_path / "results")
     monkeypatch.setattr(tools.run, "load", lambda: tools.results.load(tmp_path / "results"))
     return tmp_path / "results"
