@@ -102,6 +102,18 @@ def test_positions_are_exact_or_refused(case, position):
 
 
 @pytest.mark.parametrize("case", ROWS)
+def test_strings_name_what_is_allowed(case):
+    arguments = arguments_of(case)
+    for argument, value in arguments.items():
+        if isinstance(value, str):
+            with refused(case, ValueError):
+                case.call({**arguments, argument: "no such thing"})
+            with refused(case, ValueError, TypeError):
+                case.call({**arguments, argument: ["half"]})
+    assert case.call(arguments)
+
+
+@pytest.mark.parametrize("case", ROWS)
 def test_lists(case):
     arguments = arguments_of(case)
     lists = {
