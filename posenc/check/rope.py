@@ -33,10 +33,8 @@ PAIRS = {"half": "(i, i + {0})", "interleaved": "(2 i, 2 i + 1)"}
 
 def turned(x: Float64, source: str, target: str, sign: float) -> Float64:
     """(-x2, x1) of each pair; pairs are read in one layout and written in another. sign=1 forgets the minus."""
-    partner, half = np.arange(x.shape[-1]), x.shape[-1] // 2
-    partner = (partner + half) % x.shape[-1] if source == "half" else partner ^ 1
-    first = (np.arange(x.shape[-1]) < half) if source == "half" else np.arange(x.shape[-1]) % 2 == 0
-    return converted_layout(np.where(first, sign, 1.0) * x[..., partner], source, target)
+    first, second = np.split(converted_layout(x, source, "half"), 2, -1)
+    return converted_layout(np.concatenate([sign * second, first], -1), "half", target)
 
 
 def converted_layout(x: Float64, source: str, target: str) -> Float64:
@@ -266,9 +264,8 @@ def _some_places(c: Case, off: Float64) -> tuple[Any, Case]:
     """The case of some positions, in the batch row with the largest error."""
     worst = np.unravel_index(int(off.argmax()), off.shape)
     index = (*(slice(b, b + 1) for b in worst[:-3]), *[slice(None)] * (min(off.ndim, 3) - 2), sample(off))
-    rows = (..., index[-1])
-    return index, {**c, "x": c["x"][index], "row": c["row"][rows],
-                   "positions": c["positions"][index if c["axis"] is None else (slice(None), *index)]}  # fmt: skip
+    at = index[-1] if c["axis"] is None else (slice(None), *index)
+    return index, {**c, "x": c["x"][index], "row": c["row"][index[-1]], "positions": c["positions"][at]}
 
 
 ROPE = Kind(
@@ -354,13 +351,11 @@ def rope(
 
     def judged(got: object, given: Float64, where: Array, precision: str) -> Report:
         heads = given.shape[-3] if given.ndim > 2 else 1
-        shape = (*where.shape[:-1], *given.shape[:-1])
-        of_x = {
-            "x": given, "heads": heads, "is_key": (np.arange(heads) >= 3)[:, None] & (len(inputs) == 2),
-            "row": np.arange(float(where.shape[-1])),
-            "positions": np.broadcast_to(where.astype(np.float64).reshape(len(where), *[1] * (given.ndim - 2), -1)
-                                         if several else where.astype(np.float64), shape),
-        }  # fmt: skip
+        at = where.astype(np.float64)
+        if several:
+            at = np.broadcast_to(at.reshape(len(at), *[1] * (given.ndim - 2), -1), (len(at), *given.shape[:-1]))
+        of_x = {"x": given, "heads": heads, "is_key": (np.arange(heads) >= 3)[:, None] & (len(inputs) == 2),
+                "row": np.arange(float(where.shape[-1])), "positions": at}  # fmt: skip
         return judge(ROPE, got, {**case, **of_x}, precision)
 
     def run(where: Array) -> Report:
