@@ -44,6 +44,7 @@ TESTS: dict[str, Callable[[Case], object]] = {
     "square": lambda c: c["past"] == 0,
     "unequal": lambda c: c["past"] != 0,
     "segments": lambda c: c["k_segments"] is not None,
+    "ones": lambda c: c.get("adds_ones"),
     "padding": lambda c: c["row_segments"] is not None,
     "window": lambda c: c["window"],
     "reach": lambda c: c["reach"] is not None,
@@ -52,6 +53,7 @@ TESTS: dict[str, Callable[[Case], object]] = {
     "positions": lambda c: c["w"] is not None or c["operator"] is not None,
     "part of the head": lambda c: c["rotary_dim"] < c["width"],
     "cap": lambda c: c.get("softcap") is not None,
+    "no softmax factor": lambda c: c["softmax_factor"] == 1,
     "sink": lambda c: c["sink"] is not None,
     "bias": lambda c: c.get("operator") is not None,
     "content": lambda c: c["reads_content"],
@@ -296,20 +298,25 @@ def with_factor(model: Callable[[Case], Float64], case: Case, numbers: Float64) 
 
 def search(
     kind: Kind, whole: View, u: float
-) -> tuple[list[tuple[float, Hypotheses]], list[tuple[float, str]], list[str]]:  # fmt: skip
+) -> tuple[list[tuple[float, Hypotheses]], list[tuple[float, str]], list[str], list[str]]:  # fmt: skip
     """Find the hypotheses that explain the numbers.
 
-    Return those with the errors that they leave, the errors that all others leave, and the names of the hypotheses that
-    have an effect on these inputs.
+    Return those with the errors that they leave, the errors that all others leave, the names of the hypotheses that
+    have an effect on these inputs, and what was not tried.
     """
     index, case = kind.part(whole.case, whole.off)
     part = View(case, *(x[index] for x in whole[1:]))
     active: list[Hypothesis] = []
+    untried: list[str] = []
 
     def pairs() -> Iterator[Hypotheses]:
         small = [h for h in active if whole.numbers.size <= LARGE or not kind.whole & h.fields.keys()]
         largest = max((x.size for x in part.case.values() if isinstance(x, np.ndarray)), default=1)
-        yield from itertools.islice(of_different_fields(small), WORK // max(largest, 1))
+        tried = list(of_different_fields(small))[: WORK // max(largest, 1)]
+        count = sum(1 for _ in of_different_fields(active))
+        if len(tried) < count:
+            untried.append(f"{count - len(tried)} of {count} pairs of errors; pass smaller sizes.")
+        yield from tried
         for h in small:
             changed = altered(part.case, [h]) or {}
             some = itertools.islice(kind.more(changed, part.numbers), 12)
@@ -342,7 +349,7 @@ def search(
                 causes[names] = left, chosen
         if causes:
             break
-    return sorted(causes.values(), key=lambda one: one[0]), errors, [h.name for h in active]
+    return sorted(causes.values(), key=lambda one: one[0]), errors, [h.name for h in active], untried
 
 
 def joined(chosen: Hypotheses) -> str:
@@ -369,7 +376,7 @@ def judge(kind: Kind, got: object, case: Case, precision: str) -> Report:
     wrong = off > 1
     if not wrong.any():
         return Report(kind.name, True, limit, error, precision, got=numbers, wanted=wanted)
-    found, errors, active = search(kind, View(case, numbers, wanted, bound, off), u)
+    found, errors, active, untried = search(kind, View(case, numbers, wanted, bound, off), u)
     of_float32 = kind.bound(case, wanted, ROUNDOFF["float32"])
     if not found and u < ROUNDOFF["float32"] and in_bounds(numbers, wanted, of_float32).max() <= 1:
         found = [(error, (FLOAT32,))]
@@ -378,7 +385,8 @@ def judge(kind: Kind, got: object, case: Case, precision: str) -> Report:
     axes = ("batch",) * (wanted.ndim - len(kind.axes)) + kind.axes[len(kind.axes) - wanted.ndim :]
     return Report(
         kind.name, False, limit, error, precision, tuple(_cause(case, left, chosen, best) for left, chosen in found),
-        locate(wrong, numbers, wanted, axes, kind.labels(case)), () if found else tuple(active), (),
+        locate(wrong, numbers, wanted, axes, kind.labels(case)), () if found else tuple(active),
+        () if found else tuple(untried),
         numbers, wanted, wrong, axes,
     )  # fmt: skip
 

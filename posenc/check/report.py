@@ -89,11 +89,11 @@ class Report:
             lines += [f"Cause: {cause.name}. {cause.sentence}", f"Change: {cause.change}"]
             lines.append(f"Evidence: {cause.evidence}")
         if not self.right and not self.causes:
-            lines.append("Cause: unknown. No known error, and no two together, gives these numbers.")
+            lines.append("Cause: unknown. No known error, alone or in the pairs tried, gives these numbers.")
         if self.excluded:
             names = ", ".join(self.excluded[:LISTED])
             more = len(self.excluded) - LISTED
-            lines.append(f"Excluded, each alone and in pairs: {names}{f' and {more} more' if more > 0 else ''}.")
+            lines.append(f"Excluded, alone and in pairs: {names}{f' and {more} more' if more > 0 else ''}.")
         lines += [f"Not tried: {one}" for one in self.untried]
         return "\n".join([*lines, *([self.where] if self.where else [])])
 

@@ -92,7 +92,7 @@ def test_unknown_numbers_list_what_is_excluded_and_where_they_differ():
     report = check.rope(mine, dim=32, layout="half")
     assert report.causes == ()
     assert "layout" in report.excluded
-    assert "No known error, and no two together, gives these numbers." in str(report)
+    assert "No known error, alone or in the pairs tried, gives these numbers." in str(report)
     assert "First difference: batch 1, head 2, position 5, channel 7 (pair 7)" in str(report)
     assert str(report).count("#") == 2  # the legend, and the place
 
