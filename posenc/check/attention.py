@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -108,6 +107,10 @@ SOFTMAXES = hypotheses("softmax", {
 })  # fmt: skip
 
 
+CLIPPED = ("shaw", "relative_key_query")
+"""Operators whose tables end at the distance at which they clip."""
+
+
 def edited(change: Callable[[Float64, Case], object], *names: str) -> Callable[[Case], object]:
     """The arrays of an operator that reads queries and keys, with a change of some of them."""
 
@@ -140,6 +143,13 @@ def _cut(end: int) -> Callable[[Array, int, Case], object]:
     return change
 
 
+def _wrapped(row: Array, zero: int, c: Case) -> object:
+    """The rows of all distances, of which those before the first row are counted from the last."""
+    reach = c["m"] + c["n_of_call"]
+    at = zero + np.arange(-reach, reach + 1)
+    return np.where(at < 0, at % len(row), np.minimum(at, len(row) - 1))
+
+
 def _other_p2c(c: Case) -> object:
     options = c["options"] if c["reads_content"] else {}
     return {**options, "p2c_index": OTHER[options["p2c_index"]]} if "p2c" in options.get("terms", ()) else None
@@ -151,6 +161,12 @@ CONTENTS = hypotheses("content", {
     "clipped one earlier": {"arrays": _rows(lambda row, zero, c: np.clip(row, 1, len(row) - 2))},
     "distance without its sign": {"arrays": _rows(lambda row, zero, c: zero + abs(row - zero))},
     "distance without its sign, downwards": {"arrays": _rows(lambda row, zero, c: zero - abs(row - zero))},
+    "last row of the table not used": {"arrays": _rows(lambda row, zero, c: np.minimum(row, len(row) - 2))},
+    "first row of the table not used": {"arrays": _rows(lambda row, zero, c: np.maximum(row, 1))},
+    "negative rows": {"arrays": when(lambda c: c["reads_content"] and c["operator"].name in CLIPPED)(
+        _rows(_wrapped))},
+    "shift of the other row": {"shifted": when(lambda c: c["reads_content"] and c["operator"].name == "transformer_xl")(
+        True)},
     "first rows of the table": {"arrays": _rows(_cut(-1))},
     "last rows of the table": {"arrays": _rows(_cut(1))},
 })  # fmt: skip
@@ -223,21 +239,12 @@ def one_side(c: Case) -> Iterable[H]:
     return itertools.chain(rotated, other_sizes(c, np.zeros(0)) if of_t5 else ())
 
 
-def some_queries(c: Case, off: Float64) -> tuple[Any, Case]:
-    """The case of some queries."""
-    (_, rows, _), part = index, part = some_rows(c, off)
-    part["q"] = c["q"][..., rows, :]
-    return index, {**part, **{name: c[name][rows] for name in OF_QUERIES if np.ndim(c.get(name, 0)) > 0}}
-
-
-OF_QUERIES = ("q_at", "bias_q", "present", "start_of", "end_of", "chunk_of", "in_chunk", "one_late", "one_early",
-              "first_twice", "start_twice", "after_update")  # fmt: skip
-NEED_ALL = frozenset(["over_queries", "exchanged", "mask_transposed", "transposed"])
+NEED_ALL = frozenset(["over_queries", "exchanged", "mask_transposed", "transposed", "shifted", "reshaped"])
 """Fields whose numbers depend on all queries."""
 SOFTMAX = Kind("softmax", true_attention, attend, (*SOFTMAXES, *MASKS), ("head", "query", "key"), attention_bound,
-               part=some_queries, whole=NEED_ALL)  # fmt: skip
+               part=some_rows, whole=NEED_ALL)  # fmt: skip
 OF_OUTPUT = ("head", "query", "channel")
-ATTENTION = Kind("attention", true_attention, attend, ATTENTIONS, OF_OUTPUT, attention_bound, part=some_queries,
+ATTENTION = Kind("attention", true_attention, attend, ATTENTIONS, OF_OUTPUT, attention_bound, part=some_rows,
                  whole=NEED_ALL, rare=one_side)  # fmt: skip
 
 
@@ -257,8 +264,7 @@ def attention_case(
         scale = made.default_scale(dim) if scale is None and made.default_scale else scale
     if frequencies is not None or layout is not None:
         turns = angles(subject, frequencies, dim)
-        case |= {**turns, **layouts(subject, layout or turns["layout"], turns), "width": dim,
-                 "softmax_factor": float(getattr(frequencies, "softmax_factor", 1.0))}  # fmt: skip
+        case |= {**turns, **layouts(subject, layout or turns["layout"], turns), "width": dim}
     given = (draw(heads, n, dim, dtype=dtype, seed=seed),
              *(draw(kv_heads, m, dim, dtype=dtype, seed=seed + i) for i in (1, 2)))  # fmt: skip
     case |= {
@@ -466,7 +472,7 @@ def _in_parts(c: Case) -> Iterator[H]:
 
 
 ZEROS, NOT_RESET = hypotheses("rows of zeros"), hypotheses("second sequence")
-CACHE = Kind("cache", true_attention, attend_in_chunks, CACHES, OF_OUTPUT, attention_bound, part=some_queries,
+CACHE = Kind("cache", true_attention, attend_in_chunks, CACHES, OF_OUTPUT, attention_bound, part=some_rows,
              whole=NEED_ALL, rare=_in_parts)  # fmt: skip
 
 

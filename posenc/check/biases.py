@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -131,7 +131,7 @@ DISTANCES = (128, 64, 256, 512, 32, 1024, 96, 192, 384, 16, 48, 24, 768, 2048, 4
 
 def other_sizes(c: Case, numbers: Float64) -> Iterator[Hypothesis]:
     """Another number of buckets, and another max_distance, of T5."""
-    (of_distance, of_number, of_both), right = SIZES, (c["buckets"], c["max_distance"])
+    (of_distance, of_number, of_both, of_exact), right = SIZES, (c["buckets"], c["max_distance"])
     is_list = "rel" in c
     counted = (int(np.nan_to_num(numbers).max()) + 1, 16, 64, 128, 2 * right[0]) if is_list else ()
     for buckets in dict.fromkeys((right[0], *counted)):
@@ -141,6 +141,10 @@ def other_sizes(c: Case, numbers: Float64) -> Iterator[Hypothesis]:
             h = of_distance if buckets == right[0] else of_number if distance == right[1] else of_both
             sentence = h.sentence.replace("{other_buckets}", str(buckets)).replace("{other_distance}", f"{distance:g}")
             yield h._replace(sentence=sentence, fields={"buckets": buckets, "max_distance": distance})
+    side = right[0] // 2 if c["bidirectional"] else right[0]
+    for exact in range(1, side):
+        sentence = of_exact.sentence.replace("{exact}", str(exact)).replace("{side}", str(side // 2))
+        yield of_exact._replace(sentence=sentence, fields={"exact_offset": exact - side // 2})
 
 
 SIZES = hypotheses("sizes of buckets")
@@ -215,6 +219,10 @@ def matrix_of(c: Case) -> Float64:
         made = operator_of(c)
         at = made.reads(sign * i, sign * j)
         found = made.equation(*at) if c["content"] is None else made.equation(*c["content"][:2], *at, *c["content"][2:])
+        if c["fold"]:
+            found = np.where(c["fold"] * rel > 0, made.equation(*made.reads(-sign * i, -sign * j)), found)
+        if c["shifted"]:
+            found = found + _shift(c, made, i, j)
     if c["transposed"]:
         found = np.swapaxes(found, -1, -2)
     found = c["matrix_scale"] * found
@@ -222,6 +230,27 @@ def matrix_of(c: Case) -> Float64:
     if c["future"] is not None:
         found = np.where(rel > 0, c["future"], found)
     return np.asarray(found)
+
+
+def _shift(c: Case, made: Any, i: Float64, j: Float64) -> Float64:
+    """The error of Transformer-XL's shift that drops the last rows of the matrix, and not the first."""
+    q, k, *rest = c["content"]
+    n, m = len(i), len(j)
+    wanted = made.equation(q, 0 * k, *made.reads(i, j), *rest)
+    given = made.equation(q, 0 * k, *made.reads(np.full(n, m - 1.0), j), *rest)  # columns of the distances m - 1 .. 0
+    padded = np.concatenate([0 * given[..., :1], given], -1)
+    return np.asarray(padded.reshape(*padded.shape[:-2], -1)[..., : n * m].reshape(given.shape) - wanted)
+
+
+def _folded(side: int) -> Callable[[Case], object]:
+    """The diagonals of both sides read on one."""
+
+    def diagonals(c: Case) -> object:
+        given, zero = c["arrays"]["diagonals"], c["n"] - 1
+        row = zero + side * abs(np.arange(given.shape[-1]) - zero)
+        return {**c["arrays"], "diagonals": given[..., np.clip(row, 0, given.shape[-1] - 1)]}
+
+    return diagonals
 
 
 def _grid_row(c: Case, i: Float64, j: Float64) -> npt.NDArray[np.int64]:
@@ -249,9 +278,9 @@ def of(*names: str) -> Guard:
 
 
 MATRIX_FIELDS: Case = {
-    "matrix_rel": 1, "transposed": False, "matrix_scale": 1.0,
-    "heads_reversed": False, "future": None, "ramp": "distance", "swin_stride": "width", "swin_axes": False,
-    "swin_window": False, "swin_offsets": False, "by_columns": False, "content": None, "class_rows": (-3, -2),
+    "matrix_rel": 1, "transposed": False, "matrix_scale": 1.0, "heads_reversed": False, "future": None, "fold": 0,
+    "shifted": False, "ramp": "distance", "swin_stride": "width", "swin_axes": False, "swin_window": False,
+    "swin_offsets": False, "by_columns": False, "content": None, "class_rows": (-3, -2),
 }  # fmt: skip
 
 
@@ -260,13 +289,15 @@ def _reshaped(c: Case) -> object:
     return {**c["arrays"], "table": table.reshape(table.shape[::-1]).T}
 
 
-def _fire_by_length(c: Case) -> object:
-    """FIRE whose distances are divided by the number of keys: a threshold that is as large."""
-    return {**c["arrays"], "threshold": np.maximum(abs(c["arrays"]["threshold"]), c["m"])}
+def _threshold(change: Callable[[Any, Case], object]) -> Callable[[Case], object]:
+    """FIRE with another threshold."""
+    return lambda c: {**c["arrays"], "threshold": change(abs(c["arrays"]["threshold"]), c)}
 
 
 GRIDS = ("swin", "beit")
-PLACED = (*GRIDS, "fox", "toeplitz", "dense", "tupe", "distance_function")
+INDEXED = ("fox", "toeplitz", "dense", "tupe")
+"""Operators whose arrays have a row for each query, whatever its position."""
+PLACED = (*GRIDS, *INDEXED, "distance_function")
 """Operators whose arrays have a fixed number of positions, or that are unknown functions."""
 OF_LOGARITHMS = ("alibi", "kerple_log", "kerple_power", "t5", "toeplitz", "dense", *GRIDS)
 """Operators whose numbers are read from an array, or have no argument but the distance and its logarithm."""
@@ -283,7 +314,15 @@ MATRICES = (
         "offset +1": {"bias_q": lambda c: moved(c, 1)},
         "offset -1": {"bias_q": lambda c: moved(c, -1)},
         "reshaped table": {"arrays": of("t5", *GRIDS)(_reshaped)},
-        "normalised by the length": {"arrays": of("fire")(_fire_by_length)},
+        "normalised by the length": {"arrays": of("fire")(_threshold(lambda x, c: np.maximum(x, c["m"])))},
+        "normalised by the last position": {"arrays": of("fire")(_threshold(lambda x, c: np.maximum(x, c["m"] - 1)))},
+        "no threshold": {"arrays": of("fire")(_threshold(lambda x, c: 1e-6))},
+        "parameters exchanged": {"arrays": of("kerple_log", "kerple_power")(
+            lambda c: {"r1": c["arrays"]["r2"], "r2": c["arrays"]["r1"]})},
+        "keys after the query as before": {"fold": of("tisa", "distance_function")(1)},
+        "keys before the query as after": {"fold": of("tisa", "distance_function")(-1)},
+        "diagonals after the query as before": {"arrays": of("toeplitz")(_folded(-1))},
+        "diagonals before the query as after": {"arrays": of("toeplitz")(_folded(1))},
     }),
     *guarded((h for h in BUCKETS if h.name not in ("direction", "bucket -1", "not limited")), of("t5")),
     *guarded((h for h in SLOPES if h.name not in ("sign of slopes", "reversed slopes")), known),
@@ -300,7 +339,7 @@ def of_operator(operator: Bias) -> Case:
     table = arrays.get("table")
     return {
         **MATRIX_FIELDS, **BUCKET_FIELDS, **SLOPE_FIELDS, "operator": operator, "arrays": arrays,
-        "options": {**operator.options}, "heads": heads, "known_slopes": known,
+        "options": {**operator.options}, "indexed": operator.name in INDEXED, "heads": heads, "known_slopes": known,
         "buckets": 0 if table is None else len(table), "bidirectional": operator.options.get("bidirectional", True),
         "max_distance": operator.options.get("max_distance", 128),
     }  # fmt: skip
@@ -320,16 +359,11 @@ def _bias_bound(c: Case, wanted: Float64, u: float) -> Float64:
     return np.where(c["causal"] & (c["mask_k"] > c["mask_q"][:, None]), np.inf, size)
 
 
-def _some_rows(c: Case, off: Float64) -> tuple[Any, Case]:
-    index, part = some_rows(c, off)
-    return index, {**part, "bias_q": c["bias_q"][index[1]]}
-
-
 def _other_table(c: Case, numbers: Float64) -> Iterator[Hypothesis]:
     return other_sizes(c, numbers) if c["operator"].name == "t5" else iter(())
 
 
-BIAS = Kind("bias", _true_matrix, matrix_of, MATRICES, ("head", "query", "key"), _bias_bound, part=_some_rows,
+BIAS = Kind("bias", _true_matrix, matrix_of, MATRICES, ("head", "query", "key"), _bias_bound, part=some_rows,
             whole=frozenset(["transposed"]), more=_other_table)  # fmt: skip
 
 

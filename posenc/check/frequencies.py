@@ -48,6 +48,7 @@ def angles(subject: str, frequencies: object, dim: int | None, seq_len: int | No
     rope_type = keys.get("rope_type", "default")
     return {
         "w": w, "plain": plain, "base": base, "factor": factor, "cos_factor": factor, "sin_factor": factor,
+        "softmax_factor": float(getattr(frequencies, "softmax_factor", 1.0)),
         "keys": keys, "rotary_dim": r, "width": width or dim or r, "rope_type": rope_type, "reversed": False,
         "layout": getattr(frequencies, "layout", None), "scales": not np.allclose(w, plain, rtol=1e-6, atol=0),
         "scaling": f"the scaling of the config, {rope_type}" if keys else "the scaling of the frequencies",
@@ -124,6 +125,11 @@ def _blend_reversed(c: Case, s: float) -> object:
     return np.where(between, c["plain"] + c["plain"] / s - c["w"], c["w"])
 
 
+def _kept_between(c: Case, s: float) -> object:
+    """Llama 3's frequencies with a step in place of the blend."""
+    return np.where(c["w"] < c["plain"] / s * (1 + 1e-9), c["w"], c["plain"])
+
+
 def _without_blend(c: Case) -> object:
     """Llama 3's code with exchanged factors: no frequency is between the two."""
     turns = c["keys"][LENGTH] * c["plain"] / (2 * np.pi)
@@ -167,6 +173,7 @@ SERIES = hypotheses("series", {
     "exponent over pairs less one": {"w": exponents(lambda plain, c: plain ** (len(plain) / max(len(plain) - 1, 1)))},
     "exponent over the head": {"w": exponents(lambda plain, c: plain ** (c["rotary_dim"] / c["width"]))},
     "wavelengths": {"w": when(lambda c: c["w"].all())(lambda c: 1 / c["w"])},
+    "exponent of integers": {"w": exponents(lambda plain, c: plain**0)},
     "turns": {"w": lambda c: 2 * np.pi * c["w"]},
     "no pi": {"w": lambda c: c["w"] / np.pi},
     "frequencies in bfloat16": {"w": rounding("w", "bfloat16")},
@@ -180,6 +187,9 @@ FREQUENCIES = (*SERIES, *hypotheses("frequencies", {
     "ntk": {"w": as_type("ntk")},
     "ntk exponent": {"w": when(lambda c: c["rope_type"] in ("ntk", "dynamic"))(_base_times_factor)},
     "length ignored": {"w": again("w", seq_len=key("max_position_embeddings"))},
+    "trained length times the factor": {
+        "w": again("w", seq_len=lambda keys: keys["max_position_embeddings"] * keys["factor"])},
+    "length times the factor": {"w": again("w", seq_len=lambda keys: keys["seq_len"] * keys["factor"])},
     "length of longrope ignored": {"w": when(_inside)(again("w", seq_len=1))},
     "ramp reversed": {"w": of_key("factor", lambda c, s: c["plain"] + c["plain"] / s - c["w"])},
     "blend reversed": {"w": of_key("factor", _blend_reversed)},
@@ -188,11 +198,13 @@ FREQUENCIES = (*SERIES, *hypotheses("frequencies", {
     "original length": {"w": when(_inside)(_other_length)},
     "turns without 2 pi": {"w": _turns},
     "low and high factor": {"w": _without_blend},
+    "no blend": {"w": of_key("factor", _kept_between)},
     "long and short factor": {"w": when(_inside)(_exchanged)},
     "list at the trained length": {"w": when(_at_the_edge)(_exchanged)},
     "exponent over the rotated pairs": {"w": _of_rotated},
     "still pairs first": {"w": lambda c: np.roll(c["w"], (c["w"] == 0).sum())},
     "attention factor squared": factors(lambda c: c["factor"] ** 2),
+    "attention factor without its root": factors(lambda c: c["factor"] ** 2),
     "attention factor inverted": factors(lambda c: 1 / c["factor"]),
     "mscale": factors(of_key("factor", lambda c, s: again("factor", attention_factor=0.1 * np.log(s) + 1)(c))),
     "mscale of mscale": factors(of_key("factor", lambda c, s: 0.1 * c["factor"] * np.log(s) + 1)),

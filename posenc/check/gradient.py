@@ -30,9 +30,23 @@ def _exchanged(first: int, second: int) -> dict[str, object]:
     return {"gradients": change}
 
 
+def _gathered(function: Callable[[Float64], Float64], x: Float64, grad: Float64) -> Float64 | None:
+    """The cotangent written to the numbers that a function copies, or None if it does not copy them."""
+    with contextlib.suppress(Exception):
+        index = function(np.arange(float(x.size)).reshape(x.shape)).astype(int)
+        if index.size and np.array_equal(function(x), x.ravel()[index]):
+            found = np.zeros(x.size)
+            found[index.ravel()] = grad.ravel()
+            return found.reshape(x.shape)
+    return None
+
+
 GRADIENTS = hypotheses("gradient", {
     "mean": {"gradients": lambda c: [one / c["results"] for one in c["gradients"]]},
     "forward": {"gradients": when(lambda c: c["forward"] is not None)(lambda c: [c["forward"], *c["gradients"][1:]])},
+    "straight through": {"gradients": when(lambda c: c["grad"].shape == c["gradients"][0].shape)(
+        lambda c: [c["grad"], *c["gradients"][1:]])},
+    "last row read": {"gradients": when(lambda c: c["gathered"] is not None)(lambda c: [c["gathered"]])},
     **{f"arguments {i} and {j} exchanged": _exchanged(i, j) for i in range(3) for j in range(i + 1, 4)},
 })  # fmt: skip
 
@@ -45,7 +59,8 @@ def _multiplied(c: Case, numbers: Float64) -> list[H]:
     text = " ".join(f"The gradient of argument {i} is {factor:.6g} times the right one."
                     for i, factor in enumerate(factors) if abs(factor - 1) > 1e-6)  # fmt: skip
     change = "Look for a sign, a scale, a sum that became a mean, or a detached argument."
-    return [H("factor", text, change, {"gradients": list(map(np.multiply, factors, c["gradients"]))})]
+    return [H("factor", text, change, {"gradients": list(map(np.multiply, factors, c["gradients"])),
+                                       "uncertainty": c["uncertainty"] * max(1.0, *map(abs, factors))})]  # fmt: skip
 
 
 GRADIENT = Kind(
@@ -109,6 +124,7 @@ def gradient(
         with contextlib.suppress(Exception):  # the function need not take a cotangent
             forward = right(grad, *places[1:])
     case: Case = {
+        "grad": grad, "gathered": _gathered(right, places[0], grad) if len(places) == 1 else None,
         "gradients": gradients, "results": float(np.prod(shape)), "forward": forward,
         # the truncation error grows with the square of the step; the rounding error falls with the step
         "uncertainty": float(2 * abs(_flat(gradients) - _flat(others)).max(initial=0)),

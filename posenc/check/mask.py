@@ -71,7 +71,9 @@ MASKS = hypotheses("mask", {
     "padding on the other side": {"k_segments": of_segments(lambda c: c["k_segments"][::-1])},
     "no segments": NO_SEGMENTS,
 })  # fmt: skip
-OF_ROWS = ("mask_q", "other_q", "window_start", "q_segments", "row_segments")
+OF_ROWS = ("mask_q", "other_q", "window_start", "q_segments", "row_segments", "q_at", "bias_q", "present", "start_of",
+           "end_of", "chunk_of", "in_chunk", "one_late", "one_early", "first_twice", "start_twice",
+           "after_update")  # fmt: skip
 """Fields with a number for each query."""
 
 
@@ -83,9 +85,12 @@ def sample(off: Float64, axis: int = -2) -> npt.NDArray[np.intp]:
 
 
 def some_rows(c: Case, off: Float64) -> tuple[Any, Case]:
-    """The case of some queries."""
+    """The case of some queries; of all, if an operator reads their numbers and not their positions."""
+    if c.get("indexed"):
+        return ..., c
     rows = sample(off)
-    part = {name: c[name][rows] for name in OF_ROWS if c[name] is not None}
+    part = {name: c[name][rows] for name in OF_ROWS if np.ndim(c.get(name, 0)) > 0}
+    part |= {"q": c["q"][..., rows, :]} if "q" in c else {}
     return (..., rows, slice(None)), {**c, **part, "n": len(rows)}
 
 
@@ -189,7 +194,8 @@ def mask(
         case = mask_case("mask", n, keys, causal, window, align, segments)
         got, _ = as_numbers(call("mask", impl, n, keys), "mask")
         if got.dtype.kind == "f":
-            got = got > HIDES if (got < 0).any() else got != 0
+            case["adds_ones"] = bool((got == 1).any()) and not (got < 0).any()
+            got = got > HIDES
         return judge(MASK, got, case, "float64")
 
     report = run(n if m is None else m)

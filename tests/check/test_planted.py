@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import plain
 import pytest
-from settings import DYNAMIC, LONGROPE, PLAIN, YARN
+from settings import DYNAMIC, LLAMA3, LONGROPE, PLAIN, YARN
 
 import posenc
 from posenc import check, reference
@@ -176,6 +176,40 @@ def xpos(keys=-1):
     return both
 
 
+def with_shaw(row):
+    """Shaw's attention whose table has these rows at the distances -9 .. 9."""
+    tables = {name: table[row(np.arange(-9, 10) + 3)] for name, table in SHAW.items()}
+    return partial(plain.shaw, **tables)
+
+
+def xl(q, k, v):
+    """Transformer-XL whose shift drops the last row."""
+    n, m = q.shape[-2], k.shape[-2]
+    r, bias_u, bias_v = XL["r"][:, 12 - (m - 1) : 13], XL["u"][:, None], XL["v"][:, None]
+    shifted = (q + bias_v) @ r.swapaxes(-1, -2)
+    shifted = np.concatenate([np.zeros((3, n, 1)), shifted], -1).reshape(3, m + 1, n)[:, :-1].reshape(3, n, m)
+    logits = ((q + bias_u) @ k.swapaxes(-1, -2) + shifted) / 4
+    return plain.softmax(np.where(plain.causal(n, m), logits, -np.inf)) @ v
+
+
+XL = {"r": RNG.standard_normal((3, 25, 16)), "u": RNG.standard_normal((3, 16)), "v": RNG.standard_normal((3, 16))}
+DEEPSEEK = {"head_dim": 16, "rope_theta": 1e4, "max_position_embeddings": 163840,
+            "rope_scaling": {"rope_type": "yarn", "factor": 40.0, "original_max_position_embeddings": 4096,
+                             "mscale": 1.0, "mscale_all_dim": 1.0}}  # fmt: skip
+KERPLE = RNG.uniform(0.2, 3, (2, 3))
+DIAGONALS = RNG.standard_normal((2, 31))
+TISA = RNG.standard_normal((3, 2, 4))
+AWAY = abs(np.arange(16) - np.arange(16)[:, None])
+DENSE = RNG.standard_normal((2, 12, 12))
+READ = np.array([0, 2, 2, 1, 0, 3, 2])
+
+
+def last_read(grad, table):
+    found = np.zeros_like(table)
+    found[READ] = grad
+    return found
+
+
 # name: (cause, check)
 SINGLE = {
     **{f"buckets: {error}": (
@@ -184,6 +218,50 @@ SINGLE = {
         ("max_distance 100", "max_distance", {"max_distance": 100}), ("64", "number of buckets", {"buckets": 64}),
         ("64 of 512", "sizes of the table", {"buckets": 64, "max_distance": 512}),
         ("log2", "logarithm to base 2 above", {"log_of": 16 ** np.log(2)}))},
+    **{f"frequencies: dynamic of {times} {length}": (name, partial(
+        check.frequencies, plain.frequencies(32, 5e4 * (4 * 4 * length / 128 - 3) ** (16 / 15)), DYNAMIC, seq_len=300))
+       for times, length, name in ((4, 128, "trained length times the factor"), (4, 300, "length times the factor"))},
+    "frequencies: longrope's factor without root": ("attention factor without its root", partial(
+        check.frequencies, lambda: (plain.frequencies(32, 5e4) / LONGROPE["rope_scaling"]["long_factor"],
+                                    1 + np.log(8) / np.log(128)), LONGROPE, seq_len=512)),
+    "frequencies: integers": ("exponent of integers", partial(check.frequencies, np.ones(16), dim=32)),
+    "frequencies: llama3's step": ("no blend", partial(check.frequencies, np.where(
+        plain.frequencies(32, 5e5) < 2 * np.pi / 128, 1 / 8, 1) * plain.frequencies(32, 5e5), LLAMA3)),
+    "buckets: exact": ("max_exact", partial(check.buckets, partial(plain.bucket, less=4))),
+    "bias: fire by the last position": ("normalised by the last position", partial(
+        check.bias, lambda n, m: posenc.fire(**FIRE, threshold=m - 1).matrix(n, m), posenc.fire(**FIRE, threshold=5.0),
+        20)),
+    "bias: fire without threshold": ("no threshold", partial(
+        check.bias, lambda n, m: posenc.fire(**FIRE, threshold=1e-9).matrix(n, m), posenc.fire(**FIRE, threshold=5.0),
+        20, causal=True)),
+    "bias: kerple": ("parameters exchanged", partial(
+        check.bias, -KERPLE[1][:, None, None] * np.log1p(KERPLE[0][:, None, None] * AWAY), posenc.kerple_log(*KERPLE),
+        16)),
+    **{f"bias: toeplitz {side}": (f"diagonals {name}", partial(
+        check.bias, DIAGONALS[:, side * AWAY + 15], posenc.toeplitz(DIAGONALS), 16))
+       for side, name in ((-1, "after the query as before"), (1, "before the query as after"))},
+    **{f"bias: tisa {side}": (f"keys {name}", partial(
+        check.bias, (TISA[0][:, None, None] * np.exp(-abs(TISA[1][:, None, None]) * (
+            side * AWAY[..., None] - TISA[2][:, None, None]) ** 2)).sum(-1), posenc.tisa(*TISA), 16))
+       for side, name in ((-1, "after the query as before"), (1, "before the query as after"))},
+    "bias: minus dense": ("sign of the bias", partial(check.bias, -DENSE, posenc.dense(DENSE), 12)),
+    **{f"attention: shaw, {name}": (name, partial(check.attention, with_shaw(row), bias=posenc.shaw(**SHAW)))
+       for name, row in (("last row of the table not used", lambda row: np.clip(row, 0, 5)),
+                         ("first row of the table not used", lambda row: np.clip(row, 1, 6)),
+                         ("negative rows", lambda row: np.where(row < 0, row % 7, np.minimum(row, 6))))},
+    "attention: transformer-xl's shift": ("shift of the other row", partial(
+        check.attention, xl, causal=True, heads=3, n=4, m=9, bias=posenc.transformer_xl(**XL))),
+    "attention: softmax factor of a config": ("softmax factor", partial(
+        check.attention, attention(rotate=(turn(plain.yarn(16, 1e4, 40.0, 4096)),) * 2), frequencies=DEEPSEEK,
+        layout="half")),
+    "mask: floats of one": ("ones added", partial(check.mask, np.tri(8), 8)),
+    "gradient: straight through": ("straight through", partial(
+        check.gradient, lambda g, x: g, lambda x: 2 * np.tanh(x / 2), RNG.standard_normal((4, 5)))),
+    "gradient: last reading": ("last row read", partial(
+        check.gradient, last_read, lambda table: table[READ], RNG.standard_normal((5, 3)))),
+    "gradient: keys without scale": ("factor", partial(
+        check.gradient, lambda g, q, k: (g @ k / 6**0.5, g.T @ q), lambda q, k: q @ k.T / 6**0.5,
+        *(RNG.standard_normal((rows, 6)) for rows in (4, 5)))),
     "buckets: last": ("last bucket one lower", partial(check.buckets, lambda rel: plain.bucket(rel) - (
         plain.bucket(rel) % 16 == 15))),
     "buckets: cut early": ("cut before the product", partial(check.buckets, cut_early)),
