@@ -73,7 +73,9 @@ def attend(c: Case) -> Float64:
     if c["reads_content"] and (to_values := operator_of(c).added_to_values):
         added = to_values(*(c["matrix_rel"] * c[name] for name in ("bias_q", "bias_k")))
         out = out + (weights[..., None, :] @ added)[..., 0, :]
-    return np.asarray(out)
+    if c["heads_exchanged"]:
+        out = np.swapaxes(out.reshape(-1, c["share"], *out.shape[1:]), 0, 1).reshape(out.shape)
+    return np.swapaxes(out, 0, 1).reshape(out.shape) if c["reshaped"] else np.asarray(out)
 
 
 def factor_of(power: float) -> Callable[[Case], object]:
@@ -87,7 +89,8 @@ SOFTMAX_FIELDS: Case = {
     "w": None, "v": None, "rotated": "qk", "k_grouping": "blocks", "v_grouping": "blocks", "exchanged": False,
     "operator": None, "bias_times": 1.0, "bias_scaled": False, "reads_content": False, "softcap": None,
     "bias_capped": False, "hide": -np.inf, "unit": 1.0, "over_queries": False, "sink": None, "sink_shifted": True,
-    "normalised": True, "softmax_factor": 1.0, "zero_rows": None, "present": np.True_, "cos_factor": 1.0,
+    "normalised": True, "softmax_factor": 1.0, "zero_rows": None, "heads_exchanged": False,
+    "reshaped": False, "present": np.True_, "cos_factor": 1.0,
     "sin_factor": 1.0, "factor": 1.0, "axis": None, "decay": None,
 }  # fmt: skip
 SOFTMAXES = hypotheses("softmax", {
@@ -239,7 +242,9 @@ def one_side(c: Case) -> Iterable[H]:
     return itertools.chain(rotated, other_sizes(c, np.zeros(0)) if of_t5 else ())
 
 
-NEED_ALL = frozenset(["over_queries", "exchanged", "mask_transposed", "transposed", "shifted", "reshaped"])
+NEED_ALL = frozenset(
+    ["over_queries", "exchanged", "mask_transposed", "transposed", "matrix_reshaped", "shifted", "reshaped"]
+)
 """Fields whose numbers depend on all queries."""
 SOFTMAX = Kind("softmax", true_attention, attend, (*SOFTMAXES, *MASKS), ("head", "query", "key"), attention_bound,
                part=some_rows, whole=NEED_ALL)  # fmt: skip

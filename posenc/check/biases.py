@@ -225,6 +225,8 @@ def matrix_of(c: Case) -> Float64:
             found = found + _shift(c, made, i, j)
     if c["transposed"]:
         found = np.swapaxes(found, -1, -2)
+    if c["matrix_reshaped"]:
+        found = np.moveaxis(found, -3, -1).reshape(found.shape)
     found = c["matrix_scale"] * found
     found = found[..., ::-1, :, :] if c["heads_reversed"] else found
     if c["future"] is not None:
@@ -278,9 +280,9 @@ def of(*names: str) -> Guard:
 
 
 MATRIX_FIELDS: Case = {
-    "matrix_rel": 1, "transposed": False, "matrix_scale": 1.0, "heads_reversed": False, "future": None, "fold": 0,
-    "shifted": False, "ramp": "distance", "swin_stride": "width", "swin_axes": False, "swin_window": False,
-    "swin_offsets": False, "by_columns": False, "content": None, "class_rows": (-3, -2),
+    "matrix_rel": 1, "transposed": False, "matrix_reshaped": False, "matrix_scale": 1.0, "heads_reversed": False,
+    "future": None, "fold": 0, "shifted": False, "ramp": "distance", "swin_stride": "width", "swin_axes": False,
+    "swin_window": False, "swin_offsets": False, "by_columns": False, "content": None, "class_rows": (-3, -2),
 }  # fmt: skip
 
 
@@ -364,7 +366,7 @@ def _other_table(c: Case, numbers: Float64) -> Iterator[Hypothesis]:
 
 
 BIAS = Kind("bias", _true_matrix, matrix_of, MATRICES, ("head", "query", "key"), _bias_bound, part=some_rows,
-            whole=frozenset(["transposed"]), more=_other_table)  # fmt: skip
+            whole=frozenset(["transposed", "matrix_reshaped"]), more=_other_table)  # fmt: skip
 
 
 def bias(

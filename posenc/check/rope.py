@@ -78,7 +78,8 @@ def rotate(x: Float64, positions: Float64, c: Case) -> Float64:
     cos, sin = channels(cos, c["tables"]), channels(sin, c["tables"])
     part = x[..., start : start + r]
     part = part[..., _blocks(r)] if c["blocks"] else part
-    y = part * cos + turned(part, c["turn"], c["turn_out"], c["turn_sign"]) * sin
+    second = part * cos if c["product_in_place"] else part
+    y = part * cos + turned(second, c["turn"], c["turn_out"], c["turn_sign"]) * sin
     if c["in_place"]:
         y = y + turned(y - part, c["turn"], c["turn_out"], 0.0) * sin
     y = converted_layout(y, c["turn"], c["out_layout"])
@@ -110,6 +111,7 @@ def layouts(subject: str, layout: str | None, case: Case, out_layout: str | None
         "other_pairs": PAIRS[other].format(r // 2), "tables": layout, "turn": layout, "turn_out": layout,
         "out_layout": out_layout, "turn_sign": -1.0, "swapped": False, "rotary_offset": 0, "angle_times": 1.0,
         "exponent_times": 1.0, "angle_dtype": "float64", "table_dtype": "float64", "in_place": False,
+        "product_in_place": False,
         "of_queries": {}, "of_keys": {}, "given_w": case["w"], "axis": None, "axes": None, "sections": None,
         "blocks": False, "decay": None,
     }  # fmt: skip

@@ -244,6 +244,15 @@ SINGLE = {
         check.bias, (TISA[0][:, None, None] * np.exp(-abs(TISA[1][:, None, None]) * (
             side * AWAY[..., None] - TISA[2][:, None, None]) ** 2)).sum(-1), posenc.tisa(*TISA), 16))
        for side, name in ((-1, "after the query as before"), (1, "before the query as after"))},
+    "bias: t5 matrix reshaped": ("reshaped matrix", partial(
+        check.bias, lambda n, m: np.moveaxis(t5_matrix(n), 0, -1).reshape(6, n, m), T5, 24)),
+    "rope: product in place": ("product in place", partial(
+        check.rope, lambda x, p: x * np.cos(p[:, None] * np.tile(W, 2)) + np.sin(p[:, None] * np.tile(
+            W, 2)) * plain.rotate_half(x * np.cos(p[:, None] * np.tile(W, 2)), "half"), **LAYOUT)),
+    "attention: heads out of order": ("order of heads", partial(check.attention, lambda q, k, v: attention()(
+        q, k, v).reshape(2, 3, 9, 16).swapaxes(0, 1).reshape(6, 9, 16), kv_heads=2)),
+    "attention: reshaped output": ("reshaped output", partial(
+        check.attention, lambda q, k, v: attention()(q, k, v).swapaxes(0, 1).reshape(q.shape))),
     "bias: minus dense": ("sign of the bias", partial(check.bias, -DENSE, posenc.dense(DENSE), 12)),
     **{f"attention: shaw, {name}": (name, partial(check.attention, with_shaw(row), bias=posenc.shaw(**SHAW)))
        for name, row in (("last row of the table not used", lambda row: np.clip(row, 0, 5)),
