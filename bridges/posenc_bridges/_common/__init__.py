@@ -28,10 +28,10 @@ keeps the function as long as it keeps the call, and this module keeps nothing. 
 number in place of the function; `posenc_bridges.torch` maps the number to a weak reference.
 """
 
-from posenc.interop import OPERATORS, Arguments, Array, Outline
+from posenc.interop import OPERATORS, Arguments, Array, Outline, cast_result
 
 from .call import NESTED, Call, Node, Path, arguments, make_node, paths, walk
-from .function import FUNCTIONS, Function, cast_result, fail_without_gradient, stand_in
+from .function import FUNCTIONS, Function, fail_without_gradient, stand_in
 from .operator import Operator, call_of, make
 from .twins import export
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, NoReturn, cast
 import numpy as np
 
 from posenc import interop
-from posenc.interop import Arguments, Array
+from posenc.interop import Arguments, Array, cast_result
 
 from .call import Path
 from .neighbours import ARGUMENTS
@@ -137,16 +137,6 @@ def stand_in(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     array before it checks q, k and v: 20 ms for each with 10^5 tokens of 8 heads with D = 64.
     """
     return np.broadcast_to(np.full(shape[-1:], dtype.kind not in "biu").astype(dtype), shape)
-
-
-def cast_result(array: Array, dtype: np.dtype[Any]) -> Array:
-    """Return a result in `dtype` and native byte order. Numbers beyond its range become infinite, without a warning."""
-    if not dtype.isnative:
-        dtype = dtype.newbyteorder("=")
-    if array.dtype == dtype:  # np.errstate takes 10 us inside the backward pass of torch
-        return array
-    with np.errstate(over="ignore"):
-        return array.astype(dtype, copy=False)
 
 
 FUNCTIONS = {name: Function(function) for name, function in interop.FUNCTIONS.items()}
