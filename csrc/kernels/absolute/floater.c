@@ -15,6 +15,8 @@
  * run.
  */
 #include "absolute/matvec.h"
+#include "base/layout.h"
+#include "base/row.h"
 
 enum { STAGES = 4, STEPS = 8 }; /* most stages of a method; most steps whose stages the gradient stores */
 
@@ -63,10 +65,10 @@ static void read_flow(flow *f, const pe_call *call, const pe_array *w1)
     const pe_array *a = w1;
     f->call = call;
     f->when = as_doubles(a[WHEN].data);
-    pack_matrix(&a[W1], 0, f->e, f->c + 1, f->w1);
-    read_padded(a[B1].data, a[B1].storage, f->e, f->b1);
-    pack_matrix(&a[W2], 0, f->c, f->e + 1, f->w2);
-    read_padded(a[B2].data, a[B2].storage, f->c, f->b2);
+    FN(pack_matrix)(&a[W1], 0, f->e, f->c + 1, f->w1);
+    FN(read_padded)(a[B1].data, a[B1].storage, f->e, f->b1);
+    FN(pack_matrix)(&a[W2], 0, f->c, f->e + 1, f->w2);
+    FN(read_padded)(a[B2].data, a[B2].storage, f->c, f->b2);
     for (int i = 0; i <= STAGES; i++)
         memset(f->k[i], 0, (size_t)(SCAN_COLUMNS * f->c_row) * sizeof(real));
 }
@@ -121,10 +123,10 @@ static void take_step(const flow *f, idx step, idx first, idx streams, idx cols,
         stage_state(f, i, p, cols * f->c_row, y);
         for (idx q = 0; q < cols; q++)
             y[q * f->c_row + f->c] = (real)(f->dt * ((double)(first + q / streams) + later));
-        multiply_columns(&up, cols);
+        FN(multiply_columns)(&up, cols);
         for (idx q = 0; q < cols; q++)
             a[q * f->e_row + f->e] = y[q * f->c_row + f->c];
-        multiply_columns(&down, cols);
+        FN(multiply_columns)(&down, cols);
     }
     add_slopes(f, p, cols * f->c_row);
 }
@@ -246,11 +248,11 @@ static void step_backward(const floater_vjp_state *s, idx step, idx position)
         }
         const matvec up = {s->w2_transposed, NULL, dk, dz, f->e, f->c, f->c_row, f->e_row, 0, 0};
         const matvec down = {s->w1_transposed, NULL, dz, f->k[i], f->c, f->e, f->e_row, f->c_row, 0, 0};
-        multiply_columns(&up, s->streams);
+        FN(multiply_columns)(&up, s->streams);
         SIMD
         for (idx j = 0; j < s->streams * f->e_row; j++)
             dz[j] = a[j] > 0 ? dz[j] : 0;
-        multiply_columns(&down, s->streams);
+        FN(multiply_columns)(&down, s->streams);
     }
     for (int i = 0; i < rule->stages; i++) {
         for (idx j = 0; j < n; j++)
@@ -266,10 +268,10 @@ static void add_stage_weights(const floater_vjp_state *s, idx steps, const pe_wo
     const idx terms = steps * f->rule->stages * s->cols, c_row = f->c_row, e_row = f->e_row;
     const outer_products dw1 = {s->dz, s->y, e_row, c_row, terms, block_sums(call, DW1, work), f->e, f->c + 1};
     const outer_products dw2 = {s->dk, s->a, c_row, e_row, terms, block_sums(call, DW2, work), f->c, f->e + 1};
-    add_outer_products(&dw1);
-    add_vectors(s->dz, e_row, terms, f->e, block_sums(call, DB1, work));
-    add_outer_products(&dw2);
-    add_vectors(s->dk, c_row, terms, f->c, block_sums(call, DB2, work));
+    FN(add_outer_products)(&dw1);
+    FN(add_vectors)(s->dz, e_row, terms, f->e, block_sums(call, DB1, work));
+    FN(add_outer_products)(&dw2);
+    FN(add_vectors)(s->dk, c_row, terms, f->c, block_sums(call, DB2, work));
 }
 
 /* Propagate lambda from position first + run back to position first, for the streams from b on. More than STEPS steps
@@ -326,8 +328,8 @@ KERNEL(floater_vjp)
     floater_vjp_state s = floater_vjp_begin(call, work);
     const flow *f = &s.f;
     read_flow(&s.f, call, &call->array[W1]);
-    pack_matrix_transposed(&call->array[W1], 0, f->c, f->e, s.w1_transposed);
-    pack_matrix_transposed(&call->array[W2], 0, f->e, f->c, s.w2_transposed);
+    FN(pack_matrix_transposed)(&call->array[W1], 0, f->c, f->e, s.w1_transposed);
+    FN(pack_matrix_transposed)(&call->array[W2], 0, f->e, f->c, s.w2_transposed);
     /* Clear y, a, dk and dz, which are contiguous: the products also read the padding of their rows. */
     memset(s.y, 0, (size_t)((char *)s.p - (char *)s.y));
     for (idx b = share_begin(call, begin, units); b < last; b += SCAN_COLUMNS) {

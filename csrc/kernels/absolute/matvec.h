@@ -13,66 +13,20 @@
 #define PE_MATVEC_H
 
 #include "fits.h"
-#include "base/layout.h"
-#include "base/row.h"
-#include "base/vec.h"
+#include "base/real.h"
 
-enum {
-    PANEL = 64,
-    /* Accumulators. AVX-512 has 32 registers, AVX2 and SSE have 16; the other registers hold loaded numbers. NEON
-     * uses the value of SSE. */
-    MATVEC_SUMS = VEC_BYTES == 64   ? 24
-                  : VEC_BYTES == 32 ? 12
-                                    : 8,
-    MATVEC_VECS = PANEL / LANES < 8 ? PANEL / LANES : 8, /* most SIMD vectors of a panel at once */
-    MATVEC_COLUMNS = VEC_BYTES == 16 ? 4 : 6,            /* most vectors x at once */
-    /* Prefetch distance in columns of W, for products limited by loads of W: 2 MB from L3 take 18 us instead of 25. */
-    PREFETCH_COLUMNS = 16
-};
+enum { PANEL = 64 };
 
 INLINE idx padded(idx n) { return BLOCKS(n, PANEL) * PANEL; }
 
-/* Pack rows first .. first + rows of W into panels of k columns, in tiles of 64 columns that fit the L1 cache. */
-static NOINLINE void pack_matrix(const pe_array *w, idx first, idx rows, idx k, real *restrict out)
-{
-    real wide[PANEL];
-    for (idx p = 0; p < rows; p += PANEL, out += k * PANEL) {
-        const idx here = min_(PANEL, rows - p);
-        for (idx j = 0; j < k; j += PANEL) {
-            const idx width = min_(PANEL, k - j);
-            if (here < PANEL)
-                memset(out + j * PANEL, 0, (size_t)(width * PANEL) * sizeof(real));
-            for (idx r = 0; r < here; r++) {
-                const char *data = w->data + (first + p + r) * w->core[0] + j * storage_size(w->storage);
-                const real *row = row_read(data, w->storage, width, wide);
-                for (idx i = 0; i < width; i++)
-                    out[(j + i) * PANEL + r] = row[i];
-            }
-        }
-    }
-}
+/* Pack rows first .. first + rows of W into panels of k columns. */
+void FN(pack_matrix)(const pe_array *w, idx first, idx rows, idx k, real *restrict out);
 
 /* Pack the transpose: its rows are the first `rows` columns of W, its k columns are the rows of W from `first` on. */
-static NOINLINE void pack_matrix_transposed(const pe_array *w, idx first, idx rows, idx k, real *restrict out)
-{
-    real wide[PANEL];
-    for (idx p = 0; p < rows; p += PANEL) {
-        const idx width = min_(PANEL, rows - p);
-        for (idx j = 0; j < k; j++, out += PANEL) {
-            const char *data = w->data + (first + j) * w->core[0] + p * storage_size(w->storage);
-            const real *row = row_read(data, w->storage, width, wide);
-            memcpy(out, row, (size_t)width * sizeof(real));
-            memset(out + width, 0, (size_t)(PANEL - width) * sizeof(real));
-        }
-    }
-}
+void FN(pack_matrix_transposed)(const pe_array *w, idx first, idx rows, idx k, real *restrict out);
 
 /* A stored vector as reals, padded with zeros */
-static void read_padded(const char *data, pe_storage storage, idx n, real *out)
-{
-    row_load(data, storage, n, out);
-    memset(out + n, 0, (size_t)(padded(n) - n) * sizeof(real));
-}
+void FN(read_padded)(const char *data, pe_storage storage, idx n, real *out);
 
 /* y[c] = start[c] + W x[c], or its positive part, with W(rows, k) packed. A column is one vector x[c] or y[c]. x_step
  * and y_step are strides between columns. */
@@ -84,74 +38,8 @@ typedef struct {
     idx start_step; /* 0 if all columns share `start` */
 } matvec;
 
-/* Multiply one panel by `cols` columns; callers pass a constant cols. */
-INLINE void panel_times(int cols, const matvec *m, idx panel, idx column)
-{
-    const int most = MATVEC_VECS, half = most / 2,
-              vecs = most * cols <= MATVEC_SUMS   ? most
-                     : half * cols <= MATVEC_SUMS ? half
-                                                  : half / 2;
-    const idx k = m->k, step = m->x_step;
-    const real *x = m->x + column * step;
-    for (int first = 0; first < PANEL; first += vecs * LANES) {
-        const idx row = panel * PANEL + first;
-        const real *w = m->w + panel * PANEL * k + first;
-        vec acc[MATVEC_SUMS], zero = vec_set(0);
-        UNROLL
-        for (int v = 0; v < vecs; v++) {
-            const idx first_start = column * m->start_step + row + v * LANES;
-            const vec s = m->start ? vec_load(m->start + first_start) : zero;
-            UNROLL
-            for (int c = 0; c < cols; c++)
-                acc[c * vecs + v] = m->start_step ? vec_load(m->start + first_start + c * m->start_step) : s;
-        }
-        for (idx i = 0; i < k; i++, w += PANEL) {
-            vec a[MATVEC_VECS];
-            if (cols <= 2) {
-                for (int v = 0; v < vecs * LANES; v += 64 / (int)sizeof(real))
-                    PREFETCH(w + PREFETCH_COLUMNS * PANEL + v);
-            }
-            UNROLL
-            for (int v = 0; v < vecs; v++)
-                a[v] = vec_load(w + v * LANES);
-            UNROLL
-            for (int c = 0; c < cols; c++) {
-                const vec b = vec_set(x[c * step + i]);
-                UNROLL
-                for (int v = 0; v < vecs; v++)
-                    acc[c * vecs + v] = vec_fma(b, a[v], acc[c * vecs + v]);
-            }
-        }
-        UNROLL
-        for (int c = 0; c < cols; c++) {
-            UNROLL
-            for (int v = 0; v < vecs; v++) {
-                const vec y = acc[c * vecs + v];
-                vec_store(m->y + (column + c) * m->y_step + row + v * LANES, m->relu ? vec_max(zero, y) : y);
-            }
-        }
-    }
-}
-
-static NOINLINE void panel_times_1(const matvec *m, idx panel, idx c) { panel_times(1, m, panel, c); }
-static NOINLINE void panel_times_2(const matvec *m, idx panel, idx c) { panel_times(2, m, panel, c); }
-static NOINLINE void panel_times_3(const matvec *m, idx panel, idx c) { panel_times(3, m, panel, c); }
-static NOINLINE void panel_times_4(const matvec *m, idx panel, idx c) { panel_times(4, m, panel, c); }
-static NOINLINE void panel_times_6(const matvec *m, idx panel, idx c) { panel_times(MATVEC_COLUMNS, m, panel, c); }
-
 /* Multiply all panels by columns 0 .. cols. */
-static void multiply_columns(const matvec *m, idx cols)
-{
-    static void (*const times[])(const matvec *, idx, idx) = {
-        NULL, panel_times_1, panel_times_2, panel_times_3, panel_times_4, NULL, panel_times_6};
-    for (idx panel = 0; panel < BLOCKS(m->rows, PANEL); panel++) {
-        for (idx c = 0, now; c < cols; c += now) {
-            const idx left = cols - c; /* 5 = 3 + 2 keeps more sums in flight than 4 + 1 */
-            now = left >= 6 && MATVEC_COLUMNS == 6 ? 6 : left == 5 ? 3 : min_(4, left);
-            times[now](m, panel, c);
-        }
-    }
-}
+void FN(multiply_columns)(const matvec *m, idx cols);
 
 /* ---- gradient of W: the sum over terms q, l[q] x[q]^T ---- */
 
@@ -162,71 +50,11 @@ typedef struct {
     idx rows, columns; /* of `into`, which is dense */
 } outer_products;
 
-enum { OUTER_VECS = VEC_BYTES == 64 ? 4 : 2 };
-
-/* Sum at most a few hundred terms in `real`, then add the sum to `into` in double, so that the error does not grow
- * with the number of positions. */
-INLINE void outer_block(int rows, const outer_products *o, idx row, idx column)
-{
-    vec acc[MATVEC_COLUMNS * OUTER_VECS];
-    real sum[OUTER_VECS * LANES];
-    const real *l = o->l + row, *x = o->x + column;
-    const idx terms = o->terms, l_step = o->l_step, x_step = o->x_step;
-    const int width = (int)min_(OUTER_VECS * LANES, o->columns - column);
-    UNROLL
-    for (int i = 0; i < rows * OUTER_VECS; i++)
-        acc[i] = vec_set(0);
-    for (idx q = 0; q < terms; q++, l += l_step, x += x_step) {
-        vec a[OUTER_VECS];
-        UNROLL
-        for (int v = 0; v < OUTER_VECS; v++)
-            a[v] = vec_load(x + v * LANES);
-        UNROLL
-        for (int r = 0; r < rows; r++) {
-            const vec b = vec_set(l[r]);
-            UNROLL
-            for (int v = 0; v < OUTER_VECS; v++)
-                acc[r * OUTER_VECS + v] = vec_fma(b, a[v], acc[r * OUTER_VECS + v]);
-        }
-    }
-    UNROLL
-    for (int r = 0; r < rows; r++) {
-        double *into = o->into + (row + r) * o->columns + column;
-        UNROLL
-        for (int v = 0; v < OUTER_VECS; v++)
-            vec_store(sum + v * LANES, acc[r * OUTER_VECS + v]);
-        for (int i = 0; i < width; i++)
-            into[i] += (double)sum[i];
-    }
-}
-
-static NOINLINE void outer_most(const outer_products *o, idx row, idx column)
-{
-    outer_block(MATVEC_COLUMNS, o, row, column);
-}
-static NOINLINE void outer_one(const outer_products *o, idx row, idx column) { outer_block(1, o, row, column); }
-
 /* into += sum over q of l[q] x[q]^T; rows of x are padded */
-static void add_outer_products(const outer_products *o)
-{
-    for (idx column = 0; column < o->columns; column += OUTER_VECS * LANES) {
-        idx row = 0;
-        for (; row + MATVEC_COLUMNS <= o->rows; row += MATVEC_COLUMNS)
-            outer_most(o, row, column);
-        for (; row < o->rows; row++)
-            outer_one(o, row, column);
-    }
-}
+void FN(add_outer_products)(const outer_products *o);
 
 /* into += sum over q of l[q] */
-static NOINLINE void add_vectors(const real *restrict l, idx l_step, idx terms, idx n, double *restrict into)
-{
-    for (idx q = 0; q < terms; q++) {
-        SIMD
-        for (idx i = 0; i < n; i++)
-            into[i] += (double)l[q * l_step + i];
-    }
-}
+void FN(add_vectors)(const real *restrict l, idx l_step, idx terms, idx n, double *restrict into);
 
 /* The first entry of share `unit` of the batch, which has `units` shares. Kernels scan SCAN_COLUMNS entries at once. */
 INLINE idx share_begin(const pe_call *call, idx unit, idx units) { return unit * call->D(b) / units; }

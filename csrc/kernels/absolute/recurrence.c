@@ -14,6 +14,8 @@
  * many positions at once.
  */
 #include "absolute/matvec.h"
+#include "base/layout.h"
+#include "base/row.h"
 #include "base/elementary.h"
 
 /* The gates of some columns, one padded row for each: r and z (first their sums), y = U_n p + b_n, and m. tanh uses
@@ -64,16 +66,16 @@ static void read_map(map *m, const pe_call *call, const pe_array *operands)
     const idx c = m->c, size = storage_size(bias->storage);
     m->call = call;
     for (idx g = 0; g < m->gates; g++) {
-        pack_matrix(weight, g * c, c, c, m->w[g]);
-        read_padded(bias->data + g * c * size, bias->storage, c, m->bias[g]);
+        FN(pack_matrix)(weight, g * c, c, c, m->w[g]);
+        FN(read_padded)(bias->data + g * c * size, bias->storage, c, m->bias[g]);
         if (m->e >= 0)
-            pack_matrix(input_weight, g * c, c, m->e, m->v[g]);
+            FN(pack_matrix)(input_weight, g * c, c, m->e, m->v[g]);
     }
     if (m->gates == 1)
         return;
     for (idx g = 0; g < 3; g++) { /* the last iteration leaves a_n in input */
-        read_padded(bias->data + g * c * size, bias->storage, c, m->input);
-        read_padded(bias->data + bias->core[0] + g * c * size, bias->storage, c, m->bias[g]);
+        FN(read_padded)(bias->data + g * c * size, bias->storage, c, m->input);
+        FN(read_padded)(bias->data + bias->core[0] + g * c * size, bias->storage, c, m->bias[g]);
         if (g < 2) {
             for (idx i = 0; i < c; i++)
                 m->bias[g][i] += m->input[i];
@@ -85,7 +87,7 @@ static void read_map(map *m, const pe_call *call, const pe_array *operands)
 static void read_padded_states(const map *m, const pe_array *a, idx b, idx cols, idx k, idx count, real *p)
 {
     for (idx q = 0; q < count; q++)
-        read_padded(entry_at(a, a->data, b + q % cols, k + q / cols), a->storage, m->c, p + q * m->row);
+        FN(read_padded)(entry_at(a, a->data, b + q % cols, k + q / cols), a->storage, m->c, p + q * m->row);
 }
 
 /* Read the inputs of `count` states, from position k on, and set drive to V x + bias. */
@@ -93,12 +95,12 @@ static void read_inputs(const map *m, const pe_array *inputs, idx b, idx cols, i
 {
     for (idx q = 0; q < count; q++) {
         const char *x = entry_at(inputs, inputs->data, b + q % cols, k + q / cols);
-        read_padded(x, inputs->storage, m->e, m->x + q * m->x_row);
+        FN(read_padded)(x, inputs->storage, m->e, m->x + q * m->x_row);
     }
     for (idx g = 0; g < m->gates; g++) {
         const matvec product = {
             m->v[g], g == 2 ? m->input : m->bias[g], m->x, m->drive[g], m->c, m->e, m->x_row, m->row, 0, 0};
-        multiply_columns(&product, count);
+        FN(multiply_columns)(&product, count);
     }
 }
 
@@ -153,7 +155,7 @@ static void compute_gates(const map *m, const real *p, idx cols, const gate_rows
         const int driven = m->e >= 0 && k < 2; /* b_n stays inside the product with r */
         const matvec product = {
             m->w[k], driven ? m->drive[k] : m->bias[k], p, sum[k], m->c, m->c, m->row, m->row, 0, driven ? m->row : 0};
-        multiply_columns(&product, cols);
+        FN(multiply_columns)(&product, cols);
     }
     if (m->gates == 1) {
         tanh_row(g->r, cols * m->row);
@@ -271,7 +273,7 @@ static void tanh_backward(const recurrent_vjp_state *s, idx state)
     SIMD
     for (idx i = 0; i < n; i++)
         dy[i] = lambda[i] * fma_(-f[i], f[i], R(1.0));
-    multiply_columns(&(matvec){s->transposed[0], NULL, dy, s->lambda, m->c, m->c, m->row, m->row, 0, 0}, s->cols);
+    FN(multiply_columns)(&(matvec){s->transposed[0], NULL, dy, s->lambda, m->c, m->c, m->row, m->row, 0, 0}, s->cols);
 }
 
 /* From   p' = (1 - z) m + z p,  m = tanh(x), x = a_n + r y (not an input x_k), y = U_n p + b_n,  r, z = s(...):
@@ -296,10 +298,10 @@ static void gru_backward(const recurrent_vjp_state *s, idx state, double *restri
     }
     if (m->e >= 0)
         memcpy(s->dx + from, term, (size_t)n * sizeof(real));
-    add_vectors(term, m->row, s->cols, m->c, da_n);
+    FN(add_vectors)(term, m->row, s->cols, m->c, da_n);
     for (int k = 0; k < 3; k++) {
         const matvec product = {s->transposed[k], NULL, s->d[k] + from, term, m->c, m->c, m->row, m->row, 0, 0};
-        multiply_columns(&product, s->cols);
+        FN(multiply_columns)(&product, s->cols);
         add_reals(lambda, term, n);
     }
 }
@@ -311,10 +313,10 @@ static void add_gate_weights(const recurrent_vjp_state *s, idx states, double *d
     const map *m = &s->m;
     const idx c = m->c;
     for (idx k = 0; k < m->gates; k++) {
-        add_outer_products(&(outer_products){s->d[k], s->p, m->row, m->row, states, dweight + k * c * c, c, c});
-        add_vectors(s->d[k], m->row, states, c, m->gates == 1 ? dbias : dbias + (3 + k) * c);
+        FN(add_outer_products)(&(outer_products){s->d[k], s->p, m->row, m->row, states, dweight + k * c * c, c, c});
+        FN(add_vectors)(s->d[k], m->row, states, c, m->gates == 1 ? dbias : dbias + (3 + k) * c);
         if (m->gates == 3 && k < 2)
-            add_vectors(s->d[k], m->row, states, c, dbias + k * c);
+            FN(add_vectors)(s->d[k], m->row, states, c, dbias + k * c);
     }
 }
 
@@ -328,14 +330,14 @@ static void add_inputs(const recurrent_vjp_state *s, const pe_call *call, idx b,
     for (idx k = 0; k < m->gates; k++) {
         const outer_products o = {k == 2 ? s->dx : s->d[k], m->x, m->row, m->x_row, run * cols,
                                   dweight + k * c * e,      c,    e};
-        add_outer_products(&o);
+        FN(add_outer_products)(&o);
     }
     for (idx t = 0; t < run; t++) {
         for (idx k = 0; k < m->gates; k++) {
             const real *d = (k == 2 ? s->dx : s->d[k]) + t * cols * m->row;
             const matvec product = {
                 s->input_transposed[k], NULL, d, k ? s->input_term : s->dinput, e, c, m->row, m->x_row, 0, 0};
-            multiply_columns(&product, cols);
+            FN(multiply_columns)(&product, cols);
             if (k)
                 add_reals(s->dinput, s->input_term, cols * m->x_row);
         }
@@ -388,9 +390,9 @@ KERNEL(recurrent_vjp)
     const idx row = s.m.row;
     read_map(&s.m, call, &call->array[WEIGHT]);
     for (idx k = 0; k < s.m.gates; k++) {
-        pack_matrix_transposed(&call->array[WEIGHT], k * c, c, c, s.transposed[k]);
+        FN(pack_matrix_transposed)(&call->array[WEIGHT], k * c, c, c, s.transposed[k]);
         if (s.m.e >= 0)
-            pack_matrix_transposed(&call->array[INPUT_WEIGHT], k * c, s.m.e, c, s.input_transposed[k]);
+            FN(pack_matrix_transposed)(&call->array[INPUT_WEIGHT], k * c, s.m.e, c, s.input_transposed[k]);
     }
     for (idx b = share_begin(call, begin, units); b < last; b += SCAN_COLUMNS) {
         s.cols = min_(SCAN_COLUMNS, last - b);
