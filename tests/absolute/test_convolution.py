@@ -33,19 +33,6 @@ def test_four_layers_of_averages(isa):
     assert np.abs(x - x[::-1]).max() <= 4 * 2**-52  # taps are added from the left, so each layer rounds once
 
 
-def test_circular_commutes_with_cyclic_shifts(rng, isa):
-    """Circular padding commutes with cyclic shifts, so it encodes no position. Zeros and replication do not commute."""
-    x, kernel, bias = rng.standard_normal((2, 11, 5)), rng.standard_normal((5, 4)), rng.standard_normal(5)
-
-    def apart(padding):
-        shifted = posenc.conv_position(np.roll(x, 3, 1), kernel, bias, padding=padding)
-        return np.abs(shifted - np.roll(posenc.conv_position(x, kernel, bias, padding=padding), 3, 1)).max()
-
-    assert apart("circular") == 0
-    assert apart("zero") > 0.1
-    assert apart("replicate") > 0.1
-
-
 # ---- edges ----
 
 
@@ -62,15 +49,8 @@ def test_one_token_goes_around_itself(isa):
         posenc.conv_position(x, np.ones((1, 4)), padding="circular")  # one tap to the left, two to the right
 
 
-def test_left_is_causal_at_its_largest(rng):
-    x, kernel = rng.standard_normal((9, 3)), rng.standard_normal((3, 4))
-    y = posenc.conv_position(x, kernel, left=3)
-    x[5:] = 77
-    assert same_bits(posenc.conv_position(x, kernel, left=3)[:5], y[:5])
-
-
-@pytest.mark.parametrize("d", [1, 15, 31, 32, 33, 63, 64, 65, 95, 97])
-@pytest.mark.parametrize("taps", [1, 3, 16, 17, 20])
+@pytest.mark.parametrize("d", [1, 33, 64, 97])
+@pytest.mark.parametrize("taps", [1, 16, 20])
 def test_channels_do_not_matter_to_each_other(d, taps, rng, isa):
     """A channel has the same bits alone and among others, whether its rows are read in place or copied."""
     x, kernel = rng.standard_normal((2, 70, d)).astype("f"), rng.standard_normal((d, taps)).astype("f")
@@ -80,7 +60,7 @@ def test_channels_do_not_matter_to_each_other(d, taps, rng, isa):
         assert same_bits(alone, whole[..., c : c + 1])
 
 
-@pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 7, 8, 9, 63, 64, 65, 71, 129])
+@pytest.mark.parametrize("n", [1, 3, 8, 65, 129])
 def test_tokens_do_not_depend_on_tiles(n, rng, isa):
     """Zeros in front move every token to another place of its tile; its bits do not change."""
     x, kernel = rng.standard_normal((n, 32)).astype("f"), rng.standard_normal((32, 7)).astype("f")
@@ -126,36 +106,26 @@ def test_the_kernel_gradient_of_many_tokens_is_accurate(rng):
 
 # ---- errors ----
 
-X, K = np.ones((2, 12, 3)), np.ones((3, 4))
-K2 = np.ones((3, 3, 3))
+X, K, K2 = np.ones((2, 12, 3)), np.ones((3, 4)), np.ones((3, 3, 3))
 GRID = {"height": 3, "width": 4}
-ERRORS = {
-    "left-large": (lambda f: f(X, K, left=4), ValueError, "left"),
-    "left-negative": (lambda f: f(X, K, left=-1), ValueError, "left"),
-    "no-taps": (lambda f: f(X, K[:, :0]), ValueError, "kernel"),
-    "bias-axes": (lambda f: f(X, K, np.ones((1, 3))), ValueError, "bias"),
-    "around-twice": (lambda f: f(X, np.ones((3, 26)), padding="circular"), ValueError, "kernel"),
-}
-GRID_ERRORS = {
-    "height": (lambda f: f(X, K2, height=-3, width=-4), ValueError, "height"),
-    "width": (lambda f: f(X, K2, height=3, width=-4), ValueError, "width"),
-    "prefix": (lambda f: f(X, K2, height=4, width=4, prefix=-4), ValueError, "prefix"),
-    "tokens": (lambda f: f(X, K2, height=3, width=3), ValueError, "x"),
-    "prefix-tokens": (lambda f: f(X, K2, **GRID, prefix=1), ValueError, "x"),
-    "no-rows": (lambda f: f(X, K2[:, :0], **GRID), ValueError, "kernel"),
-    "around-twice": (lambda f: f(X, np.ones((3, 8, 3)), **GRID, padding="circular"), ValueError, "kernel"),
-}
+ERRORS = [
+    ("conv_position", (X, K), {"left": 4}, "left"), ("conv_position", (X, K), {"left": -1}, "left"),
+    ("conv_position", (X, K[:, :0]), {}, "kernel"), ("conv_position", (X, K, np.ones((1, 3))), {}, "bias"),
+    ("conv_position", (X, np.ones((3, 26))), {"padding": "circular"}, "kernel"),  # goes around twice
+    ("conv_position_2d", (X, K2), {"height": -3, "width": -4}, "height"),
+    ("conv_position_2d", (X, K2), {"height": 3, "width": -4}, "width"),
+    ("conv_position_2d", (X, K2), {"height": 4, "width": 4, "prefix": -4}, "prefix"),
+    ("conv_position_2d", (X, K2), {"height": 3, "width": 3}, "x"),
+    ("conv_position_2d", (X, K2), {**GRID, "prefix": 1}, "x"), ("conv_position_2d", (X, K2[:, :0]), GRID, "kernel"),
+    ("conv_position_2d", (X, np.ones((3, 8, 3))), {**GRID, "padding": "circular"}, "kernel"),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(("function", "label"), [("conv_position", e) for e in ERRORS]
-                         + [("conv_position_2d", e) for e in GRID_ERRORS])  # fmt: skip
-def test_errors(function, label):
-    call, kind, argument = (ERRORS if function == "conv_position" else GRID_ERRORS)[label]
-    with pytest.raises(kind, match=rf"^{function}: {argument} (has|is) .+; expected "):
-        call(getattr(posenc, function))
-    vjp = f"{function}_vjp"
-    with pytest.raises(kind, match=rf"^{vjp}: {argument} (has|is) .+; expected "):
-        call(lambda *a, **options: getattr(posenc, vjp)(X, *a, **options))
+@pytest.mark.parametrize(("function", "arrays", "options", "argument"), ERRORS)
+def test_errors(function, arrays, options, argument):
+    for name, cotangents in ((function, ()), (f"{function}_vjp", (X,))):
+        with pytest.raises(ValueError, match=rf"^{name}: {argument} (has|is) .+; expected "):
+            getattr(posenc, name)(*cotangents, *arrays, **options)
 
 
 def test_mixed_dtypes(rng):

@@ -51,22 +51,6 @@ def test_sinusoids_are_a_solution(walk, method):
     assert errors[0] <= 8 * 16.0 ** -ORDERS[method]
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_floater_is_integrate_of_its_network(method, rng):
-    """floater and integrate take the same steps, up to the roundings of 40 steps with sums of eight in float64."""
-    p0, (w1, b1, w2, b2) = rng.standard_normal((3, 4)), relu_network(generator(np.ones(2)))
-    w1[:, -1], w2[:, -1] = rng.standard_normal(8), rng.standard_normal(4)
-
-    def h(t, p):
-        a = np.maximum(p @ w1[:, :-1].T + t * w1[:, -1] + b1, 0)
-        return a @ w2[:, :-1].T + t * w2[:, -1] + b2
-
-    for dt in (0.1, -0.1, 0.0):
-        ours = posenc.floater(p0, w1, b1, w2, b2, N, dt=dt, method=method)
-        np.testing.assert_allclose(ours, posenc.integrate(h, p0, dt * np.arange(N), method=method), rtol=0, atol=1e-13)
-    assert same_bits(ours, np.broadcast_to(p0[:, None], ours.shape).copy())  # dt = 0 repeats p0
-
-
 def walks(rng, c):
     """Every recurrence that takes a batch, as a function of p0, and its gradient with respect to p0."""
     network = [rng.standard_normal(s) / c**0.5 for s in ((c + 2, c + 1), (c + 2,), (c, c + 3), (c,))]
@@ -80,16 +64,15 @@ def walks(rng, c):
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("which", ["floater", "tanh", "gru"])
-def test_streams_do_not_touch(which, dtype, rng, isa):
+def test_streams_do_not_touch(which, rng, isa):
     """A stream has the same bits alone and among any number of others, NaN and infinity among them."""
     walk, back = walks(rng, 33)[which]
-    p0 = rng.standard_normal((40, 33)).astype(dtype)
-    grad = rng.standard_normal((40, 4, 33)).astype(dtype)
+    p0 = rng.standard_normal((40, 33)).astype("f")
+    grad = rng.standard_normal((40, 4, 33)).astype("f")
     p0[[5, 17]] = np.nan
     p0[[6, 30]] = np.inf
-    for count in (2, 3, 4, 5, 6, 7, 11, 12, 13, 29, 40):
+    for count in (2, 5, 12, 13, 40):
         among, among_back = walk(p0[:count]), back(grad[:count], p0[:count])
         for i in sorted({0, count - 1, count // 2} - {5, 6, 17, 30}):
             assert same_bits(walk(p0[i]), among[i])
@@ -104,9 +87,8 @@ def test_float32_walks_do_not_drift(rng):
     p0 = posenc.sinusoidal(1, c)[0]
     wide = posenc.floater(p0.astype(np.float64), *network, 501)
     narrow = posenc.floater(p0, *network, 501)
-    assert (
-        np.abs(narrow - wide).max() <= 4 * 2.0**-24
-    )  # the error of the field over a time of 5, and half an ulp of the row
+    # the error of the field over a time of 5, and half an ulp of the row
+    assert np.abs(narrow - wide).max() <= 4 * 2.0**-24
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -53,21 +53,18 @@ def test_the_result_may_be_the_table(rng):
     assert np.array_equal(posenc.interpolate_table(table, 2, prefix=2, out=table[1:5]), smaller)
 
 
-@pytest.mark.parametrize(
-    ("table", "n", "options", "message"),
-    [
-        ((4, 2), (2, 2), {}, r"n is \(2, 2\); expected an integer for a table"),
-        ((4, 4, 2), 2, {}, "table has 3 axes"),
-        ((17, 2), (5, 5), {"grid": (4, 4)}, r"table has 17 rows; expected 0 \+ 4 \* 4, prefix and grid"),
-        ((4, 2), 2, {"prefix": 5}, "table has 4 rows; expected at least 5"),
-        ((4, 2), 2, {"prefix": 4}, "table has no rows"),
-        ((4, 2), 2, {"grid": (2, 2)}, r"grid is \(2, 2\); expected None, because n is one number"),
-        ((4, 4, 2), (2, 2), {"prefix": 1}, r"prefix is 1; expected 0 for a table \(H, W, D\)"),
-        ((4, 2), (2, 2, 2), {"grid": (2, 2)}, r"n is \(2, 2, 2\); expected two lengths"),
-        ((4, 2), (2, 2), {"grid": 4}, "grid is 4; expected two lengths"),
-        ((4, 2), 2, {"method": "nearest"}, "method is 'nearest'; expected one of 'linear', 'cubic'"),
-    ],
-)
+@pytest.mark.parametrize(("table", "n", "options", "message"), [
+    ((4, 2), (2, 2), {}, r"n is \(2, 2\); expected an integer for a table"),
+    ((4, 4, 2), 2, {}, "table has 3 axes"),
+    ((17, 2), (5, 5), {"grid": (4, 4)}, r"table has 17 rows; expected 0 \+ 4 \* 4, prefix and grid"),
+    ((4, 2), 2, {"prefix": 5}, "table has 4 rows; expected at least 5"),
+    ((4, 2), 2, {"prefix": 4}, "table has no rows"),
+    ((4, 2), 2, {"grid": (2, 2)}, r"grid is \(2, 2\); expected None, because n is one number"),
+    ((4, 4, 2), (2, 2), {"prefix": 1}, r"prefix is 1; expected 0 for a table \(H, W, D\)"),
+    ((4, 2), (2, 2, 2), {"grid": (2, 2)}, r"n is \(2, 2, 2\); expected two lengths"),
+    ((4, 2), (2, 2), {"grid": 4}, "grid is 4; expected two lengths"),
+    ((4, 2), 2, {"method": "nearest"}, "method is 'nearest'; expected one of 'linear', 'cubic'"),
+])  # fmt: skip
 def test_refusals(table, n, options, message):
     for function, arguments in ((posenc.interpolate_table, ()), (posenc.interpolate_table_vjp, (np.ones(1),))):
         with pytest.raises(ValueError, match=f"^{function.__name__}: {message}"):

@@ -25,15 +25,15 @@ def test_infinite_words_stay_infinite():
 
 
 @pytest.mark.parametrize("mode", ["add", "mul", "mul1p", "concat", "replace"])
-@pytest.mark.parametrize("grad_dtype", DTYPES)
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_gradients_have_the_dtypes_of_the_arguments(mode, dtype, grad_dtype):
+def test_gradients_have_the_dtypes_of_the_arguments(mode, dtype):
     """The cotangent may have any dtype, also the other one of 16 bits."""
     x, p = np.ones((2, 3, 4), dtype), np.ones((3, 4), dtype)
-    grad = np.full((2, 3, 8 if mode == "concat" else 4), 0.5, grad_dtype)
-    gradient = posenc.merge_vjp(grad, x, p, mode=mode)
-    assert gradient.x.dtype == gradient.p.dtype == dtype
-    assert np.all(gradient.p == 1)
+    for grad_dtype in DTYPES:
+        grad = np.full((2, 3, 8 if mode == "concat" else 4), 0.5, grad_dtype)
+        gradient = posenc.merge_vjp(grad, x, p, mode=mode)
+        assert gradient.x.dtype == gradient.p.dtype == dtype
+        assert np.all(gradient.p == 1)
 
 
 def test_the_gradient_of_p_in_the_shape_of_x_is_not_summed():

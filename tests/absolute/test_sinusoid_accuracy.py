@@ -3,7 +3,7 @@
 import mpmath
 import numpy as np
 import pytest
-from cases import BF16, F32, F64, ulp
+from cases import DTYPES, F32, F64, ulp
 from cases.layouts import same_bits
 
 import posenc
@@ -64,31 +64,42 @@ def assert_ulps(result, wanted, dtype=F32, count=1.0):
     assert excess.max(initial=-1) <= 0
 
 
-@pytest.mark.parametrize("base", [10000, 500000.0, 1e6, 2])
-def test_float32_within_one_ulp_at_sampled_positions(base, isa):
+@pytest.mark.parametrize("base", [10000, 500000.0])
+def test_sampled_positions(base, isa):
+    """Within 1 ulp in float32, 4e-16 in float64, and half an ulp of a half type and a float32 ulp."""
     positions = sampled()
-    table = posenc.sinusoidal(positions, DIM, base=base, layout="half")
-    assert_ulps(halves(table), truth(positions, exact(base)))
+    wanted = truth(positions, exact(base))
+    for dtype in DTYPES:
+        table = halves(posenc.sinusoidal(positions, DIM, base=base, layout="half", dtype=dtype))
+        if dtype == F64:
+            assert np.abs(table - wanted).max() <= 4e-16
+        elif dtype == F32:
+            assert_ulps(table, wanted)
+        else:
+            assert np.all(np.abs(table - wanted) <= ulp(wanted, dtype) / 2 + ulp(wanted, F32))
 
 
-@pytest.mark.parametrize("i", range(0, DIM // 2, 3))
-def test_float32_within_one_ulp_nearest_the_zeros(i):
+@pytest.mark.parametrize("i", range(0, DIM // 2, 6))
+def test_nearest_the_zeros(i):
+    """Positions below 2**31; beyond, no ulp is promised."""
     w = exact(10000)
-    positions = nearest_zeros(w[i], HIGHEST)
-    wanted = truth(positions, w)
-    assert np.abs(wanted[..., i]).min() < 1e-6, "these positions are not near any zero"
-    for name in posenc.isas():
-        with posenc.use_isa(name):
-            assert_ulps(halves(posenc.sinusoidal(positions, DIM, layout="half")), wanted)
-            double = posenc.sinusoidal(positions, DIM, layout="half", dtype=F64)
-            assert np.abs(halves(double) - wanted).max() <= 4e-16
+    for highest, bound in ((HIGHEST, 4e-16), (2**53, 1e-12)):
+        positions = nearest_zeros(w[i], highest)
+        wanted = truth(positions, w)
+        assert np.abs(wanted[..., i]).min() < 1e-6, "these positions are not near any zero"
+        for name in posenc.isas():
+            with posenc.use_isa(name):
+                single = halves(posenc.sinusoidal(positions, DIM, layout="half"))
+                double = halves(posenc.sinusoidal(positions, DIM, layout="half", dtype=F64))
+            if highest == HIGHEST:
+                assert_ulps(single, wanted)
+            assert np.abs(single - wanted).max() <= 2.0**-24
+            assert np.abs(double - wanted).max() <= bound
 
 
-@pytest.mark.parametrize(
-    "frequencies", [posenc.rope_frequencies(64).inv_freq, np.array([1.0, 0.1, np.pi / 2, 3e-5, 7.0])]
-)
-def test_given_frequencies_are_exact_float64(frequencies, isa):
+def test_given_frequencies_are_exact_float64(isa):
     """rope_table and sinusoidal(frequencies=) take the float64 frequencies as exact."""
+    frequencies = np.array([1.0, 0.1, np.pi / 2, 3e-5, 7.0])
     w = numbers(frequencies)
     positions = sampled() + [p for each in w[::4] for p in nearest_zeros(each, HIGHEST)]
     wanted = truth(positions, w)
@@ -100,55 +111,22 @@ def test_given_frequencies_are_exact_float64(frequencies, isa):
     assert_ulps(halves(table), wanted)
 
 
-@pytest.mark.parametrize("position", [2**31, 2**40, 2**40 + 12345, 2**52 + 1, 2**53 - 1, 2**53, -(2**53)])
-def test_positions_up_to_2_to_the_53(position, isa):
-    w = exact(10000)
-    positions = [position]
-    wanted = truth(positions, w)
-    for given in (positions, [float(position)]):
+@pytest.mark.parametrize(("positions", "bound"), [
+    ([2**31, 2**40 + 12345, 2**52 + 1, 2**53 - 1, 2**53, -(2**53)], 1e-12),
+    ([-1e6 / 3, -0.5, 0.1, 1 / 3, 1e6 / 7, 1e-300, 5e-324], 4e-16),
+], ids=["far", "fractions"])  # fmt: skip
+def test_far_and_fractional_positions(positions, bound, isa):
+    """No ulp is promised near the zeros; the absolute bounds hold."""
+    wanted = truth(positions, exact(10000))
+    for given in (positions, [float(position) for position in positions]):
         assert np.abs(halves(posenc.sinusoidal(given, DIM, layout="half")) - wanted).max() <= 2.0**-24
-        double = halves(posenc.sinusoidal(given, DIM, layout="half", dtype=F64))
-        assert np.abs(double - wanted).max() <= 1e-12
+        assert np.abs(halves(posenc.sinusoidal(given, DIM, layout="half", dtype=F64)) - wanted).max() <= bound
 
 
-def test_zeros_beyond_2_to_the_31(isa):
-    w = exact(10000)
-    for i in range(0, DIM // 2, 5):
-        positions = [p for p in nearest_zeros(w[i], 2**53) if p > HIGHEST]
-        wanted = truth(positions, w)
-        assert np.abs(halves(posenc.sinusoidal(positions, DIM, layout="half")) - wanted).max() <= 2.0**-24
-        assert np.abs(halves(posenc.sinusoidal(positions, DIM, layout="half", dtype=F64)) - wanted).max() <= 1e-12
-
-
-def test_float64_within_4e_16_at_sampled_positions(isa):
-    positions = sampled()
-    wanted = truth(positions, exact(10000))
-    assert np.abs(halves(posenc.sinusoidal(positions, DIM, layout="half", dtype=F64)) - wanted).max() <= 4e-16
-
-
-def test_fractional_positions(isa):
-    """For fractions no ulp is promised near the zeros; the absolute bounds hold."""
-    positions = [float(p) for p in np.random.default_rng(5).uniform(-1e6, 1e6, 100)] + [0.1, 1 / 3, 1e-300, 5e-324]
-    wanted = truth(positions, exact(10000))
-    assert np.abs(halves(posenc.sinusoidal(positions, DIM, layout="half")) - wanted).max() <= 2.0**-24
-    assert np.abs(halves(posenc.sinusoidal(positions, DIM, layout="half", dtype=F64)) - wanted).max() <= 4e-16
-
-
-@pytest.mark.parametrize("dtype", [d for d in (np.dtype(np.float16), BF16) if d is not None], ids=str)
-def test_half_types_are_rounded_once(dtype, isa):
-    """Half an ulp of the storage dtype, and a float32 ulp."""
-    positions = sampled()
-    wanted = truth(positions, exact(10000))
-    result = halves(posenc.sinusoidal(positions, DIM, layout="half", dtype=dtype))
-    bound = ulp(wanted, dtype) / 2 + ulp(wanted, F32)
-    assert np.all(np.abs(result - wanted) <= bound)
-
-
-@pytest.mark.parametrize("base", [1e4, 5e5, 1e6])
-def test_rope_at_long_positions(base):
+def test_rope_at_long_positions():
     """The error is 3e-7. A float32 phase would be off by 3e-3 at position 131071, and by 0.35 at 2**24."""
     positions = [0, 2047, 131071, 2**20, 2**24]
-    frequencies = posenc.rope_frequencies(128, base=base)
+    frequencies = posenc.rope_frequencies(128, base=5e5)
     wanted = truth(positions, numbers(frequencies.inv_freq))
     ones = np.concatenate([np.ones((5, 64)), np.zeros((5, 64))], -1).astype(np.float32)
     rotated = halves(posenc.rope(ones, positions, frequencies, layout="half"))
@@ -159,7 +137,7 @@ def test_rope_at_long_positions(base):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("dim", [1, 6, 33, 128])
+@pytest.mark.parametrize("dim", [1, 33, 128])
 def test_rows_depend_on_their_position_alone(dim, dtype, isa):
     options = {"dim": dim, "dtype": dtype}
     whole = posenc.sinusoidal(300, **options)
@@ -171,13 +149,6 @@ def test_rows_depend_on_their_position_alone(dim, dtype, isa):
     assert same_bits(packed[100:200], whole[:100])
     assert same_bits(packed[200:], whole[17:80])
     assert same_bits(posenc.sinusoidal(np.arange(300).reshape(3, 100), **options).reshape(300, dim), whole)
-
-
-def test_unit_norm_of_every_pair(isa):
-    """sin**2 + cos**2 = 1 within two float64 roundings of each, also at the largest positions."""
-    positions = np.random.default_rng(7).integers(-(2**53), 2**53, 200)
-    table = halves(posenc.sinusoidal(positions, 256, layout="half", dtype=F64))
-    assert np.abs((table**2).sum(-2) - 1).max() <= 4 * 4e-16
 
 
 # ---- instruction sets ----
@@ -192,38 +163,19 @@ def on_each_isa(make):
     return results
 
 
-ISA_SETS = {
-    "consecutive": lambda rng: np.arange(4096),
-    "anywhere": lambda rng: rng.integers(-HIGHEST + 1, HIGHEST, 4096),
-    "fractional": lambda rng: rng.uniform(-1e6, 1e6, 1024),
-}
-
-
-@pytest.mark.parametrize("which", ISA_SETS)
-def test_float32_is_the_same_on_every_instruction_set(which, rng):
+def test_float32_is_the_same_on_every_instruction_set(rng):
     """Two of 10**9 entries differ, by 1 ulp, as documented: without FMA products round twice, so float64 numbers differ
     by 2**-53, and float32 results where a boundary lies between them. The bound, one in 10**7, is fifty times that."""
-    positions = ISA_SETS[which](rng)
     differing = entries = 0
-    for dim, options in ((64, {}), (1000, {"layout": "half"}), (512, {"base": 5e5, "denominator": "half-1"})):
-        first, *others = on_each_isa(lambda dim=dim, options=options: posenc.sinusoidal(positions, dim, **options))
-        for other in others:
-            different = first != other
-            differing, entries = differing + different.sum(), entries + first.size
-            apart = np.abs(first[different].astype(F64) - other[different])
-            assert np.all(apart <= np.spacing(np.abs(first[different])))
+    for positions in (np.arange(4096), rng.integers(-HIGHEST + 1, HIGHEST, 4096), rng.uniform(-1e6, 1e6, 1024)):
+        for dim, options in ((64, {}), (512, {"base": 5e5, "denominator": "half-1"})):
+            tables = on_each_isa(lambda d=dim, o=options, p=positions: posenc.sinusoidal(p, d, **o))
+            for other in tables[1:]:
+                different = tables[0] != other
+                differing, entries = differing + different.sum(), entries + other.size
+                apart = np.abs(tables[0][different].astype(F64) - other[different])
+                assert np.all(apart <= np.spacing(np.abs(tables[0][different])))
     assert differing <= max(1, entries // 10**7)
-
-
-def test_rope_table_is_the_same_on_every_instruction_set(rng):
-    for positions in (np.arange(8192), rng.integers(-HIGHEST + 1, HIGHEST, 4096)):
-        w = posenc.rope_frequencies(128, base=5e5)
-        first, *others = on_each_isa(lambda p=positions, w=w: np.stack(posenc.rope_table(p, w)))
-        for other in others:
-            different = first != other
-            assert different.sum() <= 1  # of 10**6; 0.002 are expected
-            apart = np.abs(first[different].astype(F64) - other[different])
-            assert np.all(apart <= np.spacing(np.abs(first[different])))
 
 
 @pytest.mark.parametrize(("position", "column", "base"), [
@@ -238,10 +190,3 @@ def test_where_instruction_sets_do_differ(position, column, base):
     wanted = reference.sinusoidal(numbers([position]), 1024, base=mpmath.mpf(base))[0, column]
     for result in rows:
         assert abs(mpmath.mpf(float(result)) - wanted) <= ulp(float(wanted), F32) / 2 + 2.0**-51
-
-
-def test_float64_differs_by_two_roundings_between_instruction_sets(rng):
-    """Each result is within 4e-16 of the truth below 2**31, so two results are within 8e-16."""
-    positions = rng.integers(-HIGHEST + 1, HIGHEST, 1024)
-    first, *others = on_each_isa(lambda: posenc.sinusoidal(positions, 512, dtype=F64))
-    assert all(np.abs(first - other).max() <= 8e-16 for other in others)
