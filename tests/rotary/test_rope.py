@@ -4,32 +4,28 @@ import dataclasses
 
 import numpy as np
 import pytest
-from cases import DTYPES, F32, F64, as_tuple, ulp, working
+from cases import DTYPES, F16, F32, F64, as_tuple, working
 from cases.layouts import same_bits
-from cases.rope import LAYOUTS, D, W, heads
-from cases.sinusoid import norm_of_pairs
+from cases.rope import D, W, heads
 
 import posenc
 
 
 def relatives(x, where):
     """Every rotary encoding of the tokens at whole positions."""
-    three = np.stack([where, where // 7, where % 7])
-    plane, sections = posenc.rope_frequencies(D // 2), (6, 5, 5)
+    three, plane = np.stack([where, where // 7, where % 7]), posenc.rope_frequencies(D // 2)
+    half, sections = {"layout": "half"}, (6, 5, 5)
     return {
-        "rope": posenc.rope(x, where, W, layout="half"),
+        "rope": posenc.rope(x, where, W, **half),
         "rope interleaved": posenc.rope(x, where, W, layout="interleaved"),
-        "rope table": posenc.rope(x, posenc.rope_table(where, W, dtype=working(x.dtype)), layout="half"),
-        **{
-            f"rope_2d {axes}": posenc.rope_2d(
-                x, three[1:], W if axes == "alternate" else plane, layout="half", axes=axes
-            )
-            for axes in ("concat", "blocks", "alternate")
-        },
-        "mrope": posenc.mrope(x, three, W, layout="half", sections=sections),
-        "mrope interleaved": posenc.mrope(x, three, W, layout="half", sections=sections, interleaved=True),
-        "xpos": posenc.xpos(x, where, W, layout="half", center=40),
-        "rerotate": posenc.rerotate(x, where, where * 3, W, layout="half"),
+        "rope table": posenc.rope(x, posenc.rope_table(where, W, dtype=working(x.dtype)), **half),
+        "rope_2d concat": posenc.rope_2d(x, three[1:], plane, axes="concat", **half),
+        "rope_2d blocks": posenc.rope_2d(x, three[1:], plane, axes="blocks", **half),
+        "rope_2d alternate": posenc.rope_2d(x, three[1:], W, axes="alternate", **half),
+        "mrope": posenc.mrope(x, three, W, sections=sections, **half),
+        "mrope interleaved": posenc.mrope(x, three, W, sections=sections, interleaved=True, **half),
+        "xpos": posenc.xpos(x, where, W, center=40, **half),
+        "rerotate": posenc.rerotate(x, where, where * 3, W, **half),
     }
 
 
@@ -38,58 +34,40 @@ def test_one_token_at_a_time_is_all_at_once(dtype, rng, isa):
     x = heads(rng, 70, dtype)
     whole = relatives(x, np.arange(70))
     assert same_bits(whole["rope"], whole["rope table"])
-    for p in (0, 1, 17, 63, 64, 69):
+    for p in (0, 17, 64):
         for name, one in relatives(x[..., p : p + 1, :], np.array([p])).items():
             assert same_bits(one, whole[name][..., p : p + 1, :].copy()), name
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_inverse_within_2_ulp_of_the_pair(dtype, layout, rng, isa):
-    """A rotation and its inverse give x back within 2 ulps of the norm of the pair."""
-    x = heads(rng, 64, dtype)
-    where = rng.integers(-(2**31), 2**31, 64)
-    back = posenc.rope(posenc.rope(x, where, W, layout=layout), where, W, layout=layout, inverse=True)
-    norm = norm_of_pairs(x.astype(F64), layout=layout)
-    # an ulp relative to the norm; without FMA a float64 table is off by a quarter of an ulp more
-    count = 2.5 if dtype == F64 else 2
-    assert (np.abs(back.astype(F64) - x.astype(F64)) <= count * ulp(1.0, np.dtype(dtype)) * norm).all()
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize(("dtype", "d"), [(np.float32, 128), (np.float16, 136), (np.float64, 37)])
+@pytest.mark.parametrize(("dtype", "d", "layout"), [(F32, 128, "half"), (F16, 136, "interleaved"), (F64, 37, "half")])
 def test_large_results_are_those_of_small_ones(dtype, d, layout, rng):
     """Results of more than 32 MiB are written with streaming stores, row by row. 37 float64 numbers are no multiple of
     16 bytes."""
-    n = (33 << 20) // (d * np.dtype(dtype).itemsize)
-    x = rng.standard_normal((1, n, d), np.float32).astype(dtype)
+    n = (33 << 20) // (d * dtype.itemsize)
+    x = np.resize(rng.standard_normal(1 << 20), (1, n, d)).astype(dtype)
     options = {"layout": layout, "rotary_dim": 32, "rotary_offset": 3}
     wanted = posenc.rope(x, n, W, **options)
     out = np.full(x.shape, 7, dtype)
-    for threads in (1, 3):
-        with posenc.threads(threads):
-            assert same_bits(posenc.rope(x, n, W, **options, out=out), wanted)
-            out.fill(7)
-    table = posenc.rope_table(n, W, dtype=F64 if dtype == np.float64 else F32)
-    assert same_bits(posenc.rope(x, table, **options, out=out), wanted)
+    with posenc.threads(3):
+        assert same_bits(posenc.rope(x, n, W, **options, out=out), wanted)
+    table = posenc.rope_table(n, W, dtype=working(dtype))
     assert same_bits(posenc.rope(x, table, **options, out=x), wanted)
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_heads_that_share_a_large_table_are_separate_calls(layout, rng):
+def test_heads_that_share_a_large_table_are_separate_calls(rng):
     """A table larger than 4 MiB, on Intel than 256 KiB, is read in parts: all heads of a batch use one before the next.
     17000 positions are no whole number of parts."""
     b, h, n, d = 2, 2, 17000, 64
-    x, w = rng.standard_normal((b, h, n, d), np.float32), posenc.rope_frequencies(d)
+    x, options = rng.standard_normal((b, h, n, d), np.float32), {"layout": "half"}
+    w = posenc.rope_frequencies(d)
     batches = np.stack([np.arange(n), np.arange(n)[::-1]])
     for positions in (np.arange(n), batches):
         of_batch = np.broadcast_to(positions, (b, n))
-        wanted = np.stack([[posenc.rope(x[i, j], of_batch[i], w, layout=layout) for j in range(h)] for i in range(b)])
+        wanted = np.stack([[posenc.rope(x[i, j], of_batch[i], w, **options) for j in range(h)] for i in range(b)])
         for threads in (1, 3):
             with posenc.threads(threads):
-                assert same_bits(posenc.rope(x, positions, w, layout=layout), wanted)
-    table = posenc.rope_table(batches[0], w)
-    assert same_bits(posenc.rope(x, table, layout=layout), posenc.rope(x, n, w, layout=layout))
+                assert same_bits(posenc.rope(x, positions, w, **options), wanted)
+    assert same_bits(posenc.rope(x, posenc.rope_table(n, w), **options), posenc.rope(x, n, w, **options))
 
 
 def test_a_table_may_share_memory_with_out(rng):
@@ -116,7 +94,6 @@ REFUSED = [
      "positions has shape (2, 5); expected a shape that broadcasts against (1, 5)"),
     ("rope", ROPE, {"x": X[None, None], "positions": GRID},
      "positions has 2 axes; expected 1, or 4 to broadcast against x, or 3 without its axis of heads"),
-
     ("rope", ROPE, {"frequencies": np.ones(3)}, "frequencies has 3 entries; expected rotary_dim // 2 = 4"),
     ("rope", ROPE, {"frequencies": 8}, "frequencies is 8; expected an array with 1 axis"),
     ("rope_2d", PLANE, {"positions": VIDEO}, "positions has shape (3, 5); expected (2, N)"),
@@ -130,28 +107,23 @@ REFUSED = [
     ("mrope", THREE, {"overflow": 3}, "overflow is 3; expected 0, 1 or 2"),
     ("xpos", ROPE, {"scale_base": 0}, "scale_base is 0; expected a positive number"),
     ("xpos", ROPE, {"gamma": -0.5}, "gamma is -0.5; expected a positive number"),
+    ("mrope", THREE, {"sections": 4.0}, "sections has type float; expected three integers"),
+    ("mrope", THREE, {"sections": (2.0, 1, 1)}, "sections has type float; expected an integer"),
     ("logn_scale", {"positions": [-1], "train_length": 512}, {}, "positions has -1; expected at least 0"),
     ("logn_scale", {"positions": 5, "train_length": 1}, {}, "train_length is 1; expected more than 1"),
     ("rerope_positions", {"positions": 5, "window": 0}, {}, "window is 0; expected a positive number"),
     ("rerope_positions", {"positions": 5, "window": 8, "leak": -1}, {}, "leak is -1; expected a positive number"),
     ("self_extend_positions", {"positions": 5, "window": 8, "group": 0}, {}, "group is 0; expected at least 1"),
+    ("self_extend_positions", {"positions": 5, "window": 8, "group": 2.0}, {}, "group has type float; expected an int"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("function", "arguments", "wrong", "message"), REFUSED)
 def test_bad_input_is_named(function, arguments, wrong, message):
-    with pytest.raises(ValueError) as caught:  # noqa: PT011 -- the message is compared below
+    with pytest.raises((TypeError, ValueError)) as caught:
         getattr(posenc, function)(**{**arguments, **wrong})
+    assert isinstance(caught.value, TypeError if " has type " in message else ValueError)
     assert str(caught.value).startswith(f"{function}: {message}")
-
-
-def test_bad_kinds_are_named():
-    with pytest.raises(TypeError, match=r"^mrope: sections has type float; expected three integers$"):
-        posenc.mrope(X, VIDEO, np.ones(4), layout="half", sections=4.0)
-    with pytest.raises(TypeError, match=r"^mrope: sections has type float; expected an integer$"):
-        posenc.mrope(X, VIDEO, np.ones(4), layout="half", sections=(2.0, 1, 1))
-    with pytest.raises(TypeError, match=r"^self_extend_positions: group has type float; expected an integer$"):
-        posenc.self_extend_positions(5, group=2.0, window=8)
 
 
 @pytest.mark.parametrize("kind", [tuple, list])
@@ -166,11 +138,11 @@ def test_a_table_and_frequencies_are_refused(function, kind, rng):
         getattr(posenc, function)(x=x, positions=table, frequencies=w, layout="half", **grad)
 
 
-@pytest.mark.parametrize("positions", [np.ones((2, 4, 4)), np.ones((2, 4, 4)).tolist(), [np.ones((4, 4), int)] * 2])
-def test_a_list_of_positions_is_no_table(positions, rng):
+def test_a_list_of_positions_is_no_table(rng):
     x, w = rng.standard_normal((2, 4, 4, 8)), posenc.rope_frequencies(8)
     wanted = posenc.rope(x, [1] * 4, w, layout="half")
-    assert same_bits(posenc.rope(x, positions, w, layout="half"), wanted)
+    for positions in (np.ones((2, 4, 4)).tolist(), [np.ones((4, 4), int)] * 2):
+        assert same_bits(posenc.rope(x, positions, w, layout="half"), wanted)
 
 
 def test_convert_layout_needs_to_know_the_axis_of_a_matrix(rng):
@@ -194,13 +166,11 @@ def test_convert_layout_needs_to_know_the_axis_of_a_matrix(rng):
 
 
 FROM = {
-    "rope": lambda positions, **o: posenc.rope(THREE_ROWS, positions, ONES, layout="half", **o),
-    "rope_vjp": lambda positions, **o: (
-        posenc.rope_vjp(THREE_ROWS, THREE_ROWS, positions, ONES, layout="half", **o).frequencies
-    ),
-    "rope_table": lambda positions, **o: posenc.rope_table(positions, ONES, **o)[0],
-    "sinusoidal": lambda positions, **o: posenc.sinusoidal(positions, 8, **o),
-    "sinusoidal_vjp": lambda positions, **o: posenc.sinusoidal_vjp(np.ones((3, 8)), positions, 8, **o).frequencies,
+    "rope": lambda p, **o: posenc.rope(THREE_ROWS, p, ONES, layout="half", **o),
+    "rope_vjp": lambda p, **o: posenc.rope_vjp(THREE_ROWS, THREE_ROWS, p, ONES, layout="half", **o).frequencies,
+    "rope_table": lambda p, **o: posenc.rope_table(p, ONES, **o)[0],
+    "sinusoidal": lambda p, **o: posenc.sinusoidal(p, 8, **o),
+    "sinusoidal_vjp": lambda p, **o: posenc.sinusoidal_vjp(np.ones((3, 8)), p, 8, **o).frequencies,
 }
 THREE_ROWS, ONES = np.ones((2, 3, 8)), np.ones(4)
 
@@ -209,23 +179,21 @@ THREE_ROWS, ONES = np.ones((2, 3, 8)), np.ones(4)
 def test_start(function):
     """With an int n, positions are start .. start+n-1; arrays and tables say themselves where they begin."""
     call = FROM[function]
-    for start in (0, 5, -7, 2**53 - 2, np.int64(5)):
+    for start in (-7, 2**53 - 2, np.int64(5)):
         assert same_bits(call(3, start=start), call(np.arange(start, start + 3)))
     assert same_bits(call(np.array(3), start=5), call([5, 6, 7]))
     assert same_bits(call([1, 2, 3], start=0), call([1, 2, 3]))
-    for positions in ([1, 2, 3], np.arange(3.0), 3.0):
-        with pytest.raises(
-            TypeError, match=rf"^{function}: start is 5; expected an int n for positions, meaning start"
-        ):
+    message = rf"^{function}: start is 5; expected an int n for positions, meaning start"
+    for positions in ([1, 2, 3], 3.0):
+        with pytest.raises(TypeError, match=message):
             call(positions, start=5)
     with pytest.raises(TypeError, match=rf"^{function}: start has type float; expected an integer$"):
         call(3, start=5.0)
     with pytest.raises(ValueError, match=rf"^{function}: start is {2**53 - 1}; expected start \+ 3 - 1, the last"):
         call(3, start=2**53 - 1)
-    if function.startswith("rope") and function != "rope_table":
-        table = posenc.rope_table(3, ONES)
-        with pytest.raises(TypeError, match=r"^rope: start is 5; expected an int n for positions, not a table$"):
-            posenc.rope(THREE_ROWS, table, layout="half", start=5)
+    table = posenc.rope_table(3, ONES)
+    with pytest.raises(TypeError, match=r"^rope: start is 5; expected an int n for positions, not a table$"):
+        posenc.rope(THREE_ROWS, table, layout="half", start=5)
 
 
 # ---- options that frequencies know ----
@@ -253,9 +221,7 @@ def test_frequencies_know_the_layout_and_the_width(name):
     for options in ({}, {"layout": "interleaved"}, {"rotary_dim": 4}):
         for found, one in zip(as_tuple(call(KNOWN, **options)), as_tuple(wanted), strict=True):
             assert same_bits(found, one)
-    with pytest.raises(
-        ValueError, match=f"^{function}: layout is 'half'; expected None or 'interleaved', the layout of"
-    ):
+    with pytest.raises(ValueError, match=f"^{function}: layout is 'half'; expected None or 'interleaved', the lay"):
         call(KNOWN, layout="half")
     with pytest.raises(ValueError, match=f"^{function}: rotary_dim is 8; expected None or 4, the rotary_dim of"):
         call(KNOWN, rotary_dim=8)
@@ -292,20 +258,13 @@ def test_rope_2d_counts_the_channels_of_both_coordinates(axes):
 # ---- positions of each row of a batch ----
 
 
-def batched(seq_axis):
-    """x of 2 rows, 3 heads, 5 tokens and 8 channels; positions (2, 5)."""
-    rng = np.random.default_rng(0)
-    x = np.moveaxis(rng.standard_normal((2, 3, 5, 8)), 2, seq_axis)
-    return x, rng.standard_normal(x.shape), rng.uniform(0, 100, (2, 5))
-
-
-@pytest.mark.parametrize("seq_axis", [2, 1, 0])
-@pytest.mark.parametrize("inverse", [False, True])
-def test_positions_of_a_batch_need_no_axis_for_heads(seq_axis, inverse):
-    x, grad, positions = batched(seq_axis)
+@pytest.mark.parametrize(("seq_axis", "inverse"), [(2, False), (1, True), (0, False)])
+def test_positions_of_a_batch_need_no_axis_for_heads(seq_axis, inverse, rng):
+    x, positions = np.moveaxis(rng.standard_normal((2, 3, 5, 8)), 2, seq_axis), rng.uniform(0, 100, (2, 5))
+    grad = rng.standard_normal(x.shape)
     w, options = posenc.rope_frequencies(8).inv_freq, {"layout": "half", "seq_axis": seq_axis}
     two, three = np.stack([positions, positions + 1.5]), np.stack([positions, positions / 3, positions + 2])
-    by_head = np.random.default_rng(1).uniform(0, 1, (2, 3, 4))
+    by_head = rng.uniform(0, 1, (2, 3, 4))
     calls = [
         ("rope", {"frequencies": w}, positions),
         ("rope_2d", {"frequencies": w[:2]}, two),
