@@ -30,6 +30,11 @@ def half(request):
     return request.param
 
 
+@pytest.fixture
+def bfloat16():
+    return BF16 or pytest.skip("ml_dtypes is not installed, so there is no bfloat16")
+
+
 def qkv(rng, dtype, n=70, m=200, width=64, value_width=64, heads=2, groups=2, spread=1.0):
     q, k, v = rng.standard_normal((heads, n, width)), *rng.standard_normal((2, groups, m, max(width, value_width)))
     return (spread * q).astype(dtype), (spread * k[..., :width]).astype(dtype), v[..., :value_width].astype(dtype)
@@ -51,50 +56,39 @@ def error_bounds(q, k, v, precision, scale=None, **options):
     return exact, before + unit * (np.abs(exact) + before) + 2.0**-24
 
 
-SHAPES = {
-    "one tile": {"n": 96, "m": 96},
-    "chunks and rest": {"n": 70, "m": 203},
-    "several blocks": {"n": 200, "m": 130},
-    "few of everything": {"n": 33, "m": 3, "width": 5, "value_width": 7},
-    "one channel": {"n": 40, "m": 40, "width": 1, "value_width": 1},
-    "wide": {"n": 35, "m": 100, "width": 200, "value_width": 72},
-    "groups": {"n": 40, "m": 64, "heads": 6, "groups": 2},
-    "sharp": {"n": 40, "m": 100, "spread": 3.0},
-    "decoding": {"n": 5, "m": 203},
-    "decoding in groups": {"n": 1, "m": 203, "heads": 8},
-}
-OPTIONS = {
-    "full": {},
-    "causal": {"causal": True, "align": "end"},
-    "window": {"window": (20, 3), "align": "start"},
-    "cap": {"softcap": 2.0},
-    "scale": {"scale": -0.37},
-}
+CAUSAL, CAP = {"causal": True, "align": "end"}, {"softcap": 2.0}
+WINDOW, SCALE = {"window": (20, 3), "align": "start"}, {"scale": -0.37}
+CALLS = {
+    "one tile": ({"n": 96, "m": 96}, CAUSAL), "chunks and rest": ({"n": 70, "m": 203}, CAP),
+    "several blocks": ({"n": 200, "m": 130}, WINDOW), "one channel": ({"n": 40, "m": 40, "width": 1}, {}),
+    "few of everything": ({"n": 33, "m": 3, "width": 5, "value_width": 7}, SCALE),
+    "wide": ({"n": 35, "m": 100, "width": 200, "value_width": 72}, WINDOW),
+    "groups": ({"n": 40, "m": 64, "heads": 6, "groups": 2}, CAUSAL), "sharp": ({"n": 40, "m": 100, "spread": 3.0}, {}),
+    "decoding": ({"n": 5, "m": 203}, CAP), "decoding in groups": ({"n": 1, "m": 203, "heads": 8}, SCALE),
+}  # fmt: skip
+"""Shapes of the arrays, and options."""
 
 
 @pytest.mark.parametrize("precision", ["high", "low"])
-@pytest.mark.parametrize("options", OPTIONS)
-@pytest.mark.parametrize("shape", SHAPES)
-def test_within_bounds(shape, options, precision, half, variant, rng):
-    arrays, chosen = qkv(rng, half, **SHAPES[shape]), OPTIONS[options]
-    found = posenc.attention(*arrays, **chosen, precision=precision)
-    exact, bound = error_bounds(*arrays, precision, **chosen)
+@pytest.mark.parametrize("call", CALLS)
+def test_within_bounds(call, precision, half, variant, rng):
+    shape, options = CALLS[call]
+    arrays = qkv(rng, half, **shape)
+    found = posenc.attention(*arrays, **options, precision=precision)
+    exact, bound = error_bounds(*arrays, precision, **options)
     assert np.all(np.abs(found.astype(F64) - exact) <= bound)
 
 
-@pytest.mark.parametrize(("heads", "n"), [(1, 3), (3, 1), (1, 4), (4, 1), (2, 3), (8, 1)])
-def test_tiles_from_four_queries(heads, n, variant, rng):
+@pytest.mark.parametrize(("heads", "n"), [(1, 3), (3, 1), (1, 4), (4, 1)])
+def test_tiles_from_four_queries(heads, n, bfloat16, variant, rng):
     """Count the queries of heads that share keys. In float32 products, `precision` changes no bit."""
-    if BF16 is None:
-        pytest.skip("ml_dtypes is not installed, so there is no bfloat16")
-    arrays = qkv(rng, BF16, n=n, m=3000, heads=heads, groups=1)
+    arrays = qkv(rng, bfloat16, n=n, m=3000, heads=heads, groups=1)
     high, low = (posenc.attention(*arrays, precision=name) for name in ("high", "low"))
     uses_tiles = variant != "avx512bf16" and heads * n >= 4
     assert same_bits(high, low) != uses_tiles
 
 
-@pytest.mark.parametrize("quantised", ["k", "v", "kv"])
-@pytest.mark.parametrize("precision", ["high", "low"])
+@pytest.mark.parametrize(("quantised", "precision"), [("k", "low"), ("v", "high"), ("kv", "low"), ("kv", "high")])
 def test_codes(quantised, precision, half, variant, rng):
     q, k, v = qkv(rng, half, n=64, m=150, heads=4)
     k, v = (posenc.quantize(x.astype(F32)) if name in quantised else x for name, x in (("k", k), ("v", v)))
@@ -103,13 +97,10 @@ def test_codes(quantised, precision, half, variant, rng):
     assert np.all(np.abs(found.astype(F64) - exact) <= bound)
 
 
-@pytest.mark.parametrize("n", [1, 64])
-@pytest.mark.parametrize("bad", [np.inf, np.nan])
-def test_masked_values_of_infinite_scale(bad, n, variant, rng):
+@pytest.mark.parametrize(("n", "bad"), [(1, np.nan), (64, np.nan), (64, np.inf)])
+def test_masked_values_of_infinite_scale(bad, n, bfloat16, variant, rng):
     """Mask a value whose scale is infinity or NaN: 0 times the scale would be NaN."""
-    if BF16 is None:
-        pytest.skip("ml_dtypes is not installed, so there is no bfloat16")
-    q, k, v = qkv(rng, BF16, n=n, m=100, heads=8)
+    q, k, v = qkv(rng, bfloat16, n=n, m=100, heads=8)
     v = posenc.quantize(v.astype(F32))
     scale = np.array(v.scale)
     scale[:, 50] = bad
@@ -121,12 +112,10 @@ def test_masked_values_of_infinite_scale(bad, n, variant, rng):
     assert not np.isfinite(found[:, 1::2]).any()
 
 
-def test_gradient_beyond_float32(variant, rng):
+def test_gradient_beyond_float32(bfloat16, variant, rng):
     """Return no finite dq and dk if products of cotangents and values overflow, as in float32."""
-    if BF16 is None:
-        pytest.skip("ml_dtypes is not installed, so there is no bfloat16")
-    q, k, v = qkv(rng, BF16, n=40, m=100)
-    v, grad = ((x.astype(F32) * 1e25).astype(BF16) for x in (v, qkv(rng, BF16, n=40)[0]))
+    q, k, v = qkv(rng, bfloat16, n=40, m=100)
+    v, grad = ((x.astype(F32) * 1e25).astype(bfloat16) for x in (v, qkv(rng, bfloat16, n=40)[0]))
     found = posenc.attention_vjp(grad, q, k, v)
     with posenc.use_isa("base"):
         wanted = posenc.attention_vjp(grad, q, k, v)
@@ -147,16 +136,14 @@ def test_any_scale(scale, half, variant, rng):
     assert np.all(np.abs(found.astype(F64) - exact) <= bound)
 
 
-def test_queries_of_any_size(variant, rng):
-    if BF16 is None:
-        pytest.skip("ml_dtypes is not installed, so there is no bfloat16")
-    q, k, v = qkv(rng, BF16, n=40, m=100)
+def test_queries_of_any_size(bfloat16, variant, rng):
+    q, k, v = qkv(rng, bfloat16, n=40, m=100)
     for power in (100, -100):
-        large, small = ((x.astype(F32) * 2.0**p).astype(BF16) for x, p in ((q, power), (k, -power)))
+        large, small = ((x.astype(F32) * 2.0**p).astype(bfloat16) for x, p in ((q, power), (k, -power)))
         assert same_bits(posenc.attention(large, small, v), posenc.attention(q, k, v))
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("bad", [np.nan, -np.inf])
 def test_masked_numbers_reach_no_query(bad, half, variant, rng):
     q, k, v = qkv(rng, half, n=150, m=150)
     hidden = np.arange(150) % 7 == 3
@@ -167,18 +154,7 @@ def test_masked_numbers_reach_no_query(bad, half, variant, rng):
         assert same_bits(posenc.attention(q, *dirty, **options), posenc.attention(q, *clean, **options))
 
 
-def test_visible_nan_reaches_its_queries(half, variant, rng):
-    q, k, v = qkv(rng, half, n=100, m=100)
-    v[:, 40, 5] = np.nan
-    found = posenc.attention(q, k, v, causal=True)
-    assert np.isnan(found[:, 40:, 5]).all()
-    assert np.isfinite(found.astype(F32)).sum() == found.size - found[:, 40:, 5].size
-    k[:, 70, 2] = np.nan
-    assert np.isnan(posenc.attention(q, k, v, causal=True)[:, 70:]).all()
-
-
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("operand", ["q", "k", "v"])
+@pytest.mark.parametrize(("operand", "bad"), [("q", np.inf), ("k", np.nan), ("k", -np.inf), ("v", np.inf)])
 @pytest.mark.parametrize("content", [False, True], ids=["plain", "shaw"])
 def test_visible_nonfinite_numbers(content, operand, bad, half, variant, rng):
     """Each entry is NaN, infinite or finite as it is in float32: a key of -inf has weight 0 where q is positive."""
@@ -215,28 +191,25 @@ def test_float16_subnormals_are_kept(variant, rng):
 @pytest.mark.parametrize("precision", ["high", "low"])
 def test_bits_depend_on_the_row_alone(precision, half, variant, rng):
     """Blocks of queries share a tile of keys; chunks of keys are skipped. Neither changes a bit."""
-    q, k, v = qkv(rng, half, n=700, m=700, heads=2)
+    q, k, v = qkv(rng, half, n=400, m=400)
     options = {"causal": True, "precision": precision, "invariant": True}
     wanted = posenc.attention(q, k, v, **options)
-    for count in (1, 2, 7):
-        with posenc.threads(count):
-            assert same_bits(posenc.attention(q, k, v, **options), wanted)
-    for first, last in ((0, 1), (5, 75), (333, 700)):
+    with posenc.threads(7):
+        assert same_bits(posenc.attention(q, k, v, **options), wanted)
+    for first, last in ((0, 1), (5, 75)):
         part = posenc.attention(q[:, first:last], k, v, q_positions=np.arange(first, last), **options)
         assert same_bits(part, wanted[:, first:last])
-    cut = posenc.attention(q[:, :300], k[:, :300], v[:, :300], **options)
-    assert same_bits(cut, wanted[:, :300])
-    kept = posenc.attention(q, k, v, precision=precision, invariant=True, keep=np.tri(700, dtype=bool))
+    cut = posenc.attention(q[:, :200], k[:, :200], v[:, :200], **options)
+    assert same_bits(cut, wanted[:, :200])
+    kept = posenc.attention(q, k, v, precision=precision, invariant=True, keep=np.tri(400, dtype=bool))
     assert same_bits(kept, wanted)
 
 
-def test_layouts_have_the_same_bits(half, variant, rng):
+def test_strided_rows_have_the_same_bits(half, variant, rng):
+    """Rows 4096 bytes apart, beside NaNs."""
     q, k, v = qkv(rng, half, n=64, m=96)
-    wanted = posenc.attention(q, k, v)
-    rows = [np.ascontiguousarray(x.swapaxes(0, 1)).swapaxes(0, 1) for x in (q, k, v)]
     far = [np.concatenate([x, np.full((2, x.shape[1], 2048 - 64), np.nan, half)], -1)[..., :64] for x in (q, k, v)]
-    assert same_bits(posenc.attention(*rows), wanted)
-    assert same_bits(posenc.attention(*far), wanted)
+    assert same_bits(posenc.attention(*far), posenc.attention(q, k, v))
 
 
 def test_low_precision_is_of_bfloat16_only(variant, rng):
@@ -248,7 +221,7 @@ def test_low_precision_is_of_bfloat16_only(variant, rng):
 
 
 @pytest.mark.skipif("amx" not in posenc.isas(), reason="this machine has no AMX")
-@pytest.mark.parametrize("seed", range(50))
+@pytest.mark.parametrize("seed", range(20))
 def test_the_emulation_has_the_bits_of_the_hardware(seed):
     """Rows of whole chunks are read in place; int8 codes, an operator on q and k, and the gradient have passes of their
     own."""
