@@ -5,14 +5,13 @@ import sys
 import numpy as np
 import pytest
 from cases import F32, F64
-from cases.attention import qkv
 from cases.layouts import same_bits
 
 import posenc
 
 
 @pytest.mark.parametrize("dtype", [F32, F64], ids=str)
-@pytest.mark.parametrize("width", [*range(1, 17), 64, 66, 128])
+@pytest.mark.parametrize("width", [1, 5, 6, 10, 11, 64, 66])
 def test_two_panels_have_the_bits_of_one(width, dtype, rng, isa):
     """With AVX-512 two panels that see the same keys are multiplied together: 64 queries are two halves of them. The
     rest of a width, divided by blocks of 6 and 4 rows, takes another way."""
@@ -40,15 +39,6 @@ def test_large_logits_do_not_overflow(rng, isa):
         assert np.array_equal(out[0, 5], v[0, top])
         assert np.isfinite(out).all()
         assert np.isfinite(lse).all()
-
-
-def test_dense_and_toeplitz_read_no_positions(rng):
-    """dense and toeplitz need no align, and do not depend on positions."""
-    arguments = qkv(rng, 5, 8)
-    array, diagonals = rng.standard_normal((2, 5, 8)), rng.standard_normal((2, 12))
-    for bias in (posenc.dense(array), posenc.toeplitz(diagonals)):
-        wanted = posenc.attention(**arguments, bias=bias)
-        assert same_bits(wanted, posenc.attention(**arguments, bias=[bias], q_positions=np.arange(5) * 7.5))
 
 
 GROWTH = """

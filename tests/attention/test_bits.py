@@ -3,7 +3,7 @@ move together change nothing; tables keep their precision."""
 
 import numpy as np
 import pytest
-from cases import DTYPES, F32, F64, map_arrays
+from cases import DTYPES, F32, F64
 from cases.attention import ANY, WALLS
 from cases.layouts import same_bits
 from draws import draw_operator
@@ -12,7 +12,7 @@ import posenc
 
 H, G, D, DV = 2, 1, 8, 5
 CONTENT = ("shaw", "transformer_xl", "deberta", "cope")
-OPERATORS = [(name, seed) for name in (*CONTENT, "gated_distance", "tupe") for seed in range(4)]
+OPERATORS = [(name, seed) for name in (*CONTENT, "gated_distance", "tupe") for seed in range(2)]
 """Drawn with this seed: tables of some or many rows, for each head or for all, with any option."""
 
 
@@ -39,10 +39,9 @@ def qkv(rng, n, m, batch=()):
 # ---- masked numbers are never used ----
 
 
-@pytest.mark.parametrize("poison", [np.nan, np.inf, -np.inf, 1e38])
 @pytest.mark.parametrize("kind", WALLS)
 @pytest.mark.parametrize("operator", [None, *OPERATORS])
-def test_wall(operator, kind, poison, rng, isa):
+def test_wall(operator, kind, rng, isa):
     """NaN and infinity in masked keys and values change no bit, in tiles with visible keys and in tiles without."""
     n, m = 9, 300
     arguments, bias = qkv(rng, n, m), made(operator, n, m)["bias"]
@@ -51,16 +50,15 @@ def test_wall(operator, kind, poison, rng, isa):
     options["bias"] = (*bias, *options.pop("bias", ()))
     if "q_positions" not in options:
         options["align"] = "end"
-    clean, dirty = (
-        {a: np.where(bad[:, None], number, x) if a in "kv" else x for a, x in arguments.items()}
-        for number in (0.0, poison)
-    )
-    for dtype in DTYPES:
-        with np.errstate(over="ignore"):  # 1e38 is infinity in float16
-            given = ANY.cast(dirty, dtype)
-        wanted = posenc.attention(**ANY.cast(clean, dtype), **options, return_lse=True)
+    options["sink"] = np.array([0.7, -3.0])
+    for dtype, poison in zip(DTYPES, (np.nan, np.inf, -np.inf, 1e38), strict=False):
+        clean, dirty = (
+            ANY.cast({a: np.where(bad[:, None], number, x) if a in "kv" else x for a, x in arguments.items()}, dtype)
+            for number in (0.0, poison)
+        )
+        wanted = posenc.attention(**clean, **options, return_lse=True)
         with np.errstate(all="raise"):
-            ours = posenc.attention(**given, **options, return_lse=True)
+            ours = posenc.attention(**dirty, **options, return_lse=True)
         assert all(same_bits(a, b) for a, b in zip(ours, wanted, strict=True))
         assert np.isfinite(ours[0].astype(F64)).all()
 
@@ -70,7 +68,7 @@ def test_causal_wall_per_row(operator, rng, isa):
     """NaN in key j changes no bit of the queries before j, and makes all later queries NaN."""
     arguments, bias = qkv(rng, 150, 150), made(operator, 150, 150)["bias"]
     wanted = posenc.attention(**arguments, bias=bias, causal=True)
-    for j in (1, 47, 48, 63, 64, 95, 96, 100, 149):
+    for j in (1, 48, 64, 149):
         for poisoned in "kv":
             bad = {**arguments, poisoned: arguments[poisoned].copy()}
             bad[poisoned][:, j] = np.nan
@@ -83,7 +81,7 @@ def test_causal_wall_per_row(operator, rng, isa):
 def test_a_query_reaches_its_own_row_alone(operator, rng):
     arguments, bias = qkv(rng, 70, 90), made(operator, 70, 90)["bias"]
     wanted = posenc.attention(**arguments, bias=bias, align="end")
-    for i in (0, 33, 63, 64, 69):
+    for i in (0, 63, 69):
         q = arguments["q"].copy()
         q[1, i, 3] = np.nan
         out = posenc.attention(**{**arguments, "q": q}, bias=bias, align="end")
@@ -92,29 +90,14 @@ def test_a_query_reaches_its_own_row_alone(operator, rng):
         assert same_bits(out, wanted)
 
 
-@pytest.mark.parametrize("operator", OPERATORS)
-def test_rows_that_see_nothing(operator, rng):
-    """A query without a visible key has out = 0 and lse = -inf, with Shaw's values, too, and raises no warning."""
-    arguments, bias = qkv(rng, 9, 70), made(operator, 9, 70)["bias"]
-    keep = np.ones((9, 70), bool)
-    keep[::2] = False
-    with np.errstate(all="raise"):
-        out, lse = posenc.attention(**arguments, bias=bias, keep=keep, align="end", return_lse=True)
-    assert not out[:, ::2].any()
-    assert not np.signbit(out[:, ::2]).any()
-    assert np.isneginf(lse[:, ::2]).all()
-    assert np.isfinite(lse[:, 1::2]).all()
-
-
 # ---- the same bits ----
 
 
-@pytest.mark.parametrize("count", [1, 3])
 @pytest.mark.parametrize("operator", OPERATORS)
-def test_other_rows_of_the_batch_change_no_bit(operator, count, rng):
+def test_other_rows_of_the_batch_change_no_bit(operator, rng):
     n, m = 70, 190
     arguments, bias = qkv(rng, n, m, (3,)), made(operator, n, m)["bias"]
-    with posenc.threads(count):
+    with posenc.threads(3):
         whole = posenc.attention(**arguments, bias=bias, causal=True, align="end")
         for b in range(3):
             alone = posenc.attention(**{a: x[b] for a, x in arguments.items()}, bias=bias, causal=True, align="end")
@@ -140,34 +123,16 @@ def test_other_rows_of_the_batch_change_no_bit_of_a_gradient(operator, rng):
 # ---- dtypes and positions ----
 
 
-@pytest.mark.parametrize("dtype", [np.float16, F32], ids=str)
-@pytest.mark.parametrize("operator", OPERATORS)
-def test_tables_of_another_dtype(operator, dtype, rng):
-    """The dtype of the result does not depend on the dtype of a table, whose numbers are not rounded to the storage
-    dtype."""
-    arguments = ANY.cast(qkv(rng, 9, 9), F32)
-    narrow = map_arrays(lambda a: a.astype(dtype), drawn(operator, 9, 9))
-    wide = map_arrays(lambda a: a.astype(F64), narrow)
-    out = ANY.call({**arguments, "bias": (narrow,)})[0]
-    assert out.dtype == F32
-    assert same_bits(out, ANY.call({**arguments, "bias": (wide,)})[0])
-
-
-def test_tupe_reads_positions_only_beside_it(rng):
-    """TUPE itself depends on rows and columns, so it needs no align; a bias beside it needs positions."""
+def test_operators_without_positions(rng):
+    """dense, toeplitz and tupe read rows and columns, so they need no align; operators of distance do."""
     arguments = qkv(rng, 5, 8)
-    bias = made(("tupe", 0), 5, 8)["bias"][0]
-    out = posenc.attention(**arguments, bias=bias)
-    assert same_bits(out, posenc.attention(**arguments, bias=bias, q_positions=np.arange(5) * 7.5))
-    with pytest.raises(ValueError, match=r"^attention: align is None"):
-        posenc.attention(**arguments, bias=bias + posenc.alibi(np.ones(H)))
-
-
-@pytest.mark.parametrize("operator", [one for one in OPERATORS if one[0] != "tupe"])
-def test_align_is_required(operator, rng):
-    with pytest.raises(ValueError, match=r"^attention: align is None"):
-        posenc.attention(**qkv(rng, 5, 8), **made(operator, 5, 8))
-    assert posenc.attention(**qkv(rng, 8, 8), **made(operator, 8, 8)).shape == (H, 8, DV)
+    tupe = made(("tupe", 0), 5, 8)["bias"][0]
+    for bias in (posenc.dense(rng.standard_normal((H, 5, 8))), posenc.toeplitz(rng.standard_normal((H, 12))), tupe):
+        out = posenc.attention(**arguments, bias=bias)
+        assert same_bits(out, posenc.attention(**arguments, bias=[bias], q_positions=np.arange(5) * 7.5))
+    for bias in [tupe + posenc.alibi(np.ones(H)), *(made((name, 0), 5, 8)["bias"][0] for name in CONTENT)]:
+        with pytest.raises(ValueError, match=r"^attention: align is None"):
+            posenc.attention(**arguments, bias=bias)
 
 
 @pytest.mark.parametrize("operator", [one for one in OPERATORS if one[0] in CONTENT])

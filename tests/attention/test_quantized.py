@@ -11,7 +11,7 @@ import posenc
 HALVES = [d for d in (F16, BF16) if d is not None]
 
 
-@pytest.mark.parametrize("axis", [-1, 0, 1, -2])
+@pytest.mark.parametrize("axis", [-1, 0])
 @pytest.mark.parametrize("dtype", [*HALVES, F32, F64], ids=str)
 def test_codes_and_scale(axis, dtype, rng):
     x = (rng.standard_normal((3, 5, 70)) * np.exp(rng.standard_normal((3, 5, 1)))).astype(dtype)
@@ -58,8 +58,7 @@ def exact_logits(q, k):
     return np.einsum("hnd,hmd->hnm", q, np.repeat(k, len(q) // len(k), 0)) * q.shape[-1] ** -0.5
 
 
-@pytest.mark.parametrize(("n", "m"), [(1, 1), (1, 5), (1, 97), (3, 300), (20, 130), (70, 100)])
-@pytest.mark.parametrize("width", [8, 24, 64, 128])
+@pytest.mark.parametrize(("n", "m", "width"), [(1, 97, 8), (3, 300, 64), (20, 130, 24), (70, 100, 128)])
 @pytest.mark.parametrize("dtype", [*HALVES, F32], ids=str)
 def test_attention_reads_dequantised_rows(n, m, width, dtype, rng, isa):
     """The same as for dequantised float32 keys and values, up to rounding: a score is off by some roundings of its
@@ -78,8 +77,7 @@ def test_attention_reads_dequantised_rows(n, m, width, dtype, rng, isa):
 
 
 @pytest.mark.parametrize("exponent", [-60, 100])
-@pytest.mark.parametrize("width", [5, 64])
-@pytest.mark.parametrize("n", [1, 3, 40])
+@pytest.mark.parametrize(("n", "width"), [(1, 64), (3, 5), (40, 64)])
 def test_error_bound_of_values_of_any_size(exponent, width, n, rng, isa):
     """The bound of the docstring. The product of a weight and a value may underflow: each of 200 keys then loses at
     most 2**-126, divided by the sum of the weights."""
@@ -95,11 +93,10 @@ def test_error_bound_of_values_of_any_size(exponent, width, n, rng, isa):
         assert np.abs(found - wanted).max() <= np.abs(v).max() / 253 + 200 * 2.0**-126 / sums.min()
 
 
-@pytest.mark.parametrize("tails", [False, True])
-def test_error_bound_of_attention(tails, rng):
-    """The bound of the docstring, for normal numbers and for numbers with heavy tails."""
-    q, k, v = (rng.standard_t(3, (2, 6, 500, 64)) if tails else rng.standard_normal((2, 6, 500, 64)) for _ in range(3))
-    q, k, v = q[0, :, :4].astype(F32), k[0].astype(F32), v[0].astype(F32)
+def test_error_bound_of_attention(rng):
+    """The bound of the docstring, for numbers with heavy tails."""
+    q, k, v = (x.astype(F32) for x in rng.standard_t(3, (3, 6, 500, 64)))
+    q = q[:, :4]
     wanted = posenc.attention(q.astype(F64), k.astype(F64), v.astype(F64))
     of_logit = np.abs(q).sum(-1).max(-1) * np.abs(k).max((-1, -2)) / 253 * 64**-0.5
     largest = np.abs(v).max((-1, -2))
@@ -125,14 +122,13 @@ def test_operators_read_dequantised_keys(rng, isa):
 
 @pytest.mark.parametrize("kind", WALLS)
 @pytest.mark.parametrize("n", [1, 9])
-@pytest.mark.parametrize("poison", [np.nan, np.inf])
-def test_wall(kind, n, poison, rng, isa):
-    """A scale of NaN or infinity at a masked key changes no bit: unused rows of a cache may hold anything."""
+def test_wall(kind, n, rng, isa):
+    """A scale of NaN at a masked key changes no bit: unused rows of a cache may hold anything."""
     m = 200
     arguments = ANY.cast(qkv(rng, n, m, width=16), F32)
     bad = rng.random(m) > 0.5
     k, v = (posenc.quantize(arguments[a]) for a in "kv")
-    dirty = [posenc.Quantized(x.codes, np.where(bad, poison, x.scale).astype(F32)) for x in (k, v)]
+    dirty = [posenc.Quantized(x.codes, np.where(bad, np.nan, x.scale).astype(F32)) for x in (k, v)]
     clean = [posenc.Quantized(x.codes, np.where(bad, 0, x.scale).astype(F32)) for x in (k, v)]
     options = {**WALLS[kind](n, m, bad), "return_lse": True}
     ours, wanted = (ANY.call({"q": arguments["q"], "k": x[0], "v": x[1], **options}) for x in (dirty, clean))
@@ -175,8 +171,9 @@ def test_sinks_groups_and_batches(rng):
 
 
 @pytest.mark.parametrize("dtype", HALVES, ids=str)
-@pytest.mark.parametrize(("heads", "groups", "n"), [(4, 4, 1), (4, 1, 1), (32, 1, 1), (4, 4, 7), (2, 2, 15)])
-@pytest.mark.parametrize("width", [1, 16, 24, 64, 576])
+@pytest.mark.parametrize(("heads", "groups", "n", "width"), [
+    (4, 4, 1, 1), (4, 4, 1, 576), (4, 1, 1, 16), (32, 1, 1, 64), (4, 4, 7, 24), (2, 2, 15, 64),
+])  # fmt: skip
 def test_half_caches_give_the_bits_of_float32(dtype, heads, groups, n, width, rng, isa):
     """Widening is exact and sums have one order: float16 and bfloat16 keys and values, subnormal ones too, give the
     bits of the same numbers in float32."""
@@ -190,58 +187,36 @@ def test_half_caches_give_the_bits_of_float32(dtype, heads, groups, n, width, rn
 
 Q = np.ones((2, 1, 8), F32)
 GOOD = posenc.quantize(np.ones((2, 3, 8), F32))
-ERRORS = {
-    "nan": (lambda: posenc.quantize([1.0, np.nan]), ValueError, "quantize: x has NaN or infinity; expected finite"),
-    "inf": (lambda: posenc.quantize([1.0, -np.inf]), ValueError, "quantize: x has NaN or infinity; expected finite"),
-    "range": (lambda: posenc.quantize([1e39]), ValueError, "quantize: x has numbers beyond float32; expected"),
-    "scalar": (lambda: posenc.quantize(1.0), ValueError, "quantize: x has 0 axes; expected at least 1"),
-    "low_axis": (lambda: posenc.quantize([1.0], axis=-2), ValueError, "quantize: axis is -2; expected at least -1"),
-    "list": (lambda: posenc.Quantized([1], GOOD.scale), TypeError, "Quantized: codes has type list; expected a NumPy"),
-    "masked": (
-        lambda: posenc.Quantized(np.ma.zeros(3, np.int8), GOOD.scale), TypeError,
-        "Quantized: codes has type MaskedArray",
-    ),
-    "codes": (
-        lambda: posenc.Quantized(np.zeros((2, 3)), np.zeros(2, F32)), TypeError,
-        "Quantized: codes has dtype float64; expected int8",
-    ),
-    "scale": (
-        lambda: posenc.Quantized(GOOD.codes, GOOD.scale.astype(F64)), TypeError,
-        "Quantized: scale has dtype float64; expected float32",
-    ),
-    "shape": (
-        lambda: posenc.Quantized(GOOD.codes, GOOD.scale[:1]), ValueError,
-        r"Quantized: scale has shape \(1, 3\); expected \(2, 3\), codes without axis 2",
-    ),
-    "no_axis": (lambda: posenc.Quantized(GOOD.codes, GOOD.scale, 3), ValueError, "Quantized: axis is 3; expected at"),
-    "float64": (
-        lambda: posenc.attention(Q.astype(F64), GOOD, GOOD), TypeError,
-        "attention: q has dtype float64; expected at most float32, because k is quantised",
-    ),
-    "other_axis": (
-        lambda: posenc.attention(Q, posenc.quantize(np.ones((2, 3, 8)), axis=-2), GOOD), ValueError,
-        "attention: axis of k is -2; expected -1, a scale for each token and head",
-    ),
-    "two_axes": (
-        lambda: posenc.attention(Q, GOOD, posenc.quantize(np.ones((3, 8)))), ValueError,
-        "attention: v has 2 axes; expected at least 3",
-    ),
-    "width": (
-        lambda: posenc.attention(Q[..., :4], GOOD, GOOD),
-        ValueError,
-        "attention: k has width 8; expected 4, the width of q",
-    ),
-    "gradient": (
-        lambda: posenc.attention_vjp(Q, Q, GOOD, GOOD, out=Q, lse=Q[..., 0]), TypeError,
-        r"attention_vjp: k has type Quantized; expected an array, as dequantize\(\) returns",
-    ),
-    "query": (lambda: posenc.attention(GOOD, GOOD, GOOD), TypeError, "attention: q has"),
-}  # fmt: skip
+CODES, SCALE = GOOD.codes, GOOD.scale
+ERRORS = [
+    (lambda: posenc.quantize([1.0, np.nan]), ValueError, "quantize: x has NaN or infinity; expected finite"),
+    (lambda: posenc.quantize([1.0, -np.inf]), ValueError, "quantize: x has NaN or infinity; expected finite"),
+    (lambda: posenc.quantize([1e39]), ValueError, "quantize: x has numbers beyond float32; expected"),
+    (lambda: posenc.quantize(1.0), ValueError, "quantize: x has 0 axes; expected at least 1"),
+    (lambda: posenc.quantize([1.0], axis=-2), ValueError, "quantize: axis is -2; expected at least -1"),
+    (lambda: posenc.Quantized([1], SCALE), TypeError, "Quantized: codes has type list; expected a NumPy"),
+    (lambda: posenc.Quantized(np.ma.zeros(3, np.int8), SCALE), TypeError, "Quantized: codes has type MaskedArray"),
+    (lambda: posenc.Quantized(CODES * 1.0, SCALE), TypeError, "Quantized: codes has dtype float64; expected int8"),
+    (lambda: posenc.Quantized(CODES, SCALE.astype(F64)), TypeError, "Quantized: scale has dtype float64; expected fl"),
+    (lambda: posenc.Quantized(CODES, SCALE[:1]), ValueError,
+     r"Quantized: scale has shape \(1, 3\); expected \(2, 3\), codes without axis 2"),
+    (lambda: posenc.Quantized(CODES, SCALE, 3), ValueError, "Quantized: axis is 3; expected at"),
+    (lambda: posenc.attention(Q.astype(F64), GOOD, GOOD), TypeError,
+     "attention: q has dtype float64; expected at most float32, because k is quantised"),
+    (lambda: posenc.attention(Q, posenc.quantize(np.ones((2, 3, 8)), axis=-2), GOOD), ValueError,
+     "attention: axis of k is -2; expected -1, a scale for each token and head"),
+    (lambda: posenc.attention(Q, GOOD, posenc.quantize(np.ones((3, 8)))), ValueError,
+     "attention: v has 2 axes; expected at least 3"),
+    (lambda: posenc.attention(Q[..., :4], GOOD, GOOD), ValueError,
+     "attention: k has width 8; expected 4, the width of q"),
+    (lambda: posenc.attention_vjp(Q, Q, GOOD, GOOD, out=Q, lse=Q[..., 0]), TypeError,
+     r"attention_vjp: k has type Quantized; expected an array, as dequantize\(\) returns"),
+    (lambda: posenc.attention(GOOD, GOOD, GOOD), TypeError, "attention: q has"),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", ERRORS)
-def test_errors(kind):
-    call, error, message = ERRORS[kind]
+@pytest.mark.parametrize(("call", "error", "message"), ERRORS)
+def test_errors(call, error, message):
     with pytest.raises(error, match=message):
         call()
 
