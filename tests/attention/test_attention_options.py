@@ -1,13 +1,12 @@
 """The options of attention: signatures show them, and each refuses what its check refuses."""
 
 import inspect
-from typing import get_args, get_type_hints
 
 import numpy as np
 import pytest
 
 import posenc
-from posenc.attention.options import CHECKS, DEFAULTS, Choice, Flag, Integer, Number, Options
+from posenc.attention.options import CHECKS, DEFAULTS, Choice, Flag, Integer, Number
 
 X = np.ones((1, 2, 3))
 ARRAYS = {"attention": (X,) * 3, "attention_vjp": (X,) * 4, "attention_weights": (X,) * 2}
@@ -29,19 +28,6 @@ def test_signatures_show_the_options(function):
     assert found["causal"].annotation == "bool"
 
 
-def test_types_are_those_of_defaults_and_checks():
-    hints = get_type_hints(Options)
-    assert list(hints) == list(DEFAULTS)
-    for name, check in CHECKS.items():
-        types = get_args(hints[name]) or (hints[name],)
-        assert (type(None) in types) == (DEFAULTS[name] is None)
-        if isinstance(check, Choice):
-            words = get_args(types[0]) or types
-            assert words == check.words
-        else:
-            assert types[0] is {Flag: bool, Integer: int, Number: float}[type(check)]
-
-
 @EACH
 def test_defaults_may_be_passed(function):
     results = [getattr(posenc, function)(*ARRAYS[function], **options) for options in ({}, DEFAULTS)]
@@ -50,44 +36,31 @@ def test_defaults_may_be_passed(function):
 
 def refusals(check):
     """Values that a check refuses, with the kinds of their exceptions."""
-    texts, arrays = ("no", b"1"), (np.ones(3), np.ones((2, 2), bool), [1, 2])
     match check:
         case Flag():
-            return [(value, TypeError) for value in (*texts, *arrays, 0, 1.0, np.array(True), None)]
+            return [(value, TypeError) for value in ("no", 0, np.array(True), [1, 2])]
         case Choice(words):
-            values = (*texts, *arrays, 1, words[0].upper(), words[0] + words[1], words[0].encode(), np.array(words[0]))
-            return [(value, ValueError) for value in values]
+            return [(value, ValueError) for value in ("no", 1, words[0].upper(), words[0].encode(), [1, 2])]
         case Integer(least, most):
-            wrong = [(value, TypeError) for value in (*texts, *arrays, True, 1.0, 1j)]
+            wrong = [(value, TypeError) for value in ("no", True, 1.0, [1, 2])]
             return [*wrong, (least - 1, ValueError), (most + 1, ValueError), (10**5000, ValueError)]
         case Number(_, least, above, below):
-            wrong = [(value, TypeError) for value in (*texts, *arrays, True, 1j)]
-            wrong += [(value, ValueError) for value in (np.nan, np.inf, -np.inf, 10**400, above, below)]
+            wrong = [(value, TypeError) for value in ("no", True, 1j, np.ones(3))]
+            wrong += [(value, ValueError) for value in (np.nan, np.inf, 10**400, above, below)]
             return [*wrong, (np.nextafter(least, -np.inf), ValueError)]
-
-
-WRONG = [
-    pytest.param(name, value, kind, id=f"{name}-{number}")
-    for name, check in CHECKS.items()
-    for number, (value, kind) in enumerate(refusals(check))
-]
-
-
-@EACH
-@pytest.mark.parametrize(("name", "value", "kind"), WRONG)
-def test_refused_by_name(function, name, value, kind):
-    with pytest.raises(kind, match=rf"^{function}: {name} (is|has) .+; expected "):
-        getattr(posenc, function)(*ARRAYS[function], **{name: value})
 
 
 @EACH
 @pytest.mark.parametrize("name", CHECKS)
-def test_refused_if_the_default_is_not_none(function, name):
+def test_refused_by_name(function, name):
+    for value, kind in refusals(CHECKS[name]):
+        with pytest.raises(kind, match=rf"^{function}: {name} (is|has) .+; expected "):
+            getattr(posenc, function)(*ARRAYS[function], **{name: value})
     if DEFAULTS[name] is None:
         getattr(posenc, function)(*ARRAYS[function], **{name: None})
-        return
-    with pytest.raises((TypeError, ValueError), match=rf"^{function}: {name} (is|has) .+; expected "):
-        getattr(posenc, function)(*ARRAYS[function], **{name: None})
+    else:
+        with pytest.raises((TypeError, ValueError), match=rf"^{function}: {name} (is|has) .+; expected "):
+            getattr(posenc, function)(*ARRAYS[function], **{name: None})
 
 
 @EACH

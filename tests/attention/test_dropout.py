@@ -31,13 +31,9 @@ def test_known_answers_of_philox(counter, seed, of_seven, of_ten):
         assert " ".join(f"{int(word):08x}" for word in philox(counter, seed, rounds)) == words
 
 
-SHAPES = {
-    "one": (1, 1), "few queries": (3, 203), "vector": (16, 97), "blocks": (130, 101), "parts": (2, 16500)
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
-@pytest.mark.parametrize("dtype", [F16, F32, F64], ids=str)
+@pytest.mark.parametrize(("shape", "dtype"), [
+    ((1, 1), F64), ((3, 203), F16), ((16, 97), F32), ((130, 101), F64), ((2, 16500), F32)
+], ids=["one", "few queries", "vector", "blocks", "parts"])  # fmt: skip
 def test_the_mask_is_that_of_the_reference(shape, dtype, rng, isa):
     """Also in panels of one vector, for keys in parts, and where heads share keys. Each of the last 20 keys has
     a value in a channel of its own, which shows the weights."""
@@ -54,7 +50,7 @@ def test_the_mask_is_that_of_the_reference(shape, dtype, rng, isa):
     assert np.allclose(found, weights * factors, rtol=error, atol=0)
 
 
-@pytest.mark.parametrize("start", [0, 1, 7, 8, 95, 96, 200])
+@pytest.mark.parametrize("start", [1, 95, 200])
 def test_the_mask_depends_on_the_indices_of_keys(start, rng, isa):
     """Masked keys before the first visible one draw numbers, too: nothing depends on what is visible."""
     given = qkv(rng, 5, 230)
@@ -64,16 +60,10 @@ def test_the_mask_depends_on_the_indices_of_keys(start, rng, isa):
     assert np.array_equal(found > 0, (factors > 0) & (np.arange(230) >= start))
 
 
-def test_weights_are_those_of_attention(rng):
-    given = qkv(rng, 9, 30)
-    weights = posenc.attention_weights(given["q"], given["k"], **DRAWS)
-    assert np.allclose(weights @ given["v"], posenc.attention(**given, **DRAWS), rtol=0, atol=1e-14)
-
-
 # ---- distribution ----
 
 
-@pytest.mark.parametrize("chance", [1e-4, 0.1, 0.5, 0.9])
+@pytest.mark.parametrize("chance", [1e-4, 0.1, 0.9])
 def test_mean_and_variance(chance):
     """10^6 numbers and their sums over rows and columns, within five standard deviations of binomial numbers. The
     variance of a sum of 1000 is estimated from 1000 sums, with a relative standard deviation of sqrt(2 / 999) and, for
@@ -103,12 +93,9 @@ def test_numbers_are_independent():
 # ---- the same bits ----
 
 
-@pytest.mark.parametrize("n", [1, 40])
-def test_zero_is_no_dropout(n, rng):
-    given = qkv(rng, n, 90)
-    bits = posenc.attention(**given)
-    assert same_bits(posenc.attention(**given, dropout=0.0, seed=5), bits)
-    assert same_bits(posenc.attention(**given, dropout=0), bits)
+def test_zero_is_no_dropout(rng):
+    given = qkv(rng, 40, 90)
+    assert same_bits(posenc.attention(**given, dropout=0.0, seed=5), posenc.attention(**given))
 
 
 def test_lse_is_without_dropout(rng):
@@ -130,15 +117,9 @@ def test_codes_and_invariance(rng):
 # ---- gradients and memory ----
 
 
-@pytest.mark.parametrize("probability", [0.5, 1 - 2.0**-20])
-def test_gradient_without_saved_results(probability, rng):
-    """Then out and lse are computed again, with the same mask."""
-    given, options = qkv(rng, 30, 40), {"dropout": probability, "seed": 0}
-    grad = rng.standard_normal((2, 30, 8))
-    out, lse = posenc.attention(**given, **options, return_lse=True)
-    found = posenc.attention_vjp(grad, **given, **options)
-    expected = posenc.attention_vjp(grad, **given, **options, out=out, lse=lse)
-    assert all(same_bits(*pair) for pair in zip(found[:3], expected[:3], strict=True))
+def test_gradient_of_nearly_all_dropped_is_finite(rng):
+    given, grad = qkv(rng, 30, 40), rng.standard_normal((2, 30, 8))
+    found = posenc.attention_vjp(grad, **given, dropout=1 - 2.0**-20, seed=0)
     assert all(np.isfinite(one).all() for one in found[:3])
 
 

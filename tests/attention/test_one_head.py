@@ -27,7 +27,7 @@ def options():
     yield {"bias": (posenc.shaw(rng.standard_normal((5, 8))), posenc.dense(keep * 1.0)), "align": "start"}, {}
 
 
-@pytest.mark.parametrize("dtype", [F16, F32, F64])
+@pytest.mark.parametrize("dtype", [F16, F64])
 @pytest.mark.parametrize(("given", "with_heads"), [*options()])
 def test_bits_are_those_of_an_axis_of_one_head(given, with_heads, dtype):
     arrays = one_head(dtype)
@@ -60,17 +60,13 @@ def content_operators():
     rng = np.random.default_rng(2)
     table, rows, vector = rng.standard_normal((3, 5, 8)), rng.standard_normal((2, 1, 4, 8)), np.ones((1, 8))
     yield posenc.shaw(table[0], table[1])
-    yield posenc.shaw(table[:1])
-    yield posenc.relative_key_query(table[0])
     yield posenc.transformer_xl(table[:1], vector, -vector)
-    yield posenc.transformer_xl(table[0], vector[0], -vector[0])
     yield posenc.deberta(*rows)
-    yield posenc.deberta(*rows[:, 0])
     yield posenc.cope(table[0])
     yield posenc.shaw(table[0]) + posenc.deberta(*rows).at(q_positions=np.arange(5), k_positions=np.arange(7))
 
 
-@pytest.mark.parametrize("dtype", [F16, F32, F64])
+@pytest.mark.parametrize("dtype", [F16, F64])
 @pytest.mark.parametrize("bias", [*content_operators()], ids=lambda bias: bias.name)
 def test_logits_are_those_of_an_axis_of_one_head(bias, dtype):
     q, k, _ = one_head(dtype)
@@ -96,26 +92,19 @@ def test_quantized_keys_and_values():
     assert same_bits(posenc.attention(q, *codes), posenc.attention(q[None], *heads)[0])
 
 
+SHAW, ONES = posenc.shaw(np.ones((3, 8))), np.ones((5, 4))
 ERRORS = [
     (lambda q, k, v: posenc.attention(q, k[None], v[None]), "attention: q has 2 axes; expected at least 3"),
     (lambda q, k, v: posenc.attention(q[None], k[None], v), "attention: v has 2 axes; expected at least 3"),
-    (
-        lambda q, k, v: posenc.attention_vjp(np.ones((5, 4)), q, k, v, out=np.ones((5, 4))),
-        "attention_vjp: lse is None; expected an array, because out is passed, or both None",
-    ),
-    (
-        lambda q, k, v: posenc.attention_vjp(np.ones((5, 4)), q, k, v, lse=np.ones(5)),
-        "attention_vjp: out is None; expected an array, because lse is passed, or both None",
-    ),
-    (
-        lambda q, k, v: posenc.shaw(np.ones((3, 8))).logits(q, k[None]),
-        r"shaw.logits: q has shape \(5, 8\); expected \(..., heads, positions, width\), or 2 axes of q and k",
-    ),
-    (
-        lambda q, k, v: posenc.shaw(np.ones((3, 8))).logits_vjp(np.ones((1, 5, 7)), q, k),
-        r"shaw.logits_vjp: grad has shape \(1, 5, 7\); expected \(5, 7\)",
-    ),
-]
+    (lambda q, k, v: posenc.attention_vjp(ONES, q, k, v, out=ONES),
+     "attention_vjp: lse is None; expected an array, because out is passed, or both None"),
+    (lambda q, k, v: posenc.attention_vjp(ONES, q, k, v, lse=np.ones(5)),
+     "attention_vjp: out is None; expected an array, because lse is passed, or both None"),
+    (lambda q, k, v: SHAW.logits(q, k[None]),
+     r"shaw.logits: q has shape \(5, 8\); expected \(..., heads, positions, width\), or 2 axes of q and k"),
+    (lambda q, k, v: SHAW.logits_vjp(np.ones((1, 5, 7)), q, k),
+     r"shaw.logits_vjp: grad has shape \(1, 5, 7\); expected \(5, 7\)"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("call", "message"), ERRORS)
@@ -124,13 +113,13 @@ def test_errors(call, message):
         call(*one_head())
 
 
-@pytest.mark.parametrize("dtype", [F32, F64])
-def test_gradient_without_results_computes_them(dtype):
-    q, k, v = (np.stack([array] * 2) for array in one_head(dtype))
-    given = {"bias": posenc.alibi([0.5, 0.25]), "align": "end", "sink": [0.0, 1.0]}
+def test_gradient_without_results_computes_them():
+    q, k, v = (np.stack([array] * 2) for array in one_head(F32))
+    given = {"bias": posenc.alibi([0.5, 0.25]), "align": "end", "sink": [0.0, 1.0], "dropout": 0.5, "seed": 0}
     out, lse = posenc.attention(q, k, v, return_lse=True, **given)
     found = posenc.attention_vjp(np.ones_like(out), q, k, v, **given)
     expected = posenc.attention_vjp(np.ones_like(out), q, k, v, out=out, lse=lse, **given)
-    assert all(
-        map(same_bits, (*found[:3], *found.bias[0], found.sink), (*expected[:3], *expected.bias[0], expected.sink))
-    )
+    for one, other in zip(found[:3], expected[:3], strict=True):
+        assert same_bits(one, other)
+    assert same_bits(found.bias[0].slopes, expected.bias[0].slopes)
+    assert same_bits(found.sink, expected.sink)

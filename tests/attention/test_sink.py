@@ -2,14 +2,13 @@
 
 import numpy as np
 import pytest
-from cases import BF16, F16, F32, F64
+from cases import F16, F32, F64
 from cases.attention import ANY, WALLS, qkv
 from cases.gradient import problem
 from cases.layouts import same_bits
 
 import posenc
 
-DTYPES = [d for d in (F16, BF16, F32, F64) if d is not None]
 SINK = np.array([0.7, -3.0])
 
 
@@ -24,8 +23,7 @@ def test_a_key_without_a_value_is_a_sink(rng, isa):
         assert np.abs(ours - theirs).max() <= 1e-14  # some 50 roundings of numbers of size 3
 
 
-@pytest.mark.parametrize("n", [2, 20])
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize(("n", "dtype"), [(2, F32), (20, F16), (20, F64)])
 def test_infinite_sink_is_no_sink(n, dtype, rng, isa):
     arguments = ANY.cast(qkv(rng, n, 50), dtype)
     ours = posenc.attention(**arguments, sink=np.full(2, -np.inf), return_lse=True)
@@ -44,29 +42,24 @@ def test_extreme_sinks(sink, n, rng, isa):
 
 
 @pytest.mark.parametrize("kind", WALLS)
-@pytest.mark.parametrize("poison", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("n", [1, 9])
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_wall(kind, poison, n, dtype, rng, isa):
-    """NaN and infinity in masked keys and values change no bit of a call with a sink. One query is decoded, and with
-    such numbers computed again by the kernel of many queries, whose sums have another order."""
+def test_wall_of_one_query(kind, rng, isa):
+    """NaN in masked keys and values of a query that is decoded: it is computed again by the kernel of many queries,
+    whose sums have another order."""
     m = 200
-    arguments = qkv(rng, n, m)
+    arguments = ANY.cast(qkv(rng, 1, m), F32)
     bad = rng.random(m) > 0.5
-    clean = {a: np.where(bad[:, None], 0.0, x) if a in "kv" else x for a, x in arguments.items()}
-    dirty = {a: np.where(bad[:, None], poison, x) if a in "kv" else x for a, x in arguments.items()}
-    options = {**WALLS[kind](n, m, bad), "sink": SINK, "return_lse": True}
-    ours, wanted = (ANY.call({**ANY.cast(x, dtype), **options}) for x in (dirty, clean))
-    if n == 1:
-        given = {**ANY.cast(clean, dtype), **options}
-        expected = ANY.expect(given)
-        for result, e, bound in zip(ours, expected, ANY.bounds(expected, dtype, given), strict=True):
-            assert np.all(np.abs(result.astype(F64) - e) <= bound)
-    else:
-        assert all(map(same_bits, ours, wanted))
+    clean, dirty = (
+        {a: np.where(bad[:, None], F32.type(number), x) if a in "kv" else x for a, x in arguments.items()}
+        for number in (0, np.nan)
+    )
+    options = {**WALLS[kind](1, m, bad), "sink": SINK, "return_lse": True}
+    expected = ANY.expect({**clean, **options})
+    bounds = ANY.bounds(expected, F32, {**clean, **options})
+    for result, e, bound in zip(ANY.call({**dirty, **options}), expected, bounds, strict=True):
+        assert np.all(np.abs(result.astype(F64) - e) <= bound)
 
 
-@pytest.mark.parametrize("owner", [0, 1, 2])
+@pytest.mark.parametrize("owner", [0, 1])
 def test_one_part_of_the_keys_has_the_sink(owner, rng):
     arguments = qkv(rng, 5, 90)
     parts = []
@@ -76,31 +69,6 @@ def test_one_part_of_the_keys_has_the_sink(owner, rng):
     merged = posenc.merge_attention(*zip(*parts, strict=True))
     for ours, wanted in zip(merged, posenc.attention(**arguments, sink=SINK, return_lse=True), strict=True):
         assert np.abs(ours - wanted).max() <= 1e-14  # merging rounds numbers of size 3 some 10 times
-
-
-def test_merged_gradient_of_parts(rng):
-    """From out and lse of all keys, the part that has the sink gives its gradient, and the gradients of q add up."""
-    (grad, q, k, v), ours, _ = problem(rng, 6, 50, 2, 2, sink=SINK)
-    whole = posenc.attention_vjp(grad, q, k, v, **ours)
-    first = posenc.attention_vjp(grad, q, k[:, :20], v[:, :20], **ours)
-    second = posenc.attention_vjp(grad, q, k[:, 20:], v[:, 20:], **{**ours, "sink": None})
-    assert second.sink is None
-    assert same_bits(first.sink, whole.sink)
-    assert np.abs(first.q + second.q - whole.q).max() <= 1e-14
-
-
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_dtype_of_the_gradient(dtype, rng):
-    arguments = ANY.cast(qkv(rng, 5, 40, batch=(3,)), dtype)
-    sink = SINK.astype(dtype if dtype != F32 else F64)
-    out, lse = posenc.attention(**arguments, sink=sink, return_lse=True)
-    found = posenc.attention_vjp(np.ones_like(out), **arguments, out=out, lse=lse, sink=sink).sink
-    assert found.dtype == sink.dtype
-    assert found.shape == (2,)
-    p = np.exp(SINK.astype(dtype).astype(F64)[:, None] - lse)
-    # out and the gradient are rounded to the dtype, and there are 15 rows of 8 numbers
-    bound = 15 * 8 * float(np.spacing(np.ones((), np.float32 if dtype.itemsize == 4 else dtype)))
-    assert np.abs(found.astype(F64) + (p * out.astype(F64).sum(-1)).sum((0, -1))).max() <= bound
 
 
 def test_gradient_without_keys(rng):
@@ -122,16 +90,10 @@ def test_infinite_sink_has_no_gradient(rng):
     assert np.isfinite(found).all()
 
 
-ERRORS = {
-    "inf": (np.array([0, np.inf]), ValueError, r"attention: sink has NaN or \+inf; expected finite numbers or -inf"),
-    "scalar": (1.0, ValueError, r"attention: sink has shape \(\); expected \(2,\)"),
-    "one": (np.zeros(1), ValueError, r"attention: sink has shape \(1,\); expected \(2,\)"),
-    "range": (np.array([1e39, 0]), ValueError, "attention: sink has numbers beyond float32"),
-}
-
-
-@pytest.mark.parametrize("kind", ERRORS)
-def test_errors(kind, rng):
-    sink, error, message = ERRORS[kind]
-    with pytest.raises(error, match=message):
-        posenc.attention(**ANY.cast(qkv(rng, 3, 4), F32), sink=sink)
+@pytest.mark.parametrize(("sink", "message"), [
+    ([0, np.inf], r"NaN or \+inf; expected finite numbers or -inf"), (1.0, r"shape \(\); expected \(2,\)"),
+    ([0], r"shape \(1,\); expected \(2,\)"), ([1e39, 0], "numbers beyond float32"),
+])  # fmt: skip
+def test_errors(sink, message, rng):
+    with pytest.raises(ValueError, match=f"attention: sink has {message}"):
+        posenc.attention(**ANY.cast(qkv(rng, 3, 4), F32), sink=np.array(sink))

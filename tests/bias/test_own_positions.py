@@ -2,24 +2,19 @@
 
 import numpy as np
 import pytest
+from cases.layouts import same_bits
 
 import posenc
 
 RNG = np.random.default_rng(19)
 N, M = 70, 130
 X_Q, X_K = RNG.integers(0, 9, N), RNG.integers(0, 9, M)
-POSITION = {
-    "alibi": lambda: posenc.alibi([0.5, 0.25]),
-    "t5": lambda: posenc.t5(np.linspace(-1, 1, 64).reshape(32, 2)),
-    "fire": lambda: posenc.fire(np.ones((3, 1)), np.ones(3), np.ones((2, 3)), np.ones(2), 0.1, 4.0),
-    "fox": lambda: posenc.fox(np.linspace(-1, 0, 2 * 9).reshape(2, 9)),
-    "sandwich": lambda: posenc.sandwich(2, 8),
-}
-CONTENT = {
-    "shaw": lambda: posenc.shaw(np.linspace(-1, 1, 20).reshape(5, 4)),
-    "transformer_xl": lambda: posenc.transformer_xl(np.ones((2, 5, 4)), np.ones((2, 4)), np.ones((2, 4))),
-    "relative_key_query": lambda: posenc.relative_key_query(np.linspace(-1, 1, 20).reshape(5, 4)),
-}
+OPERATORS = {
+    "alibi": posenc.alibi([0.5, 0.25]), "fox": posenc.fox(np.linspace(-1, 0, 2 * 9).reshape(2, 9)),
+    "t5": posenc.t5(np.linspace(-1, 1, 64).reshape(32, 2)), "sandwich": posenc.sandwich(2, 8),
+    "shaw": posenc.shaw(np.linspace(-1, 1, 20).reshape(5, 4)),
+    "transformer_xl": posenc.transformer_xl(np.ones((2, 5, 4)), np.ones((2, 4)), np.ones((2, 4))),
+}  # fmt: skip
 
 
 def qkv(batch=()):
@@ -27,25 +22,19 @@ def qkv(batch=()):
     return q, *RNG.standard_normal((2, *batch, 2, M, 4))
 
 
-@pytest.mark.parametrize("name", [*POSITION, *CONTENT])
-@pytest.mark.parametrize("sides", ["q k", "q", "k"])
+@pytest.mark.parametrize("name", OPERATORS)
+@pytest.mark.parametrize("sides", ["qk", "q", "k"])
 def test_attention_reads_own_positions_bit_for_bit(name, sides):
     """Without masks it makes no difference whose positions they are."""
-    bias, (q, k, v) = {**POSITION, **CONTENT}[name](), qkv((3,))
-    own = {"q": {"q_positions": X_Q}, "k": {"k_positions": X_K}}
-    given = {name: value for side in sides.split() for name, value in own[side].items()}
-    rest = {"q": X_Q, "k": X_K}
-    call = {f"{side}_positions": rest[side] for side in "qk" if side not in sides}
-    if not call:
-        call = {"align": "end"}
-    expected = posenc.attention(q, k, v, bias=bias, q_positions=X_Q, k_positions=X_K, return_lse=True)
-    placed = bias.at(**given)
-    found = posenc.attention(q, k, v, bias=placed, **call, return_lse=True)
-    assert all(map(np.array_equal, found, expected))
-    grad = RNG.standard_normal(expected[0].shape)
-    out, lse = expected
+    bias, (q, k, v) = OPERATORS[name], qkv((3,))
+    at = {"q_positions": X_Q, "k_positions": X_K}
+    placed = bias.at(**{name: at[name] for name in at if name[0] in sides})
+    call = {name: at[name] for name in at if name[0] not in sides} or {"align": "end"}
+    out, lse = posenc.attention(q, k, v, bias=bias, **at, return_lse=True)
+    assert all(map(np.array_equal, posenc.attention(q, k, v, bias=placed, **call, return_lse=True), (out, lse)))
+    grad = RNG.standard_normal(out.shape)
     one = posenc.attention_vjp(grad, q, k, v, out=out, lse=lse, bias=placed, **call)
-    other = posenc.attention_vjp(grad, q, k, v, out=out, lse=lse, bias=bias, q_positions=X_Q, k_positions=X_K)
+    other = posenc.attention_vjp(grad, q, k, v, out=out, lse=lse, bias=bias, **at)
     for a, b in zip((*one[:3], *one.bias[0]), (*other[:3], *other.bias[0]), strict=True):
         assert (a is None and b is None) or np.array_equal(a, b)
 
@@ -94,18 +83,17 @@ def test_matrix_of_a_sum_of_distances_is_dense():
         bias.vjp(np.ones((2, 7)), 3, 5)
 
 
-@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
-def test_dense_part_broadcasts_over_heads(dtype):
-    bias = posenc.alibi([1.0, 0.5]) + posenc.dense(np.ones((1, 1, M)))
-    matrix = bias.matrix(N, M, dtype=dtype)
-    assert matrix.dtype == dtype
-    assert np.array_equal(matrix, (posenc.alibi([1.0, 0.5]).matrix(N, M, dtype=np.float64) + 1).astype(dtype))
+def test_dense_part_broadcasts_over_heads():
+    alibi = posenc.alibi([1.0, 0.5])
+    bias = alibi + posenc.dense(np.ones((1, 1, M)))
+    matrix = bias.matrix(N, M, dtype=np.float16)
+    assert same_bits(matrix, (alibi.matrix(N, M, dtype=np.float64) + 1).astype(np.float16))
     grad = RNG.standard_normal((2, N, M))
     assert np.allclose(bias.vjp(grad, N, M)[1].array, grad.sum((0, 1))[None, None])
 
 
 def test_logits_of_a_sum():
-    (q, k, _), parts = qkv(), [CONTENT[name]() for name in CONTENT]
+    (q, k, _), parts = qkv(), [OPERATORS["shaw"], OPERATORS["transformer_xl"]]
     bias, grad = sum(parts), RNG.standard_normal((2, N, M))
     assert np.allclose(bias.logits(q, k), sum(part.logits(q, k) for part in parts), rtol=0, atol=1e-12)
     out = np.empty((2, N, M), np.float16)
@@ -133,7 +121,7 @@ def test_parts_have_positions_of_their_own():
 
 def test_attention_takes_a_sum_as_its_parts():
     q, k, v = qkv()
-    parts = [posenc.alibi([1.0, 0.5]), CONTENT["shaw"](), posenc.t5(np.ones((32, 2)))]
+    parts = [posenc.alibi([1.0, 0.5]), OPERATORS["shaw"], posenc.t5(np.ones((32, 2)))]
     options = {"causal": True, "align": "end"}
     out, lse = posenc.attention(q, k, v, bias=parts, **options, return_lse=True)
     assert np.array_equal(posenc.attention(q, k, v, bias=sum(parts), **options), out)
@@ -152,33 +140,29 @@ def test_none_is_no_bias():
     assert np.array_equal(posenc.attention(q, k, v, bias=None), posenc.attention(q, k, v))
 
 
-def test_refusals():
-    alibi, (q, k, v) = posenc.alibi([0.5, 0.25]), qkv((3,))
-    with pytest.raises(ValueError, match=r"alibi.at: q_positions is None; expected positions of queries, of keys"):
-        alibi.at()
-    with pytest.raises(ValueError, match=r"alibi.at: k_positions has nan"):
-        alibi.at(k_positions=[0.0, np.nan])
-    with pytest.raises(TypeError, match=r"alibi.at: k_positions has dtype <U1"):
-        alibi.at(k_positions=["a"])
-    placed = alibi.at(q_positions=X_Q, k_positions=X_K)
-    with pytest.raises(ValueError, match=r"alibi.matrix: k_positions has a value; expected None, because alibi has"):
-        placed.matrix(N, M, k_positions=X_K)
-    with pytest.raises(ValueError, match=r"alibi.matrix: q_positions has length 70 \(alibi.at\); expected 71"):
-        placed.matrix(N + 1, M)
-    with pytest.raises(ValueError, match=r"attention: k_positions has length 130 \(alibi.at\); expected 129"):
-        posenc.attention(q, k[..., 1:, :], v[..., 1:, :], bias=placed)
-    batched = alibi.at(q_positions=np.zeros((2, N)), k_positions=X_K)
-    with pytest.raises(
-        ValueError, match=r"attention: q_positions has batch axes \(2,\) \(alibi.at\); expected to broad"
-    ):
-        posenc.attention(q, k, v, bias=batched)
-    shaw = CONTENT["shaw"]().at(q_positions=X_Q, k_positions=X_K)
-    with pytest.raises(ValueError, match=r"shaw.logits: q_positions has a value; expected None"):
-        shaw.logits(q, k, q_positions=X_Q)
-    with pytest.raises(TypeError, match="unsupported operand"):
-        alibi + (alibi,)
-    for add in (lambda: alibi + np.ones(2), lambda: np.ones(2) + alibi, lambda: np.ones(2) * alibi, lambda: alibi + 1):
-        with pytest.raises(TypeError):
-            add()
-    with pytest.raises(ValueError, match=r"sum.matrix: bias has parts of shapes \(2, 3, 3\), \(3, 3, 3\); expected"):
-        (alibi + posenc.alibi([1.0, 2.0, 3.0])).matrix(3)
+PLACED = OPERATORS["alibi"].at(q_positions=X_Q, k_positions=X_K)
+REFUSED = [
+    (lambda *_: OPERATORS["alibi"].at(), "alibi.at: q_positions is None; expected positions of queries, of keys"),
+    (lambda *_: OPERATORS["alibi"].at(k_positions=[0.0, np.nan]), "alibi.at: k_positions has nan"),
+    (lambda *_: OPERATORS["alibi"].at(k_positions=["a"]), "alibi.at: k_positions has dtype <U1"),
+    (lambda *_: PLACED.matrix(N, M, k_positions=X_K),
+     "alibi.matrix: k_positions has a value; expected None, because alibi has"),
+    (lambda *_: PLACED.matrix(N + 1, M), r"alibi.matrix: q_positions has length 70 \(alibi.at\); expected 71"),
+    (lambda q, k, v: posenc.attention(q, k[..., 1:, :], v[..., 1:, :], bias=PLACED),
+     r"attention: k_positions has length 130 \(alibi.at\); expected 129"),
+    (lambda q, k, v: posenc.attention(q, k, v, bias=OPERATORS["alibi"].at(q_positions=[X_Q] * 2, k_positions=X_K)),
+     r"attention: q_positions has batch axes \(2,\) \(alibi.at\); expected to broad"),
+    (lambda q, k, _: OPERATORS["shaw"].at(q_positions=X_Q, k_positions=X_K).logits(q, k, q_positions=X_Q),
+     "shaw.logits: q_positions has a value; expected None"),
+    (lambda *_: (OPERATORS["alibi"] + posenc.alibi([1.0, 2.0, 3.0])).matrix(3),
+     r"sum.matrix: bias has parts of shapes \(2, 3, 3\), \(3, 3, 3\); expected"),
+    (lambda *_: OPERATORS["alibi"] + (PLACED,), "unsupported operand"),
+    (lambda *_: OPERATORS["alibi"] + np.ones(2), "operand 'PositionBias' does not support ufuncs"),
+    (lambda *_: np.ones(2) + OPERATORS["alibi"], "unsupported operand"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("call", "message"), REFUSED)
+def test_refused(call, message):
+    with pytest.raises((TypeError, ValueError), match=f"^{message}"):
+        call(*qkv((3,)))
