@@ -126,13 +126,3 @@ def test_errors(function, arrays, options, argument):
     for name, cotangents in ((function, ()), (f"{function}_vjp", (X,))):
         with pytest.raises(ValueError, match=rf"^{name}: {argument} (has|is) .+; expected "):
             getattr(posenc, name)(*cotangents, *arrays, **options)
-
-
-def test_mixed_dtypes(rng):
-    """The result has the dtype of x, and each gradient the dtype of its argument."""
-    x, kernel, bias = rng.standard_normal((9, 3)), rng.standard_normal((3, 3)), rng.standard_normal(3)
-    for a, b, c in (("f4", "f8", "f2"), ("f2", "f8", "f4"), ("f8", "f2", ">f4"), ("f4", "i4", "f8")):
-        given = x.astype(a), kernel.astype(b), bias.astype(c)
-        assert posenc.conv_position(*given).dtype == np.dtype(a)
-        gradient = posenc.conv_position_vjp(x.astype("f8"), *given)
-        assert [g.dtype for g in gradient] == [np.dtype(a), np.dtype("f8" if b == "i4" else b), np.dtype(c[-2:])]

@@ -44,15 +44,6 @@ def test_rows_before_the_positions_are_kept(rng):
     assert gradient[2:].sum() == pytest.approx(12 * 5)
 
 
-def test_the_result_may_be_the_table(rng):
-    table = rng.standard_normal((2 + 4, 3))
-    expected = posenc.interpolate_table(table, (2, 2), grid=(2, 2), corners=True, prefix=2)
-    assert posenc.interpolate_table(table, (2, 2), grid=(2, 2), corners=True, prefix=2, out=table) is table
-    assert np.array_equal(table, expected)
-    smaller = posenc.interpolate_table(table, 2, prefix=2)
-    assert np.array_equal(posenc.interpolate_table(table, 2, prefix=2, out=table[1:5]), smaller)
-
-
 @pytest.mark.parametrize(("table", "n", "options", "message"), [
     ((4, 2), (2, 2), {}, r"n is \(2, 2\); expected an integer for a table"),
     ((4, 4, 2), 2, {}, "table has 3 axes"),

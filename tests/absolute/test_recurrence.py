@@ -45,14 +45,6 @@ def test_rows_with_and_without_p0(rng):
     assert not posenc.recurrent_vjp(np.ones(rows.shape), **options).inputs[:, -1].any()
 
 
-def test_a_zero_input_is_none(rng):
-    options = layer(rng)
-    zero = {**options, "inputs": np.zeros((9, 3))}
-    none = {name: options[name] for name in ("p0", "weight", "bias", "n")}
-    assert np.array_equal(posenc.recurrent(**zero), posenc.recurrent(**none))
-    assert posenc.recurrent_vjp(np.ones((9, 5)), **none).inputs is None
-
-
 @pytest.mark.parametrize(("change", "message"), [
     ({"input_weight": None}, "input_weight is None; expected an array, because inputs are given"),
     ({"inputs": None}, "input_weight has an array; expected None, because inputs is None"),

@@ -12,27 +12,18 @@ import posenc
 N, M = 4, 6
 ERRORS = {
     "align_missing_causal": ({"causal": True}, ValueError, "align"),
-    "align_missing_window": ({"window": (1, 1)}, ValueError, "align"),
     "align_missing_bias": ({"bias": posenc.alibi([1.0, 1.0])}, ValueError, "align"),
     "align_with_positions": ({"align": "end", "q_positions": np.arange(N)}, ValueError, "align"),
-    "keep_axes": ({"keep": np.ones((5, 2, N, M), bool)}, ValueError, "keep"),
     "one_segment": ({"q_segments": np.zeros(N, int)}, ValueError, "k_segments"),
     "other_segment": ({"k_segments": np.zeros(M, int)}, ValueError, "q_segments"),
     "float_segments": ({"q_segments": np.zeros(N), "k_segments": np.zeros(M)}, TypeError, "q_segments"),
     "positions_per_head": ({"q_positions": np.zeros((2, N))}, ValueError, "q_positions"),
     "window_number": ({"window": 3}, ValueError, "window"),
-    "window_three": ({"window": (1, 2, 3)}, ValueError, "window"),
     "window_nan": ({"window": (np.nan, 1), "align": "end"}, ValueError, "window"),
-    "window_text": ({"window": ("a", 1)}, TypeError, "window"),
-    "scale_nan": ({"scale": np.nan}, ValueError, "scale"),
-    "scale_text": ({"scale": "auto"}, TypeError, "scale"),
     "bias_array": ({"bias": np.zeros((N, M))}, TypeError, "bias"),
-    "bias_list_of_arrays": ({"bias": [np.zeros((N, M))]}, TypeError, "bias"),
     "bias_dense_shape": ({"bias": posenc.dense(np.zeros((N, M + 1)))}, ValueError, "array"),
-    "bias_dense_batch": ({"bias": posenc.dense(np.zeros((3, 1, N, M)))}, ValueError, "array"),
     "bias_toeplitz_length": ({"bias": posenc.toeplitz(np.zeros((2, N + M)))}, ValueError, "diagonals"),
     "k_heads": ({"k": np.zeros((3, M, 8)), "v": np.zeros((3, M, 8))}, ValueError, "k"),
-    "k_no_heads": ({"k": np.zeros((0, M, 8)), "v": np.zeros((0, M, 8))}, ValueError, "k"),
     "v_batch": ({"v": np.zeros((3, 2, M, 8)), "k": np.zeros((2, 2, M, 8))}, ValueError, None),
 }  # fmt: skip
 
@@ -44,14 +35,11 @@ def test_errors(kind, rng):
         posenc.attention(**{**qkv(rng, N, M), **options})
 
 
-@pytest.mark.parametrize(
-    ("call", "hint"),
-    [
-        (lambda q: posenc.attention(q, q, q, keep=np.ones((2, 4), bool)), "keep[..., None, None, :]"),
-        (lambda q: posenc.attention(q, q, q, bias=np.zeros((4, 4))), "dense(array)"),
-        (lambda q: posenc.attention(q, q, q, bias=posenc.alibi(3)), "alibi_slopes(H)"),
-    ],
-)
+@pytest.mark.parametrize(("call", "hint"), [
+    (lambda q: posenc.attention(q, q, q, keep=np.ones((2, 4), bool)), "keep[..., None, None, :]"),
+    (lambda q: posenc.attention(q, q, q, bias=np.zeros((4, 4))), "dense(array)"),
+    (lambda q: posenc.attention(q, q, q, bias=posenc.alibi(3)), "alibi_slopes(H)"),
+])  # fmt: skip
 def test_what_is_meant_is_named(call, hint):
     """The message names the argument of posenc for habits from other libraries: a mask, a matrix, a number of heads."""
     with pytest.raises((TypeError, ValueError), match=re.escape(hint)):
@@ -69,25 +57,6 @@ def test_what_needs_no_align(rng):
     both = [posenc.attention(**same, causal=True, align=align) for align in (None, "start", "end")]
     assert same_bits(both[0], both[1])
     assert same_bits(both[0], both[2])
-
-
-def test_parameters_beyond_float32_are_refused_by_name():
-    q = np.ones((1, 3, 2), np.float32)
-    large, ones = np.full((1, 3, 2), 1e300), np.ones((1, 3, 2))
-    for bias, argument in (
-        (posenc.shaw(large[0]), "rel_k"),
-        (posenc.shaw(ones[0], large[0]), "rel_v"),
-        (posenc.tupe(large, ones), "pos_q"),
-        (posenc.tupe(ones, ones, any_to_cls=[1e300]), "any_to_cls"),
-        (posenc.toeplitz(np.full((1, 5), 1e300)), "diagonals"),
-    ):
-        with pytest.raises(ValueError, match=f"attention: {argument} has numbers beyond float32"):
-            posenc.attention(q, q, q, bias=bias)
-        posenc.attention(q.astype(np.float64), q, q, bias=bias)
-    mask = np.triu(np.full((3, 3), np.finfo(np.float64).min), 1)
-    np.testing.assert_array_equal(
-        posenc.attention(q, q, q, bias=posenc.dense(mask)), posenc.attention(q, q, q, causal=True)
-    )
 
 
 def test_more_operators_than_a_call_takes_are_refused():

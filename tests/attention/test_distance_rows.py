@@ -11,21 +11,14 @@ from posenc import _core
 HEADS = 4
 
 
-def operators():
-    """One operator for each DISTANCE row of csrc/ops.def."""
-    rng = np.random.default_rng(0)
-    return {
-        "alibi": posenc.alibi(posenc.alibi_slopes(HEADS)),
-        "kerple_log": posenc.kerple_log(np.ones(HEADS), np.full(HEADS, 0.3)),
-        "kerple_power": posenc.kerple_power(np.ones(HEADS), np.full(HEADS, 0.7)),
-        "t5": posenc.t5(rng.standard_normal((32, HEADS))),
-        "tisa": posenc.tisa(*rng.standard_normal((3, HEADS, 5))),
-        "sandwich": posenc.sandwich(HEADS, 16),
-        "distance_function": posenc.distance_function(lambda rel: np.sin(np.outer(np.arange(1, 5), rel)), HEADS),
-    }
-
-
-OPERATORS = operators()
+RNG = np.random.default_rng(0)
+OPERATORS = [
+    posenc.alibi(posenc.alibi_slopes(HEADS)), posenc.kerple_log(np.ones(HEADS), np.full(HEADS, 0.3)),
+    posenc.kerple_power(np.ones(HEADS), np.full(HEADS, 0.7)), posenc.t5(RNG.standard_normal((32, HEADS))),
+    posenc.tisa(*RNG.standard_normal((3, HEADS, 5))), posenc.sandwich(HEADS, 16),
+    posenc.distance_function(lambda rel: np.sin(np.outer(np.arange(1, 5), rel)), HEADS),
+]  # fmt: skip
+"""One operator for each DISTANCE row of csrc/ops.def."""
 CALLS = [(70, 300, (), {"align": "end"}), (40, 40, (2,), {"causal": True}), (33, 200, (2, 3), {"align": "start"})]
 """Queries, keys, batch axes and options; more queries than decoding has, and more than one block of them."""
 
@@ -37,16 +30,16 @@ def qkv(n, m, batch, dtype):
 
 def test_every_row_of_distance_is_here():
     rows = {row for row, signature in _core.table().items() if "rel@" in signature and not row.endswith("_vjp")}
-    assert rows == set(OPERATORS)
+    assert rows == {bias.name for bias in OPERATORS}
 
 
 @pytest.mark.parametrize("dtype", [F32, F64])
 @pytest.mark.parametrize(("n", "m", "batch", "options"), CALLS)
-@pytest.mark.parametrize("name", OPERATORS)
-def test_bits_are_those_of_pairs(name, n, m, batch, options, dtype):
+@pytest.mark.parametrize("bias", OPERATORS, ids=lambda bias: bias.name)
+def test_bits_are_those_of_pairs(bias, n, m, batch, options, dtype):
     """At positions that are floats, every pair has its own number."""
     arrays = qkv(n, m, batch, dtype)
-    same = {"bias": OPERATORS[name], "return_lse": True, "causal": options.get("causal", False)}
+    same = {"bias": bias, "return_lse": True, "causal": options.get("causal", False)}
     first = float(m - n) if options.get("align") == "end" else 0.0
     found = posenc.attention(*arrays, **{**same, **options})
     expected = posenc.attention(*arrays, **same, q_positions=np.arange(n) + first, k_positions=np.arange(m))

@@ -17,9 +17,7 @@ def options():
     rng = np.random.default_rng(1)
     keep = rng.random((5, 7)) < 0.8
     yield {}, {}
-    yield {"align": "end", "causal": True}, {}
-    yield {"keep": keep}, {}
-    yield {"bias": posenc.alibi([0.5]), "align": "end"}, {}
+    yield {"keep": keep, "bias": posenc.alibi([0.5]), "align": "end", "causal": True}, {}
     yield {"sink": 0.5}, {"sink": [0.5]}
     yield {"sink": np.array([0.5], F32)}, {}
     yield {"scale": np.array([0.25])}, {"scale": 0.25}

@@ -38,13 +38,9 @@ def test_merged_parts_are_the_whole(dtype, cuts, rng):
         assert np.abs(lse - whole_lse).max() <= 16 * np.spacing(np.abs(whole_lse).max())
 
 
-def test_merge_with_parts_that_saw_nothing():
-    outs, lses = np.array([[[1.0, 2.0]], [[0.0, 0.0]]]), np.array([[0.5], [-np.inf]])
+def test_merge_of_nothing_and_of_large_sums():
     with np.errstate(all="raise"):
-        out, lse = posenc.merge_attention(outs, lses)
-        nothing, none = posenc.merge_attention(0 * outs, np.full((2, 1), -np.inf))
-    assert same_bits(out, outs[0])
-    assert same_bits(lse, lses[0])
+        nothing, none = posenc.merge_attention(np.zeros((2, 1, 2)), np.full((2, 1), -np.inf))
     assert not nothing.any()
     assert np.all(none == -np.inf)
     far, _ = posenc.merge_attention(np.array([[[1.0]], [[3.0]]]), np.array([[1000.0], [1000.0]]))

@@ -5,6 +5,7 @@ import pytest
 from cases import BF16, F16, F32, F64
 from cases.attention import ANY, TWO_SLOPES, check, qkv
 from cases.layouts import same_bits
+from draws import draw_operator
 
 import posenc
 
@@ -80,19 +81,11 @@ def test_gates_are_not_split(rng):
 # ---- invariant ----
 
 
-def operators(rng, heads, n):
-    normal = rng.standard_normal
-    positions = (
-        posenc.alibi(rng.uniform(0, 1, heads)), posenc.t5(normal((32, heads)), max_distance=50),
-        posenc.kerple_log(rng.uniform(0.1, 1, heads), rng.uniform(0.1, 1, heads)), posenc.sandwich(heads, 8),
-        posenc.fox(-rng.uniform(0, 0.1, (heads, n))),
-    )  # fmt: skip
-    content = (
-        posenc.shaw(normal((9, 16)), normal((9, 16))),
-        posenc.transformer_xl(normal((heads, 9, 16)), normal((heads, 16)), normal((heads, 16))),
-        posenc.deberta(normal((heads, 14, 16)), normal((heads, 14, 16))),
-    )
-    return {"none": (), "positions": positions, "content": content, "both": positions + content}
+OPERATORS = {
+    "none": (), "positions": ("alibi", "t5", "kerple_log", "sandwich", "fox"),
+    "content": ("shaw", "transformer_xl", "deberta"),
+}  # fmt: skip
+OPERATORS["both"] = OPERATORS["positions"] + OPERATORS["content"]
 
 
 def in_chunks(q, k, v, size, **options):
@@ -115,7 +108,9 @@ def test_chunks_have_the_bits_of_the_whole(kind, size, rng, isa):
     """Prefill, chunked prefill and decoding agree bit for bit, for every kind of operator and shared keys."""
     n = 150
     arguments = ANY.cast(qkv(rng, n, n, 4, 2, width=16, value_width=16), F32)
-    options = {"bias": operators(rng, 4, n)[kind], "sink": rng.standard_normal(4), "scale": 0.3, "invariant": True}
+    drawn = [draw_operator(rng, name, 4, n, n, 16, 16, n) for name in OPERATORS[kind]]
+    bias = [getattr(posenc, one.name)(**one.arguments) for one in drawn]
+    options = {"bias": bias, "sink": rng.standard_normal(4), "scale": 0.3, "invariant": True}
     whole = posenc.attention(**arguments, causal=True, return_lse=True, **options)
     assert all(map(same_bits, in_chunks(**arguments, size=size, **options), whole))
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from cases import F16, F32, F64
+from cases import DTYPES, F16, F32, F64
 from cases.attention import ANY, WALLS, qkv
 from cases.gradient import problem
 from cases.layouts import same_bits
@@ -69,6 +69,13 @@ def test_one_part_of_the_keys_has_the_sink(owner, rng):
     merged = posenc.merge_attention(*zip(*parts, strict=True))
     for ours, wanted in zip(merged, posenc.attention(**arguments, sink=SINK, return_lse=True), strict=True):
         assert np.abs(ours - wanted).max() <= 1e-14  # merging rounds numbers of size 3 some 10 times
+
+
+def test_dtype_of_the_gradient(rng):
+    arguments = ANY.cast(qkv(rng, 5, 40, batch=(3,)), F16)
+    for dtype in DTYPES:
+        found = posenc.attention_vjp(arguments["q"], **arguments, sink=SINK.astype(dtype)).sink
+        assert (found.dtype, found.shape) == (dtype, (2,))
 
 
 def test_gradient_without_keys(rng):

@@ -163,11 +163,6 @@ def test_refused_in_attention():
         posenc.attention(q, q, q, bias=of(np.ones((8, 7)), None))
 
 
-def test_a_toeplitz_bias_of_another_length_names_this_function():
-    with pytest.raises(ValueError, match=r"3 entries; expected n [+] m - 1 = 7, .* distance_function fits all"):
-        posenc.toeplitz(np.zeros((1, 3))).matrix(4)
-
-
 def test_one_head_without_heads(rng):
     """The function, its arrays and its gradient are those of a head, in `matrix`, `vjp` and `attention`."""
 
@@ -240,11 +235,3 @@ def test_a_function_without_arrays_leaves_the_other_gradients():
     )
     assert found.all()
     np.testing.assert_allclose(found, expected, rtol=1e-12)
-
-
-def test_numbers_beyond_float32_become_infinite_in_blocks():
-    """Without a warning, as those of positions that count up by one do."""
-    bias = posenc.distance_function(lambda rel: 1e300 * rel)
-    expected = np.multiply(np.inf, [[[0, 1], [-1, 0]]], where=~np.eye(2, dtype=bool), out=np.zeros((1, 2, 2)))
-    for positions in (2, [0.5, 1.5]):
-        assert np.array_equal(bias.matrix(2, q_positions=positions, k_positions=positions), expected)

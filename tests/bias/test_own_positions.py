@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from cases.layouts import same_bits
 
 import posenc
 
@@ -83,15 +82,6 @@ def test_matrix_of_a_sum_of_distances_is_dense():
         bias.vjp(np.ones((2, 7)), 3, 5)
 
 
-def test_dense_part_broadcasts_over_heads():
-    alibi = posenc.alibi([1.0, 0.5])
-    bias = alibi + posenc.dense(np.ones((1, 1, M)))
-    matrix = bias.matrix(N, M, dtype=np.float16)
-    assert same_bits(matrix, (alibi.matrix(N, M, dtype=np.float64) + 1).astype(np.float16))
-    grad = RNG.standard_normal((2, N, M))
-    assert np.allclose(bias.vjp(grad, N, M)[1].array, grad.sum((0, 1))[None, None])
-
-
 def test_logits_of_a_sum():
     (q, k, _), parts = qkv(), [OPERATORS["shaw"], OPERATORS["transformer_xl"]]
     bias, grad = sum(parts), RNG.standard_normal((2, N, M))
@@ -133,11 +123,6 @@ def test_attention_takes_a_sum_as_its_parts():
     assert np.array_equal(found[0][0].slopes, each[0].slopes)
     assert np.array_equal(found[0][1].rel_k, each[1].rel_k)
     assert np.array_equal(found[1].table, each[2].table)
-
-
-def test_none_is_no_bias():
-    q, k, v = qkv()
-    assert np.array_equal(posenc.attention(q, k, v, bias=None), posenc.attention(q, k, v))
 
 
 PLACED = OPERATORS["alibi"].at(q_positions=X_Q, k_positions=X_K)

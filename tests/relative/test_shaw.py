@@ -48,14 +48,6 @@ def test_both_ends_clip_apart():
     assert repr(bias) == "<posenc.shaw: rel_k (5, 4), rel_v (5, 4), k_min=3>"
 
 
-def test_symmetric_k_min_is_the_default():
-    rng = np.random.default_rng(0)
-    rel_k, (q, k) = rng.standard_normal((7, 4)), rng.standard_normal((2, 2, 9, 4))
-    assert np.array_equal(posenc.shaw(rel_k, k_min=3).logits(q, k), posenc.shaw(rel_k).logits(q, k))
-    one = np.ones((1, 4))  # every distance has the same row
-    assert np.allclose(posenc.shaw(one, k_min=0).logits(q, k), q.sum(-1)[..., None])
-
-
 def test_refusals_of_k_min():
     with pytest.raises(ValueError, match="shaw: k_min is 5; expected at most 4"):
         posenc.shaw(np.ones((5, 4)), k_min=5)

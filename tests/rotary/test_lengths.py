@@ -8,7 +8,6 @@ from cases.rope import W, heads
 from cases.sinusoid import norm_of_pairs
 
 import posenc
-from posenc import reference
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -66,28 +65,6 @@ def test_far_positions_continue_the_near_ones():
         steps = seen[199, :-1] - seen[199, 1:]
         assert (steps >= 0).all()
         assert steps.max() <= 1
-
-
-def test_two_passes_and_a_merge_are_attention_with_far_positions(rng):
-    """ReRoPE and Self-Extend from two calls of attention, near and far pairs, merged by their lse, against one
-    softmax."""
-    n, window = 48, 8
-    q, k, v = (rng.standard_normal((2, n, 8)) for _ in range(3))
-    w = posenc.rope_frequencies(8)
-    for far in (posenc.rerope_positions(n, window=window), posenc.rerope_positions(n, window=window, leak=3),
-                posenc.self_extend_positions(n, group=2, window=window)):  # fmt: skip
-        rotated = {}
-        for name, q_at, k_at in (("near", n, n), ("far", *far)):
-            rotated[name] = posenc.rope(q, q_at, w, layout="half"), posenc.rope(k, k_at, w, layout="half")
-        options = {"return_lse": True, "q_positions": n, "k_positions": n}
-        near = posenc.attention(*rotated["near"], v, window=(window - 1, 0), **options)
-        rest = posenc.attention(*rotated["far"], v, window=(None, -window), **options)
-        merged, _ = posenc.merge_attention((near[0], rest[0]), (near[1], rest[1]))
-        i = np.arange(n)
-        logits = [qs @ ks.swapaxes(-1, -2) / 8**0.5 for qs, ks in rotated.values()]
-        bias = reference.dense(np.where(i[:, None] - i < window, *logits))
-        wanted = reference.attention(q, k, v, bias=bias, scale=0.0, causal=True)
-        np.testing.assert_allclose(merged, wanted, rtol=0, atol=1e-13)  # two softmaxes of 48 terms of size 1
 
 
 def test_floor_log_scale_refuses_positions_below_its_offset():

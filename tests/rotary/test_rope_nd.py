@@ -39,14 +39,6 @@ def test_large_positions_lose_nothing():
     assert np.allclose(found, [[np.cos(0.3), np.sin(0.3)]], rtol=0, atol=4e-16)
 
 
-def test_axial_frequencies():
-    w = posenc.axial_frequencies((16, 56, 56), base=10000)
-    assert w.shape == (3, 64)
-    assert (np.count_nonzero(w, axis=0) == 1).all()
-    assert np.array_equal(w[1, 8:36], posenc.frequencies(56))
-    assert np.array_equal(posenc.axial_frequencies((4, 0, 4), base=[2.0, 3.0, 5])[2, 2:], posenc.frequencies(4, base=5))
-
-
 @pytest.mark.parametrize(("dims", "base", "message"), [
     ((3, 4), 10.0, r"dims has \[3, 4\]; expected even widths, not all 0"), ((0, 0), 10.0, r"dims has \[0, 0\]"),
     ((4, 4), [10.0], "base has 1 entries; expected 2, as dims"), ((4, 4), -1.0, "base is -1"),
