@@ -16,7 +16,7 @@ adds up the magnitudes of roundings that several pairs share."""
 @pytest.mark.parametrize("case", ATTENTION, ids=lambda case: case.name)
 def test_bounds_are_tight(case):
     """The largest error over several sizes is within a small factor of its bound."""
-    shares = [forward_error(case, case.arguments(n, F32), F32)[1] for n in (8, 33, 65, 97)]
+    shares = [forward_error(case, case.arguments(n, F32), F32)[1] for n in (33, 97)]
     assert TIGHT <= max(shares) <= 1
 
 
