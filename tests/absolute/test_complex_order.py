@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from cases import DTYPES
+from cases.layouts import same_bits
 
 import posenc
 from posenc import reference
@@ -33,6 +34,17 @@ def test_complex_order_dtypes(rng):
     assert gradient.phase is None
     assert gradient.amplitude.dtype == np.float32
     assert np.abs(gradient.amplitude - np.cos(np.arange(4.0))[:, None]).max() <= 1e-7  # a real cotangent is real
+
+
+def test_sharing_patterns_agree(rng):
+    """A frequency for each word or for each dimension gives the bits of the same frequencies written out."""
+    amplitude, where = rng.standard_normal((2, 5, 300)), rng.integers(-99, 99, (2, 5))
+    for shape in [(2, 5, 1), (300,), (1, 1, 300), (5, 1), ()]:
+        w, theta = rng.standard_normal(shape), rng.standard_normal(shape)
+        shared = posenc.complex_order(amplitude, w, where, phase=theta)
+        whole = [np.broadcast_to(a, amplitude.shape).copy() for a in (w, theta)]
+        assert same_bits(shared, posenc.complex_order(amplitude, whole[0], where, phase=whole[1]))
+        assert posenc.complex_order_vjp(shared, amplitude, w, where, phase=theta).phase.shape == shape
 
 
 def test_complex_order_refuses_angles_past_what_is_known():

@@ -45,6 +45,21 @@ def test_rows_with_and_without_p0(rng):
     assert not posenc.recurrent_vjp(np.ones(rows.shape), **options).inputs[:, -1].any()
 
 
+def test_an_rnn_before_attention_sees_order(rng):
+    """S0 and S4: with a recurrent layer first, the last result depends on the order of the words before; without it
+    attention gives the same result, up to rounding."""
+    options = layer(rng, 8, 8, 9)
+    words = options.pop("inputs")[0]
+    swapped = words[[1, 0, *range(2, 9)]]
+
+    def last(x):
+        return posenc.attention(x[None, -1:], x[None], x[None])[0, 0]
+
+    assert np.abs(last(words) - last(swapped)).max() <= 1e-14
+    states = [posenc.recurrent(**options, inputs=x, include_p0=False) for x in (words, swapped)]
+    assert np.abs(last(states[0]) - last(states[1])).max() > 1e-3
+
+
 @pytest.mark.parametrize(("change", "message"), [
     ({"input_weight": None}, "input_weight is None; expected an array, because inputs are given"),
     ({"inputs": None}, "input_weight has an array; expected None, because inputs is None"),
