@@ -7,7 +7,9 @@ import pytest
 
 import posenc
 
-CONSTRUCTORS = {
+STATES = (np.ones(3), np.ones((5, 4)), np.ones(5), np.ones((3, 6)), np.ones(3))
+W = posenc.rope_frequencies(4)
+SIZES = {
     "nezha K": lambda size: posenc.nezha(8, size),
     "nezha dim": lambda size: posenc.nezha(size, 4),
     "xl_table K": lambda size: posenc.xl_table(size, 8),
@@ -20,22 +22,38 @@ CONSTRUCTORS = {
     "rope_frequencies dim": lambda size: posenc.rope_frequencies(size),
     "axial_frequencies dims": lambda size: posenc.axial_frequencies([size, 2]),
     "shift_matrix dim": lambda size: posenc.shift_matrix(1, size),
-    "rope_matrix dim": lambda size: posenc.rope_matrix(1, posenc.rope_frequencies(4), layout="half", dim=size),
+    "rope_matrix dim": lambda size: posenc.rope_matrix(1, W, layout="half", dim=size),
 }
-POSITIONS = {
+COUNTS = {
     "sinusoidal positions": lambda n: posenc.sinusoidal(n, 8),
-    "rope_table positions": lambda n: posenc.rope_table(n, posenc.rope_frequencies(4)),
+    "rope_table positions": lambda n: posenc.rope_table(n, W),
+    "floater substeps": lambda n: posenc.floater(*STATES, 3, substeps=n),
+    "recurrent n": lambda n: posenc.recurrent(np.ones(1), np.ones((1, 1)), np.ones(1), n),
 }
 
 
-@pytest.mark.parametrize("size", [20_000_000, 10**9, 2**40, 2**62, 10**30])
-@pytest.mark.parametrize("name", CONSTRUCTORS)
-def test_vast_sizes_of_tables(name, size):
+@pytest.mark.parametrize("name", SIZES)
+def test_vast_sizes_of_tables(name):
     function, argument = name.split()
-    if size == 20_000_000 and argument == "K":
-        return  # a table with a row for each is 2.4 GiB
-    with pytest.raises(ValueError, match=rf"^{function}: {argument} is \d+; expected"):
-        CONSTRUCTORS[name](size)
+    least = 10**9 if argument == "K" else 20_000_000  # 2.4 GiB hold as many rows of a table
+    for size in (least, 2**53 + 1, 2**63 + 5, 10**30):
+        with pytest.raises(ValueError, match=rf"^{function}: {argument} is \d+; expected"):
+            SIZES[name](size)
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_counts_that_numpy_would_make_empty(name):
+    """np.arange(2**63) is empty, so unchecked counts would give no positions and no steps. 2**50 positions do not fit
+    the addresses of any machine."""
+    function, argument = name.split()
+    for n in (2**53 + 1, 2**62, 2**63, 2**64 - 1):
+        with pytest.raises(ValueError, match=rf"^{function}: {argument} (has|is) {n}; expected at most 2\*\*\d\d"):
+            COUNTS[name](n)
+    if argument == "positions":
+        with pytest.raises(ValueError, match=f"^{function}: positions is {2**64 - 1}; expected"):
+            COUNTS[name](np.array(2**64 - 1, np.uint64))
+        with pytest.raises(MemoryError, match=f"^{function}: positions is {2**50}; expected"):
+            COUNTS[name](2**50)
 
 
 @pytest.mark.parametrize(("n", "m"), [(2**50, 3), (3, 2**50)])
@@ -46,37 +64,27 @@ def test_more_distances_than_memory(n, m):
             bias.matrix(n, m)
 
 
-@pytest.mark.parametrize("name", POSITIONS)
-def test_more_positions_than_memory(name):
-    """2**50 positions do not fit the addresses of any machine."""
-    function, argument = name.split()
-    with pytest.raises(MemoryError, match=f"^{function}: {argument} is {2**50}; expected"):
-        POSITIONS[name](2**50)
-
-
 def test_results_larger_than_memory():
     table = np.broadcast_to(1.0, (2, 2**20))
     with pytest.raises(MemoryError, match=re.escape(f"interpolate_table: the result has shape ({2**30}, {2**20})")):
         posenc.interpolate_table(table, 2**30)
 
 
-@pytest.mark.parametrize("axes", [17, 19, 30, 31])
-def test_axes_of_cached_keys(axes):
-    """`rerotate` refuses what `rope` refuses, and names k."""
-    k, w = np.zeros((1,) * (axes - 1) + (2,)), posenc.rope_frequencies(2)
-
-    def message(call):
-        try:
-            call()
-        except ValueError as error:
-            return str(error)
-
-    of_rope = message(lambda: posenc.rope(k, [0], w, layout="half"))
-    assert (of_rope is None) == (axes == 17)
-    of_rerotate = message(lambda: posenc.rerotate(k, [0], [1], w, layout="half"))
-    if of_rope:  # the loops of its kernel are one fewer
-        of_rope = of_rope.replace("rope: x", "rerotate: k").replace("at most 18", "at most 17")
-    assert of_rerotate == of_rope
+def test_axes_of_cached_keys():
+    """`rerotate` refuses what `rope` refuses, and names k. The loops of its kernel are one fewer."""
+    w = posenc.rope_frequencies(2)
+    for axes in (17, 19, 31):
+        k = np.zeros((1,) * (axes - 1) + (2,))
+        if axes == 17:
+            assert posenc.rope(k, [0], w, layout="half").shape == k.shape
+            assert posenc.rerotate(k, [0], [1], w, layout="half").shape == k.shape
+            continue
+        with pytest.raises(ValueError, match="^rope: x has ") as of_rope:
+            posenc.rope(k, [0], w, layout="half")
+        with pytest.raises(ValueError, match="^rerotate: k has ") as of_rerotate:
+            posenc.rerotate(k, [0], [1], w, layout="half")
+        expected = str(of_rope.value).replace("rope: x", "rerotate: k").replace("at most 18", "at most 17")
+        assert str(of_rerotate.value) == expected
 
 
 def test_as_many_keys_as_float64_counts():
