@@ -1,4 +1,4 @@
-"""Refusals: a flag, a number or a name of the wrong kind, and what a user may confuse, each by the name of the option."""
+"""Refusals: a flag, a number or a name of the wrong kind, and what users confuse, each by the name of the option."""
 
 import inspect
 import re

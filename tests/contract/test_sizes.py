@@ -79,9 +79,9 @@ def test_axes_of_cached_keys():
             assert posenc.rope(k, [0], w, layout="half").shape == k.shape
             assert posenc.rerotate(k, [0], [1], w, layout="half").shape == k.shape
             continue
-        with pytest.raises(ValueError, match="^rope: x has ") as of_rope:
+        with pytest.raises(ValueError, match=r"^rope: x has ") as of_rope:
             posenc.rope(k, [0], w, layout="half")
-        with pytest.raises(ValueError, match="^rerotate: k has ") as of_rerotate:
+        with pytest.raises(ValueError, match=r"^rerotate: k has ") as of_rerotate:
             posenc.rerotate(k, [0], [1], w, layout="half")
         expected = str(of_rope.value).replace("rope: x", "rerotate: k").replace("at most 18", "at most 17")
         assert str(of_rerotate.value) == expected
