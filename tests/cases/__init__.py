@@ -28,8 +28,6 @@ except ImportError:  # optional, as it is for posenc
 F16, F32, F64 = np.dtype(np.float16), np.dtype(np.float32), np.dtype(np.float64)
 BF16 = np.dtype(ml_dtypes.bfloat16) if ml_dtypes else None
 DTYPES = tuple(dtype for dtype in (F16, BF16, F32, F64) if dtype is not None)
-SIZES = (0, 1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 33, 64, 65, 97)
-"""Lengths around every vector width, the unrolled loops and the 64-row block."""
 
 Arguments = dict[str, Any]
 Results = tuple[np.ndarray, ...]
@@ -172,15 +170,15 @@ class Case:
     label: str = ""
     """Distinguishes the cases of one function."""
     make: Callable[[np.random.Generator, int], Arguments]
-    """All arguments by name for a size n of SIZES. Arrays are float64 (or int64, bool) and C-contiguous."""
+    """All arguments by name for a size n. Arrays are float64 (or int64, bool) and C-contiguous."""
     oracle: Callable[..., Any] | None = None
     """The same arguments -> the result, or a tuple of results. None: the function of this name in `posenc.reference`,
     in np.longdouble."""
     tolerance: Callable[[Results, np.dtype, Arguments], tuple[Any, ...]]
     """(expected, working dtype, arguments) -> largest allowed |result - expected|, one array per result. Half a spacing
     is added for results in half precision, for the last rounding."""
-    real: Callable[[np.random.Generator], Arguments]
-    """Arguments of a realistic size, for the benchmarks."""
+    real: Callable[[np.random.Generator], Arguments] | None = None
+    """Arguments of a realistic size, for the benchmarks. None: those of size 256."""
     axes: Mapping[str, str] = field(default_factory=dict)
     """Axes of each array argument, as "b n d". A letter is one length in all arguments: with one entry more in one of
     them the call must fail. "d!": the call must fail although no other argument has the letter. "n?": the axis may be
@@ -234,7 +232,8 @@ class Case:
 
     def real_arguments(self, dtype: Any = F32) -> Arguments:
         """Arguments of a realistic size with the data in `dtype`: `case.call(case.real_arguments())`."""
-        return self.cast(self.real(np.random.default_rng(0)), dtype)
+        rng = np.random.default_rng(0)
+        return self.cast(self.real(rng) if self.real else self.make(rng, 256), dtype)
 
     def cast(self, arguments: Arguments, dtype: Any) -> Arguments:
         """Convert the data arguments to another dtype."""

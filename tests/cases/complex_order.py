@@ -61,18 +61,8 @@ def make(shape, with_phase=False, count=False):
     return arguments
 
 
-def real(rng):
-    return {"amplitude": rng.standard_normal((1, 4096, 512)), "frequency": rng.uniform(0, 1, (1, 4096, 512)),
-            "positions": 4096}  # fmt: skip
-
-
 FIELDS = at("amplitude", "frequency", "positions")
-PAIR = {
-    "function": "complex_order",
-    "tolerance": tolerance,
-    "data": ("amplitude",),
-    "real": real,
-}
+PAIR = {"function": "complex_order", "tolerance": tolerance, "data": ("amplitude",)}
 
 CASES = [
     PairCase(**PAIR, make=make("nc"), axes={"amplitude": "b n c", "frequency": "b n? c?", "positions": "b n"},

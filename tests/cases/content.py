@@ -49,14 +49,6 @@ def placed(inner):
     return arguments
 
 
-def real(**tables):
-    def arguments(rng):
-        q, k = rng.standard_normal((2, 8, 1024, 64))
-        return {"q": q, "k": k, **{name: made(rng) for name, made in tables.items()}}
-
-    return arguments
-
-
 def column(*numbers):
     """One head with one channel, (1, N, 1)."""
     return np.array(numbers, np.float64)[None, :, None]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from . import at
-from .content import QK, ContentCase, make, normal, placed, real, sum_of_products
+from .content import QK, ContentCase, make, normal, placed, sum_of_products
 from .rounding import LAMBDA, TANH
 
 
@@ -35,13 +35,12 @@ class CopeCase(ContentCase):
 CASES = [
     CopeCase(
         function="cope", tolerance=sum_of_products(40), make=make(table=normal(7, 4)),
-        axes={**QK, "table": "p d"}, data=("q", "k"), real=real(table=normal(64, 64)),
+        axes={**QK, "table": "p d"}, data=("q", "k"),
         gradients=at("q", "k", "table"),
     ),
     CopeCase(
         function="cope", label="placed", tolerance=sum_of_products(40), data=("q", "k"),
         make=placed(make(table=normal(3, 7, 4), scale=1.5)), axes={"table": "h? p d"},
-        real=real(table=normal(8, 64, 64)),
         gradients=at("q", "k", "table"),
     ),
 ]  # fmt: skip

@@ -3,33 +3,29 @@
 from __future__ import annotations
 
 from . import at
-from .content import QK, ContentCase, K, make, normal, placed, real, sum_of_products
+from .content import QK, ContentCase, K, make, normal, placed, sum_of_products
 
 DEBERTA = {"rel_q": normal(3, 2 * K, 4), "rel_k": normal(3, 2 * K, 4)}
 CASES = [
     ContentCase(
         function="deberta", tolerance=sum_of_products(2), make=make(**DEBERTA),
         axes={**QK, "rel_q": "h? t d", "rel_k": "h? t d"}, data=("q", "k"),
-        real=real(rel_q=normal(8, 512, 64), rel_k=normal(8, 512, 64)),
         gradients=at("q", "k", "rel_q", "rel_k"),
     ),
     ContentCase(
         function="deberta", label="buckets", tolerance=sum_of_products(2), data=("q", "k"),
         make=placed(make(**DEBERTA, buckets=6, max_position=12, p2c_index="paper")), axes={"rel_q": "h? t d"},
-        real=real(rel_q=normal(8, 512, 64), rel_k=normal(8, 512, 64)),
         gradients=at("q", "k", "rel_q", "rel_k"),
     ),
     ContentCase(
         function="deberta", label="shared", tolerance=sum_of_products(2), data=("q", "k"),
         make=make(rel_q=normal(2 * K, 4), rel_k=normal(2 * K, 4)), axes={"rel_q": "t d"},
-        real=real(rel_q=normal(512, 64), rel_k=normal(512, 64)),
         gradients=at("q", "k", "rel_q", "rel_k"),
     ),
     ContentCase(
         function="deberta", label="c2p", tolerance=sum_of_products(2), data=("q", "k"),
         make=make(rel_q=None, rel_k=normal(3, 2 * K, 4), terms=("c2p",), buckets=6, max_position=12),
         axes={"rel_k": "h? t! d"},
-        real=real(rel_q=lambda rng: None, rel_k=normal(8, 512, 64), terms=lambda rng: ("c2p",)),
         gradients=at("q", "k", "rel_k"),
     ),
 ]  # fmt: skip

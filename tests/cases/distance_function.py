@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from . import ulps
 from .bias import REAL, BiasCase, with_placed
 
@@ -35,8 +33,4 @@ PLAIN = FunctionCase(
     function="distance_function", tolerance=ulps(4), gradients={"arrays": ("arrays", 0)}, make=made,
     real=lambda rng: {**made(rng, 1), **REAL},
 )  # fmt: skip
-INTEGERS = with_placed(PLAIN, whole=True, real=lambda rng: {**made(rng, 512), "q_positions": np.arange(512) * 2})[1]
-CASES = [
-    *with_placed(PLAIN, real=lambda rng: {**made(rng, 512), "q_positions": np.arange(512) * 1.5}),
-    replace(INTEGERS, label="placed at integers"),
-]
+CASES = [*with_placed(PLAIN), replace(with_placed(PLAIN, whole=True)[1], label="placed at integers")]

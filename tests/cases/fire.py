@@ -39,6 +39,6 @@ CASES = [
             axes={"w1": "w 1", "b1": "w", "w2": "h w", "b2": "h"},
             gradients=at("w1", "b1", "w2", "b2", "c", "threshold"),
         ),
-        low=0, real=lambda rng: {**real_fire(rng), "q_positions": np.arange(512) * 2},
+        low=0,
     ),
 ]  # fmt: skip

@@ -32,7 +32,6 @@ CASES = [
     ),
     BiasCase(
         function="fox", label="placed", tolerance=fox_tolerance, make=make_fox_placed,
-        real=lambda rng: {"log_forget": -rng.uniform(0, 1, (32, 2048)), **REAL, "q_positions": np.arange(2048)},
         axes={"log_forget": "b h t", "q_positions": "n!", "k_positions": "b m!"}, gradients=at("log_forget"),
     ),
 ]  # fmt: skip

@@ -33,12 +33,12 @@ CASES = [
     ),
     BiasCase(
         function="gated_distance", label="buckets", tolerance=sum_of_products(2),
-        make=make(table=lambda rng: rng.standard_normal((3, 12, 4)), rows="buckets", max_distance=9), real=real,
+        make=make(table=lambda rng: rng.standard_normal((3, 12, 4)), rows="buckets", max_distance=9),
         axes={"gates": "h n! r", "table": "h? t r"}, gradients=at("gates", "table"),
     ),
     BiasCase(
         function="gated_distance", label="placed", tolerance=sum_of_products(2),
-        make=make_placed, real=real, gradients=at("gates", "table"),
+        make=make_placed, gradients=at("gates", "table"),
         axes={"gates": "b h n! r", "table": "h? t r", "q_positions": "n", "k_positions": "b m!"},
     ),
 ]  # fmt: skip

@@ -33,29 +33,21 @@ def make_mrope_part(rng, n):
     }  # fmt: skip
 
 
-def real_mrope(sections, interleaved):
-    def real(rng):
-        positions = np.indices((2, 32, 32)).reshape(3, -1)
-        return {
-            "x": rng.standard_normal((16, 2048, 128)), "positions": positions, "layout": "half",
-            "frequencies": 1e6 ** (-np.arange(64) / 64), "sections": sections, "interleaved": interleaved,
-        }  # fmt: skip
-
-    return real
+def real_mrope(rng):
+    return {
+        "x": rng.standard_normal((16, 2048, 128)), "positions": np.indices((2, 32, 32)).reshape(3, -1),
+        "layout": "half", "frequencies": 1e6 ** (-np.arange(64) / 64), "sections": (16, 24, 24),
+    }  # fmt: skip
 
 
 # The same roundings as rope_2d.
 CASES = [
     Case(
         function="mrope", tolerance=ROTATED, make=make_mrope(layout="half"), axes=AXES, data=("x",),
-        real=real_mrope((16, 24, 24), False), gradients=ALL,
-    ),
-    Case(
-        function="mrope", label="interleaved", tolerance=ROTATED, axes=AXES, data=("x",), gradients=ALL,
-        make=make_mrope(layout="half", interleaved=True), real=real_mrope((24, 20, 20), True),
+        real=real_mrope, gradients=ALL,
     ),
     Case(
         function="mrope", label="part", tolerance=ROTATED, make=make_mrope_part,
-        real=real_mrope((24, 20, 20), True), axes=PART, data=("x",), gradients=OF_FACTOR,
+        axes=PART, data=("x",), gradients=OF_FACTOR,
     ),
 ]  # fmt: skip

@@ -63,30 +63,30 @@ CASES = [
     ),
     Case(
         # as wide as the panels of weights and wider
-        function="recurrent", label="wide", oracle=reference.recurrent, tolerance=tolerance, real=real("tanh", 512),
+        function="recurrent", label="wide", oracle=reference.recurrent, tolerance=tolerance,
         make=make("tanh", n=4, include_p0=False), axes=TANH_AXES, data=DATA, gradients=GRADIENTS,
     ),
     Case(
         function="recurrent", label="gru", oracle=reference.recurrent, tolerance=tolerance, make=make("gru", 3),
-        real=real("gru"), axes=GRU_AXES, data=DATA, gradients=GRADIENTS,
+        axes=GRU_AXES, data=DATA, gradients=GRADIENTS,
     ),
     Case(
         # more streams than a group of columns holds, so that there are several work items
-        function="recurrent", label="gru-streams", oracle=reference.recurrent, tolerance=tolerance, real=real("gru"),
+        function="recurrent", label="gru-streams", oracle=reference.recurrent, tolerance=tolerance,
         make=make("gru", 4, include_p0=False, batch=(3, 9)), axes={**GRU_AXES, "p0": "b s? c!"}, data=DATA,
         gradients=GRADIENTS,
     ),
     Case(
-        function="recurrent", label="gru-wide", oracle=reference.recurrent, tolerance=tolerance, real=real("gru", 512),
+        function="recurrent", label="gru-wide", oracle=reference.recurrent, tolerance=tolerance,
         make=make("gru", n=3), axes=GRU_AXES, data=DATA, gradients=GRADIENTS,
     ),
     Case(
-        function="recurrent", label="inputs", oracle=reference.recurrent, tolerance=tolerance, real=real("tanh"),
+        function="recurrent", label="inputs", oracle=reference.recurrent, tolerance=tolerance,
         make=make("tanh", n=5, inputs=(2, 3)), axes={**TANH_AXES, **INPUT_AXES}, **WITH_INPUTS,
     ),
     Case(
         # one p0 for several work items of inputs that are wider than a panel, as a layer has them
-        function="recurrent", label="gru-inputs", oracle=reference.recurrent, tolerance=tolerance, real=real("gru"),
+        function="recurrent", label="gru-inputs", oracle=reference.recurrent, tolerance=tolerance,
         make=make("gru", n=4, batch=(), inputs=(3, 9, 70), include_p0=False),
         axes={**GRU_AXES, "p0": "c!", "inputs": "b? s? n! x", "input_weight": "h! x"}, **WITH_INPUTS,
     ),

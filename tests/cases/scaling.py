@@ -24,7 +24,7 @@ def case(rope_type, label="", tolerance=None, least=1, **keys):
     return Case(
         # A power, a product and a quotient, each within an ulp. Powers of the factor have a rounded exponent.
         function="rope_frequencies", label=f"{rope_type}{label}", make=make,
-        tolerance=tolerance or ulps(5), real=lambda rng: make(rng, 256), least=least,
+        tolerance=tolerance or ulps(5), least=least,
     )  # fmt: skip
 
 
@@ -46,7 +46,6 @@ def gemma3(layer_type):
 
     return Case(
         function="rope_from_config", label=layer_type, tolerance=ulps(1.5), make=make, least=1,
-        real=lambda rng: make(rng, 256),
     )  # fmt: skip
 
 

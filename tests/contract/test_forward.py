@@ -77,7 +77,7 @@ def test_integers_are_taken_as_float64(case):
     assert all(same_bits(a, b) for a, b in zip(results, case.call(case.cast(whole, F64)), strict=True))
 
 
-@pytest.mark.parametrize("case", ROWS)
+@pytest.mark.parametrize("case", [row for row in ROWS if row.values[0].real])
 @pytest.mark.sweep
 def test_real_arguments_are_accepted(case):
     """The arguments of the benchmarks are valid and give finite results."""
