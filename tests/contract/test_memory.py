@@ -3,7 +3,7 @@
 import ctypes
 import gc
 import sys
-import threading
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -12,8 +12,6 @@ from cases.calls import call_all
 from cases.layouts import same_bits
 
 import posenc
-
-ROWS = [pytest.param(case, id=case.name) for case in CASES]
 
 
 class Mallinfo(ctypes.Structure):
@@ -63,39 +61,28 @@ def assert_no_leak(call, times):
     assert in_blocks < 0.1 * times + 64
 
 
-def calls_of(case):
-    """The arguments, a call that succeeds with its gradient, and calls that fail in Python and in C."""
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.sweep
+def test_no_leak(case, frozen):
+    """Of a call and its gradient, and of calls that fail in Python and in C."""
     arguments = case.arguments(max(2, case.least))
-    path = (array_paths(arguments) or [None])[0]
+    paths = array_paths(arguments)
     grads = tuple(np.ones(np.shape(r)) for r in call_all(case, arguments))
-    wrong = (
-        [] if path is None else [set_path(arguments, path, bad) for bad in (np.array("x"), np.full((2, 0, 7), np.nan))]
-    )
+    wrong = [
+        set_path(arguments, path, bad) for path in paths[:1] for bad in (np.array("x"), np.full((2, 0, 7), np.nan))
+    ]
 
-    def good():
+    def calls():
         case.call(arguments)
         if case.gradients:
             case.vjp(grads, arguments)
+        for value in wrong:
+            with suppress(TypeError, ValueError):
+                case.call(set_path(arguments, paths[0], value))
 
-    def bad():
-        for each in wrong:
-            try:
-                case.call(each)
-            except (TypeError, ValueError):
-                continue
-
-    return arguments, good, bad
-
-
-@pytest.mark.parametrize("case", ROWS)
-@pytest.mark.sweep
-def test_no_leak(case, full, frozen):
-    times = 10_000 if full else 500
-    arguments, good, bad = calls_of(case)
-    references = [sys.getrefcount(get_path(arguments, path)) for path in array_paths(arguments)]
-    assert_no_leak(good, times)
-    assert_no_leak(bad, times)
-    assert references == [sys.getrefcount(get_path(arguments, path)) for path in array_paths(arguments)]
+    references = [sys.getrefcount(get_path(arguments, path)) for path in paths]
+    assert_no_leak(calls, 500)
+    assert references == [sys.getrefcount(get_path(arguments, path)) for path in paths]
 
 
 SUBNORMALS = """
@@ -136,22 +123,6 @@ def test_subnormals_survive_import_calls_and_threads(run_python):
     assert done.stdout.strip() == "kept", done.stderr
 
 
-def test_calls_from_threads_keep_errstate(rng):
-    """A kernel whose results overflow raises no NumPy warning, in any thread."""
-    x = np.full((2, 8), 1e38, np.float32)
-    found = []
-
-    def call():
-        with np.errstate(all="raise"):
-            found.append(posenc.rope(x, np.ones(2), np.ones(4), layout="half").shape)
-
-    thread = threading.Thread(target=call)
-    thread.start()
-    thread.join()
-    call()
-    assert found == [(2, 8)] * 2
-
-
 @pytest.fixture
 def far_rows(tmp_path):
     """A function that makes an array (2, 3, d) in a sparse file, with rows 2**30 + 7 float32 apart and halves 2**32
@@ -168,26 +139,23 @@ def far_rows(tmp_path):
 
 
 def test_strides_past_2_to_the_31(far_rows, rng):
-    values = rng.standard_normal((2, 3, 16)).astype(np.float32)
-    far = far_rows(16, values)
-    arguments = ([5, 6, 7], np.ones(8))
-    wanted = posenc.rope(values, *arguments, layout="half")
-    assert same_bits(posenc.rope(far, *arguments, layout="half"), wanted)
-    assert same_bits(posenc.attention(far, far, far), posenc.attention(values, values, values))
-    assert same_bits(posenc.attention(far, far[..., ::2, :], far[..., ::2, ::-1]),
-                     posenc.attention(values, values[..., ::2, :], values[..., ::2, ::-1]))  # fmt: skip
-    assert same_bits(posenc.convert_layout(far, source="half", target="interleaved"),
-                     posenc.convert_layout(values, source="half", target="interleaved"))  # fmt: skip
-    posenc.rope(far, *arguments, layout="half", out=far)
-    assert same_bits(far, wanted)
-
-
-def test_a_dense_bias_with_far_rows(far_rows, rng):
-    q, k, v = rng.standard_normal((3, 2, 3, 8)).astype(np.float32)
-    bias = rng.standard_normal((2, 3, 3)).astype(np.float32)
-    far = far_rows(3, bias)
-    assert same_bits(posenc.attention(q, k, v, bias=posenc.dense(far)),
-                     posenc.attention(q, k, v, bias=posenc.dense(bias)))  # fmt: skip
+    values, dense = (
+        rng.standard_normal((2, 3, 16)).astype(np.float32),
+        rng.standard_normal((2, 3, 3)).astype(np.float32),
+    )
+    far, w = far_rows(16, values), np.ones(8)
+    for call in (
+        lambda x: posenc.rope(x, [5, 6, 7], w, layout="half"),
+        lambda x: posenc.attention(x, x, x),
+        lambda x: posenc.attention(x, x[..., ::2, :], x[..., ::2, ::-1]),
+        lambda x: posenc.convert_layout(x, source="half", target="interleaved"),
+    ):
+        assert same_bits(call(far), call(values))
+    posenc.rope(far, [5, 6, 7], w, layout="half", out=far)
+    assert same_bits(far, posenc.rope(values, [5, 6, 7], w, layout="half"))
+    near, away = (posenc.dense(x) for x in (dense, far_rows(3, dense)))
+    assert same_bits(posenc.attention(values, values, values, bias=away),
+                     posenc.attention(values, values, values, bias=near))  # fmt: skip
 
 
 def test_matrix_views_past_2_to_the_32():
@@ -209,7 +177,6 @@ def test_more_pairs_than_2_to_the_32(rng):
     np.testing.assert_allclose(out[:, some], part, rtol=0, atol=2**-20)  # a softmax over 7 keys in float32, |v| < 8
 
 
-ROWS_OF_NOTHING = 2**56
 NOTHING = {
     "merge": lambda x: posenc.merge(x, 1.0),
     "concat": lambda x: posenc.merge(x, x, mode="concat"),
@@ -221,19 +188,8 @@ NOTHING = {
 @pytest.mark.parametrize("kind", NOTHING)
 def test_rows_without_columns_take_no_time(kind):
     """NumPy has arrays of 2**56 rows that need no memory. A scan of their rows would take a year."""
-    x = np.zeros((1, ROWS_OF_NOTHING, 0))
+    x = np.zeros((1, 2**56, 0))
     assert NOTHING[kind](x).shape == x.shape
-
-
-@pytest.mark.parametrize("argument", ["q", "k"])
-def test_more_keys_than_positions_are_refused(argument):
-    """Positions end at 2**53, and so does the number of queries or keys without channels."""
-    few, many = np.zeros((1, 2, 0)), np.zeros((1, ROWS_OF_NOTHING, 0))
-    operands = (many, few, few) if argument == "q" else (few, many, many)
-    with pytest.raises(
-        ValueError, match=rf"^attention: {argument} has sequence axis {2**56}; expected at most 2\*\*53"
-    ):
-        posenc.attention(*operands)
 
 
 def test_rows_of_distances_that_no_memory_holds():
@@ -253,10 +209,18 @@ def test_sums_along_diagonals_that_no_memory_holds():
         posenc.attention_vjp(q, q, k, k, out=q, lse=lse, bias=posenc.alibi([1.0]), align="start")
 
 
-@pytest.mark.parametrize("argument", ["q", "v"])
-def test_heads_are_at_most_2_to_the_24_wide(argument):
-    """Offsets inside a tile are ints, and a tile has up to 96 rows. Arrays without rows need no memory."""
-    wide, narrow = np.zeros((1, 0, 2**24 + 1)), np.zeros((1, 0, 4))
-    operands = (wide, wide, narrow) if argument == "q" else (narrow, narrow, wide)
-    with pytest.raises(ValueError, match=rf"^attention: {argument} has width 16777217; expected at most 16777216$"):
+@pytest.mark.parametrize(
+    ("argument", "shape", "message"),
+    [("q", (1, 2**56, 0), rf"sequence axis {2**56}; expected at most 2\*\*53"),
+     ("k", (1, 2**56, 0), rf"sequence axis {2**56}; expected at most 2\*\*53"),
+     ("q", (1, 0, 2**24 + 1), r"width 16777217; expected at most 16777216$"),
+     ("v", (1, 0, 2**24 + 1), r"width 16777217; expected at most 16777216$")],
+)  # fmt: skip
+def test_lengths_that_need_no_memory_end(argument, shape, message):
+    """Positions end at 2**53. Offsets inside a tile are ints, and a tile has up to 96 rows."""
+    large, small = np.zeros(shape), np.zeros((1, 2 * (shape[1] > 0), 4 * (shape[1] == 0)))
+    operands = {"q": (large, large, small), "k": (small, large, large), "v": (small, small, large)}[argument]
+    if shape[1] and argument == "q":
+        operands = (large, small, small)
+    with pytest.raises(ValueError, match=rf"^attention: {argument} has {message}"):
         posenc.attention(*operands)

@@ -22,19 +22,14 @@ def test_set_and_restore_threads():
     assert posenc.get_num_threads() == before
 
 
-@pytest.mark.parametrize("n", [0, -1, -(2**70), 2**70])
-def test_refused_thread_counts(n):
+@pytest.mark.parametrize(
+    ("n", "error"), [(n, ValueError) for n in (0, -1, 2**70)] + [(n, TypeError) for n in (2.0, True, "2", None)]
+)
+def test_refused_thread_counts(n, error):
     before = posenc.get_num_threads()
-    with pytest.raises(ValueError, match=r"^set_num_threads: n (has|is) .+; expected "):
+    with pytest.raises(error, match=r"^set_num_threads: n (has|is) .+; expected "):
         posenc.set_num_threads(n)
     assert posenc.get_num_threads() == before
-
-
-@pytest.mark.parametrize("n", [2.0, True, "2", None])
-def test_thread_counts_are_integers(n):
-    with pytest.raises(TypeError, match=r"^set_num_threads: n has type .+; expected an integer$"):
-        posenc.set_num_threads(n)
-    assert posenc.get_num_threads() >= 1
 
 
 def test_use_isa():
@@ -58,21 +53,15 @@ def test_an_emulation_is_used_by_name_and_not_listed(run_python):
     assert done.stdout.split() == ["2", "amx-emulated"], done.stderr
 
 
-@pytest.mark.parametrize("name", ["", "AVX2", "sse9", "avx2 "])
+@pytest.mark.parametrize("name", ["", "AVX2", "avx2 ", None, b"base"])
 def test_unknown_isa_is_refused_by_name(name):
+    before = posenc.isa()
     with (
-        pytest.raises(ValueError, match=r"^use_isa: name (has|is) .*; expected one of 'base'") as caught,
+        pytest.raises((TypeError, ValueError), match=r"^use_isa: name (has|is) .*; expected one of 'base'") as caught,
         posenc.use_isa(name),
     ):
         pytest.fail("entered")
     assert repr(name) in str(caught.value)
-
-
-@pytest.mark.parametrize("name", [None, 3, b"base"])
-def test_isa_of_another_type_is_refused(name):
-    before = posenc.isa()
-    with pytest.raises((TypeError, ValueError), match="use_isa: name is"), posenc.use_isa(name):
-        pytest.fail("entered")
     assert posenc.isa() == before
 
 
@@ -88,9 +77,8 @@ def test_environment_chooses(run_python):
 @pytest.mark.parametrize(
     ("variable", "value"),
     [
-        ("POSENC_ISA", "sse9"), ("POSENC_ISA", "AVX2"), ("POSENC_NUM_THREADS", "0"), ("POSENC_NUM_THREADS", "-2"),
-        ("POSENC_NUM_THREADS", "two"), ("POSENC_NUM_THREADS", "1.5"), ("POSENC_NUM_THREADS", "²"),
-        ("POSENC_NUM_THREADS", "9" * 40), ("POSENC_NUM_THREADS", "9" * 5000),
+        ("POSENC_ISA", "AVX2"), ("POSENC_NUM_THREADS", "0"), ("POSENC_NUM_THREADS", "1.5"),
+        ("POSENC_NUM_THREADS", "²"), ("POSENC_NUM_THREADS", "9" * 5000),
     ],
 )  # fmt: skip
 def test_a_wrong_environment_is_refused_by_name(run_python, variable, value):
@@ -121,10 +109,9 @@ print(before, posenc.get_num_threads())
 """
 
 
-@pytest.mark.parametrize("name", ["LokyProcess-1", "LokyInitMainProcess-2:1"])
-def test_one_thread_in_a_worker_of_joblib(run_python, name):
+def test_one_thread_in_a_worker_of_joblib(run_python):
     """Unless the environment or the program asks for more. loky names the process before it imports anything else."""
-    program = IN_WORKER.format(name=name)
+    program = IN_WORKER.format(name="LokyProcess-1")
     assert run_python(program, POSENC_NUM_THREADS="").stdout.split() == ["1", "3"]
     assert run_python(program, POSENC_NUM_THREADS="5").stdout.split() == ["5", "3"]
     other = run_python(IN_WORKER.format(name="SpawnProcess-1"), POSENC_NUM_THREADS="")
@@ -138,29 +125,26 @@ def test_the_gil_stays_disabled(run_python):
     assert done.stdout.strip() == "False", done.stderr
 
 
-def test_import_is_light(run_python):
-    """posenc imports no module of the standard library that is slow to load besides those of NumPy."""
-    heavy = (
-        "scipy matplotlib rich torch jax autograd dask ml_dtypes transformers pandas decimal subprocess multiprocessing"
-    )
-    done = run_python(
-        "import sys, numpy\nbefore = set(sys.modules)\nimport posenc\n"
-        f"print([m for m in {heavy.split()} if m in sys.modules and m not in before])"
-    )
-    assert done.stdout.strip() == "[]", done.stderr
+HEAVY = "scipy matplotlib rich torch jax autograd dask ml_dtypes transformers pandas decimal subprocess multiprocessing"
+IMPORT = f"""
+import sys, numpy, os
+before = set(sys.modules)
+tasks = lambda: len(os.listdir("/proc/self/task")) if os.path.exists("/proc/self/task") else 0
+n = tasks()
+import posenc
+print([m for m in {HEAVY.split()} if m in sys.modules and m not in before])
+posenc.rope(numpy.ones((2, 4)), 2, numpy.ones(2), layout="half")
+print(tasks() - n)
+first = posenc
+[sys.modules.pop(m) for m in list(sys.modules) if m.startswith("posenc")]
+import posenc
+assert posenc is not first
+print(posenc.alibi_slopes(8)[0])
+"""
 
 
-def test_import_starts_no_thread(run_python):
-    """Workers start at the first call that is large enough for them, so a program that forks before is safe."""
-    done = run_python("import numpy, os\ntasks = lambda: len(os.listdir('/proc/self/task'))\n"
-                      "n = tasks() if os.path.exists('/proc/self/task') else None\nimport posenc\n"
-                      "posenc.rope(numpy.ones((2, 4)), 2, numpy.ones(2), layout='half')\n"
-                      "print(n is None or tasks() == n)")  # fmt: skip
-    assert done.stdout.strip() == "True", done.stderr
-
-
-def test_import_twice_in_one_process(run_python):
-    done = run_python("import sys, posenc, numpy\nfirst = posenc\n"
-                      "[sys.modules.pop(m) for m in list(sys.modules) if m.startswith('posenc')]\n"
-                      "import posenc\nassert posenc is not first\nprint(posenc.alibi_slopes(8)[0])")  # fmt: skip
-    assert done.stdout.strip() == "0.5", done.stderr
+def test_import(run_python):
+    """posenc imports no module of the standard library that is slow to load besides those of NumPy. Workers start at
+    the first call that is large enough for them, so a program that forks before is safe. A second import works."""
+    done = run_python(IMPORT)
+    assert done.stdout.split() == ["[]", "0", "0.5"], done.stderr

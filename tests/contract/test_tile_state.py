@@ -14,7 +14,6 @@ import posenc
 
 HAS_AMX = "amx" in posenc.isas()
 VARIANTS = ["amx-emulated", pytest.param("amx", marks=pytest.mark.skipif(not HAS_AMX, reason="this CPU has no AMX"))]
-on_hardware = pytest.mark.skipif(not HAS_AMX, reason="this CPU has no AMX, or Linux does not offer it")
 
 HEAD = """
 import os, signal, sys, threading, time
@@ -25,7 +24,8 @@ q = np.random.default_rng(0).standard_normal((4, 1024, 64)).astype(np.float16)
 call = lambda: posenc.attention(q, q, q)
 same = lambda a, b: a.tobytes() == b.tobytes()
 """
-THREADS = """
+PROGRAMS = {
+    "threads": """
 start, results = threading.Event(), []
 def work():
     start.wait()  # this thread is older than the permission of tiles
@@ -36,8 +36,8 @@ wanted = call()
 start.set()
 thread.join()
 assert same(results[0], wanted) and np.isfinite(wanted).all()
-"""
-FORK = """
+""",
+    "fork": """
 wanted = call()
 child = os.fork()
 if child == 0:
@@ -47,8 +47,8 @@ if child == 0:
         os._exit(not same(call(), wanted))
     os._exit(not right or os.waitpid(inner, 0)[1] != 0)
 assert os.waitpid(child, 0)[1] == 0 and same(call(), wanted)
-"""
-SIGNALS = """
+""",
+    "signals": """
 ticks, handled = [], []
 def handler(*_):
     ticks.append(0)
@@ -62,8 +62,8 @@ while len(handled) < 3:
     found.append(call())
 signal.setitimer(signal.ITIMER_REAL, 0)
 assert all(same(x, wanted) for x in found) and all(same(x, small) for x in handled)
-"""
-FORK_IN_HANDLER = """
+""",
+    "fork in a handler": """
 q = np.tile(q, (1, 2, 1))
 small = posenc.attention(q[:, :64], q, q)
 children = []
@@ -78,8 +78,8 @@ right = same(posenc.attention(q[:, :64], q, q), small)
 if children == [0]:
     os._exit(not right)
 assert right and os.waitpid(children[0], 0)[1] == 0
-"""
-CONTROL_C = """
+""",
+    "Ctrl-C": """
 small = call()
 long = np.broadcast_to(q[:, :1], (4, 1 << 18, 64))
 timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
@@ -90,8 +90,8 @@ try:
 except KeyboardInterrupt:
     timer.join()
 assert same(call(), small)
-"""
-WAITING = """
+""",
+    "waiting": """
 # The caller computes the first block, and a worker the second, which takes longer. The caller looks for signals then.
 posenc.set_num_threads(2)
 wide = np.random.default_rng(0).standard_normal((1, 4096, 2048)).astype(np.float16)
@@ -100,14 +100,7 @@ small = call()
 for _ in range(3):
     found = posenc.attention(wide[:, :128], wide, wide, causal=True, q_positions=at, k_positions=np.arange(4096))
     assert np.isfinite(found).all() and same(call(), small)
-"""
-PROGRAMS = {
-    "waiting": WAITING,
-    "threads": THREADS,
-    "fork": FORK,
-    "signals": SIGNALS,
-    "fork in a handler": FORK_IN_HANDLER,
-    "Ctrl-C": CONTROL_C,
+""",
 }
 
 
@@ -158,7 +151,7 @@ def test_other_variants_ask_for_no_permission_and_use_no_tiles(run_python):
     assert done.stdout == "right\n", done.stderr
 
 
-@on_hardware
+@pytest.mark.skipif(not HAS_AMX, reason="this CPU has no AMX, or Linux does not offer it")
 @pytest.mark.parametrize("program", [RELEASED, SMALL_STACK], ids=["released", "no permission"])
 def test_permission_and_release(run_python, program):
     """Linux refuses tiles if a thread has an alternate signal stack too small for them; then float32 multiplies."""
