@@ -25,30 +25,34 @@ def cotangents(case, arguments, seed=1):
 
 
 def differences(case, arguments, grads, path):
-    """Central differences of sum(grad * oracle), entry by entry of the argument; 0 for an entry that is infinite."""
+    """Central differences of sum(grad * oracle), by at most 24 drawn entries of the argument; NaN for others, and 0 for
+    an entry that is infinite."""
     given = np.array(get_path(arguments, path), np.float64)
     step = STEP
     if path[0] in ("frequencies", "frequency"):
         step /= 1 + max(
             np.abs(np.asarray(arguments[a])).max(initial=0) for a in ("positions", "offset") if a in arguments
         )
-    finite = np.isfinite(given)
+    finite = np.flatnonzero(np.isfinite(given))
+    chosen = np.random.default_rng(0).permutation(finite)[:24]
 
     def function(numbers):
         changed = given.copy()
-        changed[finite] = numbers
+        changed.flat[chosen] = numbers
         return case.truth(set_path(arguments, path, changed))
 
     gradient = np.zeros(given.shape)
+    gradient.flat[finite] = np.nan
     grad = grads if len(grads) > 1 else grads[0]
-    gradient[finite] = reference.gradient(function, given[finite], grad=grad, step=step)
+    gradient.flat[chosen] = reference.gradient(function, given.flat[chosen], grad=grad, step=step)
     return gradient
 
 
 def relative_deviation(gradient, wanted):
-    """The largest deviation, relative to the largest wanted entry."""
-    error = np.nan_to_num(np.abs(gradient - wanted), nan=np.inf)
-    return error.max(initial=0.0) / max(np.abs(wanted).max(initial=0.0), 1e-9)
+    """The largest deviation, relative to the largest wanted entry; NaN is not wanted."""
+    known = ~np.isnan(wanted)
+    error = np.nan_to_num(np.abs(gradient[known] - wanted[known]), nan=np.inf)
+    return error.max(initial=0.0) / max(np.abs(wanted[known]).max(initial=0.0), 1e-9)
 
 
 def forward_error(case, arguments, dtype):

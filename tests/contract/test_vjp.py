@@ -17,8 +17,8 @@ ROWS = [pytest.param(case, id=case.name) for case in CASES if case.gradients]
 @pytest.mark.every_isa
 @pytest.mark.parametrize("case", ROWS)
 def test_central_differences(case):
-    """Entry by entry; random calls compare more lengths in a random direction."""
-    for n in (1, 3):
+    """By entry; random calls compare other lengths in a random direction."""
+    for n in (1, 9):
         arguments = case.arguments(n)
         grads = cotangents(case, arguments)
         wanted = {name: differences(case, arguments, grads, path) for name, path in case.gradients.items()}
