@@ -1,26 +1,28 @@
 """The architecture: which files may include or import which, read from the sources as text.
 
 The folders of csrc/kernels and of posenc have an order. A file may use its own folder and the folders below it, and
-only the file of an operator may name the operator. Each test lists the offenders.
+only the file of an operator may name the operator. Rooms around the core, and the bridges, use public names: those in
+``__all__`` of posenc or of a public module, or that such a module imports as itself (``from .a import b as b``).
 """
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterator
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 
 import pytest
-from imports import ORDER, Imports
 
 ROOT = Path(__file__).resolve().parents[2]
 CSRC, KERNELS, PACKAGE = ROOT / "csrc", ROOT / "csrc" / "kernels", ROOT / "posenc"
-
 C_FILES = sorted(file for pattern in ("*.c", "*.h", "*.def") for file in CSRC.rglob(pattern))
 
 
@@ -28,11 +30,7 @@ def name_of(file: Path) -> str:
     return file.relative_to(ROOT).as_posix()
 
 
-def listed(offenders: Iterable[object]) -> str:
-    return "\n".join(["", *map(str, offenders)])
-
-
-# ---- C: folders of kernels ----
+# ---- C ----
 
 MAY_INCLUDE = {
     "base": (),
@@ -52,113 +50,187 @@ def code_of(file: Path) -> str:
     return re.sub(r"/\*.*?\*/|//[^\n]*", " ", file.read_text(encoding="utf-8"), flags=re.DOTALL)
 
 
-def includes(file: Path) -> list[str]:
-    return re.findall(r'^#include "([^"]+)"', code_of(file), flags=re.MULTILINE)
-
-
-def test_every_room_of_kernels_is_in_the_list():
+def test_c_includes_only_the_rooms_below():
+    """Kernels and the headers in csrc include neither the binding nor the runtime, the runtime nothing of Python, and
+    only the binding includes Python and NumPy."""
     assert {path.name for path in KERNELS.iterdir() if path.is_dir()} == set(MAY_INCLUDE)
-
-
-def test_kernels_include_only_the_rooms_below():
     offenders = []
-    for room, below in MAY_INCLUDE.items():
-        for file in sorted((KERNELS / room).iterdir()):
-            for included in includes(file):
-                if included.rpartition("/")[0] not in (room, *below, ""):
-                    offenders.append(f"{name_of(file)} includes {included}")
-    assert not offenders, listed(offenders)
+    for file in C_FILES:
+        room, parent = file.relative_to(CSRC).parts[0], file.parent.name
+        may = ("", parent, *MAY_INCLUDE.get(parent, MAY_INCLUDE))
+        for included in re.findall(r'^#include [<"]([^">]+)', code_of(file), flags=re.MULTILINE):
+            folder = included.rpartition("/")[0]
+            is_of_binding = room != "python" and (folder in ("python", "numpy") or included == "Python.h")
+            is_above = (room == "kernels" and folder not in may) or (file.parent == CSRC and folder == "runtime")
+            if is_of_binding or is_above:
+                offenders.append(f"{name_of(file)} includes {included}")
+    assert offenders == []
 
 
-def test_kernels_include_neither_the_binding_nor_the_runtime():
-    """The headers in csrc, which kernels include, obey the same rule, and the runtime includes nothing of Python."""
-    files = [file for file in C_FILES if file.is_relative_to(KERNELS) or file.parent == CSRC]
-    offenders = [
-        f"{name_of(f)} includes {i}" for f in files for i in includes(f) if i.startswith(("python/", "runtime/"))
-    ]
-    runtime = [file for file in C_FILES if file.is_relative_to(CSRC / "runtime")]
-    offenders += [f"{name_of(f)} includes {i}" for f in runtime for i in includes(f) if i.startswith("python/")]
-    assert not offenders, listed(offenders)
-
-
-def test_only_the_binding_includes_python_and_numpy():
-    found = [name_of(file) for file in C_FILES if re.search(r"#include [<\"](Python\.h|numpy/)", code_of(file))]
-    assert [file for file in found if not file.startswith("csrc/python/")] == []
-    assert found
-
-
-# ---- operators are named by their own files alone ----
-
-ROW = re.compile(r"^(?:DISTANCE|PAIR|POSITION|CONTENT)\((\w+),", flags=re.MULTILINE)
 TABLE = code_of(CSRC / "ops.def")
-OPERATORS = ROW.findall(TABLE)
+OPERATORS = re.findall(r"^(?:DISTANCE|PAIR|POSITION|CONTENT)\((\w+),", TABLE, flags=re.MULTILINE)
 KERNELS_OF_THEIR_OWN = set(re.findall(r"^OP\((\w+),", TABLE, flags=re.MULTILINE))
 """Rows that are no operator; a name such as toeplitz_matrix is theirs."""
 
 
-def names_operator(identifier: str, operator: str) -> bool:
-    """Return whether the operator is a word of the identifier, as in PE_shaw, SHAW_V and shaw_vjp."""
-    return f"_{operator}_" in f"_{identifier.lower()}_" and identifier not in KERNELS_OF_THEIR_OWN
-
-
-def own_file(operator: str) -> Path:
-    """The file that defines the struct of functions of an operator."""
-    (file,) = (file for file in C_FILES if f"FN({operator}_op) =" in code_of(file))
-    return file
-
-
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_c_names_an_operator_in_its_own_file_alone(operator):
-    """Encodings and analyses include no bias, so their layers may be called dense."""
-    own = own_file(operator)
+    """As a word of an identifier, as in PE_shaw, SHAW_V and shaw_vjp. Encodings and analyses include no bias, so their
+    layers may be called dense. The file is in the room that the operator has in Python."""
+    (own,) = (file for file in C_FILES if f"FN({operator}_op) =" in code_of(file))
     offenders = []
     for file in C_FILES:
-        if file == own or file.name == "ops.def" or file.parent.name in ("absolute", "rotary"):
-            continue
-        identifiers = set(re.findall(r"[A-Za-z_]\w*", code_of(file)))
-        offenders += [f"{name_of(file)}: {i}" for i in sorted(identifiers) if names_operator(i, operator)]
-    assert not offenders, listed(offenders)
+        if file != own and file.name != "ops.def" and file.parent.name not in ("absolute", "rotary"):
+            identifiers = set(re.findall(r"[A-Za-z_]\w*", code_of(file))) - KERNELS_OF_THEIR_OWN
+            offenders += [f"{name_of(file)}: {i}" for i in sorted(identifiers) if f"_{operator}_" in f"_{i.lower()}_"]
+    assert offenders == []
+    assert own.parent.name == getattr(import_module("posenc"), operator).__module__.split(".")[1]
 
 
-# ---- one name in every layer ----
+# ---- Python ----
+
+ORDER = (
+    "_core", "_core_api", "runtime", "absolute", "rotary", "bias", "relative", "attention", "reference",
+    "posenc", "analysis", "plot", "check", "interop", "__main__",
+)  # fmt: skip
+"""A module may import from its own room and the rooms before it. "posenc" is the package with its public names."""
+MODULES = ("analysis", "check", "interop", "plot", "reference", "runtime")
+LIBRARIES = {("_core_api", "ml_dtypes"): 1, ("attention", "typing_extensions"): 1, ("bias", "typing_extensions"): 2}
+"""Imports of other libraries than NumPy by the rooms of posenc, with the number of names. It only shrinks."""
+ANALYSIS = {
+    "Array", "Float64", "as_array", "as_data", "as_index", "as_number", "as_positions", "as_positive", "check_choice",
+    "compute_dtype", "fail", "fail_value", "store_result",
+}  # fmt: skip
+"""Private names that posenc.analysis imports from _core_api.arguments. The list only shrinks."""
+DOOR = "posenc._core_api.arguments.door"
+"""The name of a public function in its messages; it is for public functions in all rooms."""
 
 
-@pytest.mark.parametrize("operator", OPERATORS)
-def test_an_operator_is_in_the_same_room_of_c_and_of_python(operator):
-    module = getattr(import_module("posenc"), operator).__module__
-    assert own_file(operator).parent.name == module.split(".")[1]
+@cache
+def imported(file: Path) -> list[str]:
+    """Dotted names that a file imports, also in functions and by import_module; `from a import b` is a.b. A module that
+    is computed may be any room that the file has as a string."""
+    tree, package = ast.parse(file.read_text("utf-8")), list(file.relative_to(ROOT).parent.parts)
+    strings = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    names: list[str] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) - node.level + 1] if node.level else []
+            module = ".".join([*above, *([node.module] if node.module else [])])
+            names += [f"{module}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Call) and re.search(r"import_module$|\b__import__$", ast.unparse(node.func)):
+            text = re.fullmatch(r"f?['\"](\.?)([A-Za-z][\w.]*).*", ast.unparse(node.args[0]))
+            computed = [f"posenc.{room}" for room in ORDER if room in strings]
+            names += [".".join(package) + f".{text[2]}" if text[1] else text[2]] if text else computed
+    return names
 
 
-# ---- Python: imports ----
+@cache
+def public_names(module: str) -> set[str]:
+    """The names that posenc ("") or one of its modules exports."""
+    file = PACKAGE / module / "__init__.py"
+    names: set[str] = set()
+    for node in ast.walk(ast.parse((file if file.exists() else PACKAGE / f"{module}.py").read_text("utf-8"))):
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+            names |= set(ast.literal_eval(node.value))
+        elif isinstance(node, ast.ImportFrom):
+            names |= {alias.name for alias in node.names if alias.name == alias.asname}
+    return names
 
-IMPORTS = Imports(PACKAGE)
+
+def is_public(name: str) -> bool:
+    first, *rest = name.split(".")[1:] or ["__all__"]
+    if first == "interop":  # its types are for the bridges, too
+        return not any(name.startswith("_") for name in rest)
+    if first in MODULES:
+        return not rest or rest[0].startswith("__") or (len(rest) == 1 and rest[0] in public_names(first))
+    return first.startswith("__") or (not rest and first in public_names(""))
 
 
-def test_every_room_of_python_is_in_the_list():
-    found = {path.stem for path in PACKAGE.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
-    assert found - {"__init__"} <= set(ORDER)
+def private_names(room: Path) -> Iterator[str]:
+    """Private names of posenc that the files of a room import from outside it, or read as ``posenc.name``."""
+    for file in sorted(room.rglob("*.py")) or [room]:
+        nodes = ast.walk(ast.parse(file.read_text("utf-8")))
+        read = [ast.unparse(node) for node in nodes if isinstance(node, ast.Attribute)]
+        names = {name for name in read if re.fullmatch(rf"posenc(\.({'|'.join(MODULES)}))?\.\w+", name)}
+        names |= {name for name in imported(file) if name.split(".")[0] == "posenc"}
+        own = ".".join(file.relative_to(ROOT).parts[:2]) + "."
+        yield from (name for name in names - {DOOR} if not name.startswith(own) and not is_public(name))
+
+
+def room_of(name: str) -> str:
+    """The folder of a dotted name: posenc.rotary.rope is in rotary; posenc.rope is a name of the package itself."""
+    parts = name.split(".")
+    return parts[1] if len(parts) > 1 and parts[1] in ORDER else "posenc"
 
 
 def test_python_imports_only_the_rooms_below():
-    """Imports inside functions count, and import_module does."""
-    assert not IMPORTS.upward(), listed(IMPORTS.upward())
+    """And no private name of another room. The package itself imports all rooms of operators, and others when they are
+    used."""
+    offenders, libraries = [], Counter[tuple[str, str]]()
+    for file in sorted(PACKAGE.rglob("*.py")):
+        first = file.relative_to(PACKAGE).parts[0].removesuffix(".py")
+        room = "posenc" if first == "__init__" else first
+        assert room in ORDER
+        for name in imported(file):
+            top, *inside = name.split(".")
+            if top != "posenc":
+                libraries[room, top] += top not in {*sys.stdlib_module_names, "numpy"}
+                continue
+            inside = inside[1:] if inside and inside[0] in ORDER else inside
+            is_private = room_of(name) != room and any(re.match(r"_(?!_)", part) for part in inside)
+            if room != "posenc" and (ORDER.index(room_of(name)) > ORDER.index(room) or is_private):
+                offenders.append(f"{name_of(file)} imports {name}")
+    assert offenders == []
+    assert libraries.pop(("plot", "matplotlib"))
+    assert +libraries == LIBRARIES
 
 
-def test_python_imports_no_private_name_of_another_room():
-    assert not IMPORTS.private(), listed([str(one) for one in IMPORTS.private()])
+@pytest.mark.parametrize(
+    ("room", "private"),
+    [("posenc/plot", set()), ("posenc/check", set()), ("posenc/__main__.py", set()), ("examples", set()),
+     ("bridges/posenc_bridges", set()), ("posenc/analysis", {f"posenc._core_api.arguments.{a}" for a in ANALYSIS})],
+)  # fmt: skip
+def test_rooms_around_the_core_use_public_names(room, private):
+    assert set(private_names(ROOT / room)) == private
 
 
-# ---- constants ----
+BESIDE_NUMPY = """
+import sys
+from unittest import mock
+import numpy as np
+
+class Wall:
+    def find_spec(name, *more):
+        if name.split(".")[0] not in {*sys.stdlib_module_names, "numpy", "posenc", "cases"}:
+            raise ImportError(name)
+
+sys.meta_path.insert(0, Wall)
+sys.modules["pytest"] = mock.MagicMock()  # cases.fixtures imports it
+import posenc
+from cases import CASES
+
+posenc.quantize(np.ones((2, 4)))
+for case in CASES:
+    if case.module == "posenc":
+        results = case.call(arguments := case.arguments(max(3, case.least)))
+        if case.gradients:
+            case.vjp(tuple(np.ones(np.shape(r)) for r in results), arguments)
+"""
 
 
-# ---- a clone that is not built ----
+def test_every_function_computes_beside_numpy_alone(run_python):
+    """No other library can be imported. test_table.py finds a function without a Case, other than `quantize`."""
+    done = run_python(BESIDE_NUMPY, PYTHONPATH=f"{ROOT}{os.pathsep}{ROOT / 'tests'}")
+    assert done.returncode == 0, done.stderr
 
 
 def test_an_import_of_a_clone_that_is_not_built_says_so(tmp_path):
     """The error is one sentence with the command that builds posenc, and no circular import."""
-    shutil.copytree(
-        PACKAGE, tmp_path / "posenc", ignore=shutil.ignore_patterns("_core.*so", "_core.*pyd", "__pycache__")
-    )
+    built = shutil.ignore_patterns("_core.*so", "_core.*pyd", "__pycache__")
+    shutil.copytree(PACKAGE, tmp_path / "posenc", ignore=built)
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     done = subprocess.run([sys.executable, "-c", "import posenc"], cwd=tmp_path, env=environment, capture_output=True,
                           text=True, check=False, timeout=60)  # fmt: skip
