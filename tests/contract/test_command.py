@@ -71,20 +71,14 @@ def test_info_describes_package_and_machine(capsys):
     assert lines["numpy"].startswith(f"{np.__version__}, BLAS ")
 
 
-def test_blas_is_unknown_where_numpy_does_not_tell(monkeypatch):
-    monkeypatch.delattr(np.__config__, "CONFIG", raising=False)
-    assert command.info().endswith("BLAS unknown")
-
-
 def test_module_and_command_are_one_program():
     done = subprocess.run([sys.executable, "-m", "posenc", "--help"], capture_output=True, text=True, check=True)
     assert re.match(r"usage: python -m posenc ", done.stdout)
     assert "--version" in done.stdout
 
 
-@pytest.mark.parametrize("output", [">&-", ">/dev/full"])
-def test_an_output_that_cannot_be_written_is_one_line(output):
-    command_line = ["sh", "-c", f'exec "$0" -m posenc info {output}', sys.executable]
+def test_an_output_that_cannot_be_written_is_one_line():
+    command_line = ["sh", "-c", 'exec "$0" -m posenc info >/dev/full', sys.executable]
     done = subprocess.run(command_line, capture_output=True, text=True)
     assert done.returncode == 1
     assert re.fullmatch(r"python -m posenc: .+\n", done.stderr), done.stderr

@@ -2,66 +2,64 @@
 
 from functools import partial
 from pathlib import Path
+from threading import Thread
 
 import numpy as np
 import pytest
 
+import posenc
+from posenc import _core
 
-def _core_calls():
-    from posenc import _core
 
-    p, b2 = np.ones((2, 3)), np.ones((1, 3))
-    when, out = np.zeros(2), np.empty((2, 4, 3))
-    states = {"p0": p, "out": out, "gru": False, "skip": False}
-    yield partial(_core.recurrent, "f", **states, weight=np.ones((1, 3)), bias=np.ones((1, 1)))
-    yield partial(_core.recurrent, "f", **{**states, "gru": True}, weight=np.ones((3, 3)), bias=b2)
-    yield partial(_core.recurrent, "f", **{**states, "gru": True}, weight=np.ones((9, 3)), bias=np.ones((1, 9)))
+def calls_that_do_not_fit():
+    """(row, operands) with lengths that the signature allows and the kernel does not."""
+    p, out, one, square = np.ones((2, 3)), np.empty((2, 4, 3)), np.ones((1, 3)), np.ones((3, 3))
+    states = {"p0": p, "out": out, "gru": False, "skip": False, "weight": square, "bias": one}
+    yield "recurrent", {**states, "weight": one, "bias": np.ones((1, 1))}
+    yield "recurrent", {**states, "gru": True}
+    yield "recurrent", {**states, "gru": True, "weight": np.ones((9, 3)), "bias": np.ones((1, 9))}
     for steps, skip in ((2, False), (3, True)):
-        inputs = {"inputs": np.ones((2, steps, 4)), "input_weight": np.ones((3, 4))}
-        yield partial(_core.recurrent, "f", **{**states, "skip": skip}, weight=np.ones((3, 3)), bias=b2, **inputs)
+        yield "recurrent", {**states, "skip": skip, "inputs": np.ones((2, steps, 4)), "input_weight": np.ones((3, 4))}
     sums = {"dp0": np.empty((2, 3)), "dweight": np.empty((3, 3)), "dbias": np.empty((1, 3))}
-    given = {"grad": out, "weight": np.ones((3, 3)), "bias": b2, "gru": False}
-    yield partial(_core.recurrent_vjp, "f", **given, path=np.ones((2, 9, 3)), **sums, skip=False)
-    yield partial(_core.recurrent_vjp, "f", **given, path=np.ones((2, 4, 3)), **sums, skip=True)
-    walk = {"p0": p, "w1": np.ones((5, 4)), "b1": np.ones(5), "w2": np.ones((3, 6)), "b2": np.ones(3), "when": when,
-            "out": out, "dt": 0.1, "method": "rk4"}  # fmt: skip
-    wrong = {"w1": np.ones((5, 3)), "w2": np.ones((3, 5)), "when": when[:0]}
-    for name, value in wrong.items():
-        yield partial(_core.floater, "f", **{**walk, name: value})
-    columns = {"positions": when, "frequencies": when, "out": np.empty((2, 4)), "sine_scale": 1, "cosine_scale": 1}
+    for steps, skip in ((9, False), (4, True)):
+        path = np.ones((2, steps, 3))
+        yield "recurrent_vjp", {"grad": out, "weight": square, "bias": one, "gru": False, "path": path, **sums,
+                                "skip": skip}  # fmt: skip
+    walk = {"p0": p, "w1": np.ones((5, 4)), "b1": np.ones(5), "w2": np.ones((3, 6)), "b2": np.ones(3),
+            "when": np.zeros(2), "out": out, "dt": 0.1, "method": "rk4"}  # fmt: skip
+    for name, value in {"w1": np.ones((5, 3)), "w2": np.ones((3, 5)), "when": np.zeros(0)}.items():
+        yield "floater", {**walk, name: value}
+    columns = {"positions": np.zeros(2), "frequencies": np.zeros(2), "out": np.empty((2, 4)), "sine_scale": 1,
+               "cosine_scale": 1}  # fmt: skip
     for sine, cosine, step in ((10**6, 0, 2), (0, 0, 2), (0, 1, 3)):
-        yield partial(_core.sinusoid, "f", **columns, sine=sine, cosine=cosine, step=step)
-    x, kernel = np.ones((1, 4, 3)), np.ones((1, 9, 3))
-    image = {"x": x, "kernel": kernel, "out": np.empty_like(x), "residual": False}
+        yield "sinusoid", {**columns, "sine": sine, "cosine": cosine, "step": step}
+    x = np.ones((1, 4, 3))
+    image = {"x": x, "kernel": np.ones((1, 9, 3)), "out": np.empty_like(x), "residual": False}
     for top, left, padding in ((0, 9, "zero"), (1, 0, "zero"), (0, 8, "circular")):
-        yield partial(_core.convolution, "f", **image, top=top, left=left, padding=padding)
-    sums = {"dkernel": np.empty((1, 9, 3)), "dbias": np.empty(3)}
-    yield partial(_core.convolution_vjp, "f", grad=x, x=x, **sums, top=0, left=8, padding="circular")
-    table, edges = np.ones((4, 1)), np.array([3, 9])
+        yield "convolution", {**image, "top": top, "left": left, "padding": padding}
+    yield "convolution_vjp", {"grad": x, "x": x, "dkernel": np.empty((1, 9, 3)), "dbias": np.empty(3), "top": 0,
+                              "left": 8, "padding": "circular"}  # fmt: skip
     for count in (0, 2):  # an entry for each distance -reach .. reach
-        buckets = {"lookup": np.zeros(count, np.int64), "edges": edges}
-        yield partial(_core.t5, "f", table=table, **buckets, rel=np.zeros(2), out=np.empty((1, 2)))
-    at, w2, scalars = np.arange(3.0), np.ones((1, 5)), {"c": np.array(1.0), "threshold": np.array(1.0)}
+        yield "t5", {"table": np.ones((4, 1)), "lookup": np.zeros(count, np.int64), "edges": np.array([3, 9]),
+                     "rel": np.zeros(2), "out": np.empty((1, 2))}  # fmt: skip
+    at, scalars = np.arange(3.0), {"c": np.array(1.0), "threshold": np.array(1.0)}
     for inputs in (0, 2):
-        yield partial(_core.fire, "f", w1=np.ones((5, inputs)), b1=np.ones(5), w2=w2, b2=np.ones(1), **scalars,
-                      q_positions=at, k_positions=at, out=np.empty((1, 3, 3)))  # fmt: skip
+        yield "fire", {"w1": np.ones((5, inputs)), "b1": np.ones(5), "w2": np.ones((1, 5)), "b2": np.ones(1), **scalars,
+                       "q_positions": at, "k_positions": at, "out": np.empty((1, 3, 3))}  # fmt: skip
 
 
-@pytest.mark.parametrize("call", [*_core_calls()])
-def test_kernels_refuse_what_would_leave_their_arrays(call):
+@pytest.mark.parametrize(("row", "operands"), [*calls_that_do_not_fit()])
+def test_kernels_refuse_what_would_leave_their_arrays(row, operands):
     with pytest.raises(ValueError, match=r"^f: an array has lengths that do not fit; expected "):
-        call()
+        getattr(_core, row)("f", **operands)
 
 
 SCALE_TO_SHIFT = {"scale": 1.0, "softcap": 0.0, "low": -np.inf, "high": np.inf, "shift": 0.0}
-NO_DROPOUT = {"dropout": 0, "seed_low": 0, "seed_high": 0}
-WHOLE = {**SCALE_TO_SHIFT, "invariant": False, **NO_DROPOUT}
+WHOLE = {**SCALE_TO_SHIFT, "invariant": False, "dropout": 0, "seed_low": 0, "seed_high": 0}
 """Parameters of attention."""
 
 
 def test_a_wrong_type_is_named():
-    from posenc import _core
-
     nothing = dict.fromkeys(("order", "first", "last", "out"))
     with pytest.raises(TypeError, match=r"^f: order has type NoneType; expected an array$"):
         _core.weighted_rows("f", x=[[1.0]], **nothing)
@@ -83,8 +81,6 @@ def test_a_wrong_type_is_named():
 
 def test_operands_are_found_by_name():
     """In any order, by names that are not interned, once each; optional ones may be left out or None."""
-    from posenc import _core
-
     operands = {"out": np.empty((2, 3)), "x": np.ones((2, 3)), "p": np.full((2, 3), 2.0)}
     _core.merge("f", mode="add", **{"".join(name): array for name, array in operands.items()})
     assert (operands["out"] == 3).all()
@@ -104,8 +100,6 @@ def test_operands_are_found_by_name():
 
 
 def test_weighted_rows_stay_inside():
-    from posenc import _core
-
     out = np.empty((1, 2))
     order, ends = np.array([10**9, -5], np.int64), {"first": np.array([-7]), "last": np.array([10**9])}
     _core.weighted_rows("f", x=np.ones((3, 2)), order=order, **ends, out=out)
@@ -115,27 +109,17 @@ def test_weighted_rows_stay_inside():
     assert (out == 0).all()
 
 
-def _terms_that_do_not_fit():
-    """Terms that would make kernels access memory outside of a table."""
-    rows = {"rows": np.arange(5)}
-
-    def shaw(rel_k, **others):
-        return "shaw", {"rel_k": rel_k, **others}, None, None
-
-    def ones(*shape):
-        return np.ones(shape, np.float32)
-
-    yield shaw(ones(2, 5, 8), rows=np.arange(4))  # an even number of distances
-    yield shaw(ones(2, 5, 8), rows=np.arange(0))
-    yield shaw(ones(2, 0, 8), **rows)
-    yield "cope", {"table": ones(2, 0, 8)}, None, None
-    yield "toeplitz", {"diagonals": ones(2, 3)}, None, None
+def shaw(*shape, rows=5):
+    return "shaw", {"rel_k": np.ones(shape, np.float32), "rows": np.arange(rows)}, None, None
 
 
-@pytest.mark.parametrize("term", [*_terms_that_do_not_fit()])
+@pytest.mark.parametrize(
+    "term",
+    [shaw(2, 5, 8, rows=4), shaw(2, 5, 8, rows=0), shaw(2, 0, 8), ("cope", {"table": np.ones((2, 0, 8))}, None, None),
+     ("toeplitz", {"diagonals": np.ones((2, 3))}, None, None)],
+)  # fmt: skip
 def test_core_refuses_terms_that_do_not_fit(term):
-    from posenc import _core
-
+    """They would make kernels access memory outside of a table: an even number of distances, none, no rows."""
     q, k = np.ones((2, 70, 8), np.float32), np.ones((2, 100, 8), np.float32)
     lse, matrix = np.ones((2, 70), np.float32), np.ones((2, 70, 100), np.float32)
     inputs = {"q": q, "k": k, "bias": (term,), **SCALE_TO_SHIFT}
@@ -149,8 +133,6 @@ def test_core_refuses_terms_that_do_not_fit(term):
 
 def test_sums_of_a_row_are_refused_with_gaps():
     """A kernel would use their strides for its partial sums, which have no gaps."""
-    from posenc import _core
-
     at, swin = np.arange(4), {"table": np.ones((9, 2)), "grid": np.array([2, 2])}
     with pytest.raises(ValueError, match=r"^f: d_table is unaligned, byte-swapped or scattered; expected "):
         _core.swin_vjp(
@@ -160,8 +142,6 @@ def test_sums_of_a_row_are_refused_with_gaps():
 
 def test_core_takes_no_row_outside_of_a_table():
     """Row numbers, tokens and buckets that Python would refuse read a row of the table."""
-    from posenc import _core
-
     q, far = np.ones((1, 3, 8), np.float32), np.array([2**40, -(2**40), 3, 9, -1])
     term = ("shaw", {"rel_k": np.full((1, 5, 8), 2.0, np.float32), "rows": far}, None, None)
     out = np.zeros((1, 3, 3), np.float32)
@@ -184,8 +164,6 @@ def test_core_takes_no_row_outside_of_a_table():
 @pytest.mark.parametrize(("heads", "groups"), [(3, 2), (3, 0)])
 def test_core_refuses_heads_that_cannot_be_shared(heads, groups):
     """Such heads would divide by zero, or read a kv head that does not exist."""
-    from posenc import _core
-
     q, k = np.ones((heads, 4, 8)), np.ones((groups, 4, 8))
     with pytest.raises(ValueError, match="f: "):
         _core.attention("f", q=q, k=k, v=k, out=q.copy(), lse=q[..., 0].copy(), **WHOLE)
@@ -201,11 +179,6 @@ def test_none_is_counted_with_the_headers_of_every_python():
 
 def test_held_kernels_check_operands_and_write_nothing():
     """A hold is of one thread, and holds nest."""
-    from threading import Thread
-
-    import posenc
-    from posenc import _core
-
     table, out = np.ones((3, 2)), np.zeros((5, 2))
     other = Thread(target=lambda: posenc.learned(table, [0, 1, 2, 1, 0], out=out))
     _core.hold_kernels()
@@ -226,8 +199,6 @@ def test_held_kernels_check_operands_and_write_nothing():
 
 
 def test_read_checks_results_or_allocates_them():
-    from posenc import _core
-
     x, out = np.ones((2, 3), np.float16), np.zeros((2, 3), np.float16)
     same, result = _core.read("f", "real x(d) -> real out==(d)", x=x, out=out)
     assert same is x
@@ -240,8 +211,6 @@ def test_read_checks_results_or_allocates_them():
 
 
 def test_read_returns_the_cotangent_for_the_arithmetic():
-    from posenc import _core
-
     x = np.ones((2, 3), np.float32)
     _, grad = _core.read("f", "rope", x=x, grad=np.ones((2, 3)))
     assert grad.dtype == np.float32
@@ -253,8 +222,6 @@ def test_read_returns_the_cotangent_for_the_arithmetic():
 
 def test_scans_take_no_axes_before_the_batch():
     """Their kernels know no loops: they would read past the states."""
-    from posenc import _core
-
     p0, square, bias = np.ones((2, 3, 4)), np.ones((4, 4)), np.ones((1, 4))
     with pytest.raises(ValueError, match=r"^f: p0 has 3 axes; expected 2$"):
         _core.recurrent("f", p0=p0, weight=square, bias=bias, n=2, gru=False, skip=False)

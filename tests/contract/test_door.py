@@ -59,5 +59,3 @@ def test_an_error_of_an_array_of_the_user_is_the_cause():
     with pytest.raises(TypeError, match=r"^learned: table has type Broken; expected an array") as caught:
         posenc.learned(Broken(), 3)
     assert isinstance(caught.value.__cause__, KeyError)
-    with pytest.raises(TypeError, match=r"^rope: x has type Broken; expected an array"):
-        posenc.rope(Broken(), 3, np.ones(2), layout="half")

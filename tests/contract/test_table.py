@@ -77,7 +77,9 @@ def test_every_gradient_is_in_its_case():
         if case.gradients:
             arguments = case.arguments(3)
             fields = set(case.vjp(tuple(np.ones(np.shape(r)) for r in case.call(arguments)), arguments))
-            missing = {field for field in fields & set(arguments) - set(case.gradients) if array_paths(arguments[field])}
+            missing = {
+                field for field in fields & set(arguments) - set(case.gradients) if array_paths(arguments[field])
+            }
             assert missing == set(), case.name
             assert set(case.gradients) <= fields, case.name
 
