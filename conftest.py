@@ -1,7 +1,6 @@
 """The option --all, and the hooks and fixtures of all tests."""
 
 from cases.fixtures import (  # noqa: F401 - pytest finds them here
-    full,
     interrupts,
     isa,
     pytest_addoption,

@@ -8,7 +8,6 @@ from importlib.util import find_spec
 
 import pytest
 from cases.fixtures import (  # noqa: F401 - pytest finds them here
-    full,
     interrupts,
     isa,
     pytest_addoption,

@@ -85,12 +85,6 @@ def rng():
     return np.random.default_rng(20240413)
 
 
-@pytest.fixture(scope="session")
-def full():
-    """True if POSENC_TEST_FULL=1 asks for every combination instead of a fixed sample."""
-    return os.environ.get("POSENC_TEST_FULL", "") not in ("", "0")
-
-
 @pytest.fixture
 def run_python():
     """A function that runs a program in a fresh interpreter with the same posenc and returns its CompletedProcess."""

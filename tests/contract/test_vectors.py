@@ -24,17 +24,11 @@ TENSORS = tool.unpacked((FOLDER / "vectors.safetensors").read_bytes())
 FUNCTIONS = {case["function"].removeprefix("analysis.") for case in CASES}
 
 
-def public_functions():
-    """Names of the functions that compute numbers."""
-    named = ((name, getattr(module, name)) for module in (posenc, analysis) for name in module.__all__)
-    return {name for name, one in named if inspect.isfunction(one) and one.__module__ != "posenc.runtime"}
-
-
 def test_every_function_has_a_vector():
     """A function without one is in the table, and in the page; f_vjp is the gradient of f."""
-    functions = {name for name in public_functions() if not name.endswith("_vjp")}
-    assert len(functions) > 70
-    assert functions == FUNCTIONS | set(WITHOUT)
+    named = ((name, getattr(module, name)) for module in (posenc, analysis) for name in module.__all__)
+    functions = {name for name, f in named if inspect.isfunction(f) and f.__module__ != "posenc.runtime"}
+    assert {name for name in functions if not name.endswith("_vjp")} == FUNCTIONS | set(WITHOUT)
     assert not FUNCTIONS & set(WITHOUT)
     rows = dict(re.findall(r"^\| (`.+) \| ([^|]+) \|$", PAGE.partition("## Checking")[2], re.MULTILINE))
     listed = {name: reason for names, reason in rows.items() for name in re.findall(r"`(\w+)`", names)}
@@ -44,23 +38,20 @@ def test_every_function_has_a_vector():
 
 def test_every_function_of_positions_has_a_vector_at_2_31():
     near = {case["function"] for case in CASES if set(PLACES) & set(case["arguments"])}
-    far = {case["function"] for case in CASES if case["name"].endswith("@2^31")}
-    counted = {"learned", "hierarchical"}
-    assert far <= near
-    assert near - far <= set(NOT_FAR) | counted
-    assert not far & set(NOT_FAR)
-    for case in CASES:
-        if case["name"].endswith("@2^31"):
-            given = (tool.decoded(case["arguments"][name], TENSORS) for name in PLACES if name in case["arguments"])
-            assert max(np.max(places) for places in given if np.ndim(places) or places == 2.0**31) == 2**31
+    moved = [case for case in CASES if case["name"].endswith("@2^31")]
+    far = {case["function"] for case in moved}
+    assert near - far <= {*NOT_FAR, "learned", "hierarchical"}
+    assert far <= near - set(NOT_FAR)
+    for case in moved:
+        given = (tool.decoded(case["arguments"][name], TENSORS) for name in PLACES if name in case["arguments"])
+        assert max(np.max(places) for places in given if np.ndim(places) or places == 2.0**31) == 2**31
 
 
 def test_names_sources_and_bounds():
     names = [case["name"] for case in CASES]
-    assert len(set(names)) == len(names) > 200
-    assert all(case["source"] for case in CASES)
-    assert sum(file.stat().st_size for file in FOLDER.iterdir()) <= 2_000_000
+    assert len(set(names)) == len(names)
     for case in CASES:
+        assert case["source"]
         for result in case["results"]:
             expected = TENSORS[result["expected"]["tensor"]]
             assert not np.isnan(expected).any()
@@ -76,20 +67,25 @@ def test_posenc_is_within_every_bound(isa):
     assert [error for error in errors if not error.share <= 1] == []
 
 
+def changed(directory, name, add):
+    """A copy of the vectors in which a number is another."""
+    shutil.copytree(FOLDER, directory)
+    tensors = {key: array.copy() for key, array in TENSORS.items()}
+    tensors[name].flat[1] += add
+    (directory / "vectors.safetensors").write_bytes(tool.packed(tensors))
+    return directory
+
+
 def test_check_names_what_is_wrong(tmp_path, capsys):
     """An expected number that is changed by twice its bound, and one that is infinite."""
     assert tool.main([str(FOLDER), "--check"]) == 0
     said = capsys.readouterr().out
     assert re.search(r"^float32: \d+ cases; largest error 0\.\d+ of its bound, in [\w-]+$", said, re.MULTILINE)
-    shutil.copytree(FOLDER, tmp_path / "changed")
-    tensors = {name: array.copy() for name, array in TENSORS.items()}
-    tensors["rope-half/expected/0"].flat[3] += 2.5 * TENSORS["rope-half/float64/0"].flat[3]
-    tensors["attention/expected/1"].flat[0] = np.inf
-    (tmp_path / "changed" / "vectors.safetensors").write_bytes(tool.packed(tensors))
-    assert tool.main([str(tmp_path / "changed"), "--check"]) == 1
-    said = capsys.readouterr().out
-    assert re.search(r"^rope-half: the error in float64 is [23]\.?\d* times its bound$", said, re.MULTILINE)
-    assert "attention: the error in float64 is inf times its bound\n" in said
+    for name, add, times in (("rope-half", 2.5 * TENSORS["rope-half/float64/0"].flat[1], r"[23]\.?\d*"),
+                             ("attention", np.inf, "inf")):  # fmt: skip
+        assert tool.main([str(changed(tmp_path / name, f"{name}/expected/0", add)), "--check"]) == 1
+        wanted = rf"^{name}: the error in float64 is {times} times its bound$"
+        assert re.search(wanted, capsys.readouterr().out, re.MULTILINE)
 
 
 BY_NAME = {case["name"]: case for case in CASES}
@@ -129,7 +125,6 @@ def test_safetensors_reads_the_arrays():
 
 COMPILER = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
 STRICT = ["-std=c11", "-O2", "-Wall", "-Wextra", "-Werror"]
-needs_c = pytest.mark.skipif(COMPILER is None, reason="no C compiler in PATH")
 
 
 def run(*command):
@@ -138,7 +133,7 @@ def run(*command):
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=120)
 
 
-@needs_c
+@pytest.mark.skipif(COMPILER is None, reason="no C compiler in PATH")
 def test_a_program_in_c_computes_vectors(tmp_path):
     """And it notices an error of two bounds."""
     built = run(COMPILER, *STRICT, "vectors/check.c", "-lm", "-o", str(tmp_path / "check"))
@@ -149,45 +144,32 @@ def test_a_program_in_c_computes_vectors(tmp_path):
     assert {"rope-half@2^31", "rope-interleaved@2^31", "sinusoidal@2^31", "alibi_slopes", "t5_bucket-far"} <= set(found)
     assert all(float(share) <= 1 for share in found.values())
     assert done.stdout.endswith(f"{len(found)} cases, 0 beyond their bounds\n")
-    shutil.copytree(FOLDER, tmp_path / "changed")
-    tensors = {name: array.copy() for name, array in TENSORS.items()}
-    tensors["sinusoidal@2^31/expected/0"].flat[1] += 1e-15
-    (tmp_path / "changed" / "vectors.safetensors").write_bytes(tool.packed(tensors))
-    wrong = run(str(tmp_path / "check"), str(tmp_path / "changed"))
+    wrong = run(str(tmp_path / "check"), str(changed(tmp_path / "changed", "sinusoidal@2^31/expected/0", 1e-15)))
     assert wrong.returncode == 1
     assert wrong.stdout.endswith(f"{len(found)} cases, 1 beyond their bounds\n")
 
 
-def program_of_page(language, file):
+PROGRAMS = {
+    "javascript": ("read.js", "node", []),
+    "rust": ("read.rs", "rustc", ["--edition", "2021", "-D", "warnings"]),
+    "c": ("read.c", COMPILER or "cc", STRICT),
+}
+
+
+@pytest.mark.parametrize("language", PROGRAMS)
+def test_programs_of_the_page(language, tmp_path):
+    file, tool, options = PROGRAMS[language]
+    if shutil.which(tool) is None:
+        pytest.skip(f"{tool} is not in PATH")
     (code,) = re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
     assert len(code.splitlines()) <= 12
-    file.write_text(code, encoding="utf-8")
-    return str(file)
-
-
-def check_slopes(done):
+    (tmp_path / file).write_text(code, encoding="utf-8")
+    done = run(tool, *options, str(tmp_path / file), *(["-o", str(tmp_path / "read")] if options else []))
+    if options:
+        assert done.returncode == 0, done.stderr
+        done = run(str(tmp_path / "read"))
     assert done.returncode == 0, done.stderr
     assert [float(x) for x in re.findall(r"[\d.e-]+", done.stdout)] == posenc.alibi_slopes(6).tolist()
-
-
-@pytest.mark.skipif(shutil.which("node") is None, reason="node is not in PATH")
-def test_javascript_of_the_page(tmp_path):
-    check_slopes(run("node", program_of_page("javascript", tmp_path / "read.js")))
-
-
-@pytest.mark.skipif(shutil.which("rustc") is None, reason="rustc is not in PATH")
-def test_rust_of_the_page(tmp_path):
-    source = program_of_page("rust", tmp_path / "read.rs")
-    built = run("rustc", "--edition", "2021", "-D", "warnings", "-o", str(tmp_path / "read"), source)
-    assert built.returncode == 0, built.stderr
-    check_slopes(run(str(tmp_path / "read")))
-
-
-@needs_c
-def test_c_of_the_page(tmp_path):
-    built = run(COMPILER, *STRICT, program_of_page("c", tmp_path / "read.c"), "-o", str(tmp_path / "read"))
-    assert built.returncode == 0, built.stderr
-    check_slopes(run(str(tmp_path / "read")))
 
 
 def test_lines_of_the_page_are_those_of_the_file():
