@@ -405,12 +405,10 @@ CASES = [
         axes={**MASKED, "q_positions": "n", "k_positions": "m", "q_segments": "n", "k_segments": "m"},
     ),
     AttentionCase(
-        label="sink", **with_gradients(make_sink, "sink"),
-        axes={**MASKED, "sink": "b h!"},
+        label="sink", **with_gradients(make_sink, "sink"), axes={**MASKED, "sink": "b h!"},
     ),
     AttentionCase(
-        label="dropout", **with_gradients(make_dropout, "sink"),
-        axes={**MASKED, "sink": "b h!"},
+        label="dropout", **with_gradients(make_dropout, "sink"), axes={**MASKED, "sink": "b h!"},
     ),
     AttentionCase(
         label="relative", **with_gradients(make_relative),

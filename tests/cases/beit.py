@@ -17,8 +17,7 @@ CASES = [
     *with_placed(
         BiasCase(
             # a number of the table, rounded to storage
-            function="beit", tolerance=ulps(0.5), make=make_beit, axes={"table": "k! h"},
-            gradients=at("table"),
+            function="beit", tolerance=ulps(0.5), make=make_beit, axes={"table": "k! h"}, gradients=at("table"),
         ),
         low=0, high=12, whole=True,
     ),

@@ -35,8 +35,8 @@ def arguments_of(case, dtype=F64):
     return case.arguments(max(N, case.least), dtype)
 
 
-def call_all(case, arguments, dtype=F64, **options):
-    return case.call(arguments, **case.options(dtype), **options)
+def call_all(case, arguments):
+    return case.call(arguments, **case.options(F64))
 
 
 def one_more(array, axis):

@@ -32,8 +32,7 @@ def make_hierarchical(rng, n):
 # float64 oracle rounds numbers of that size six times.
 CASES = [
     Case(
-        function="learned", tolerance=ulps(0), make=make_learned,
-        axes={"table": "r d", "positions": "b n"},
+        function="learned", tolerance=ulps(0), make=make_learned, axes={"table": "r d", "positions": "b n"},
         real=lambda rng: {"table": rng.standard_normal((8192, 1024)), "positions": rng.integers(0, 8192, (1, 8192))},
         data=("table",), gradients=at("table"), ids=("positions",),
     ),

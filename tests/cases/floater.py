@@ -93,7 +93,6 @@ CASES = [
     ),
     Case(
         function="integrate", label="midpoint", oracle=reference.integrate, tolerance=integrate_tolerance,
-        make=make_integrate(substeps=3, method="midpoint"),
-        axes={"p0": "b c", "times": "n"}, data=("p0",),
+        make=make_integrate(substeps=3, method="midpoint"), axes={"p0": "b c", "times": "n"}, data=("p0",),
     ),
 ]  # fmt: skip

@@ -24,8 +24,7 @@ CASES = [
     Case(
         function="interpolate_table", label="fewer", tolerance=ulps(4, sizes),
         make=lambda rng, n: {"table": rng.standard_normal((2 * n + 3, 300)), "n": n}, data=("table",),
-        gradients=at("table"),
-        axes={"table": "r d"},
+        gradients=at("table"), axes={"table": "r d"},
     ),
     Case(
         function="interpolate_table", label="image", tolerance=ulps(64, sizes), axes={"table": "r d"},

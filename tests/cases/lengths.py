@@ -32,8 +32,7 @@ AXES = {"k": "b n d!", "old_positions": "n", "new_positions": "n", "frequencies"
 CASES = [
     Case(
         # the same roundings as rope
-        function="rerotate", tolerance=ROTATED, make=make_rerotate, axes=AXES,
-        data=("k",),
+        function="rerotate", tolerance=ROTATED, make=make_rerotate, axes=AXES, data=("k",),
     ),
     Case(
         function="rerotate", label="cache", tolerance=ROTATED, make=make_cache,

@@ -14,7 +14,6 @@ CASES = [
     ContentCase(
         function="relative_key_query", label="placed", tolerance=sum_of_products(2),
         make=placed(make(table=normal(3, 2 * K + 1, 4))), data=("q", "k"),
-        axes={**QK, "table": "h? t! d", "q_positions": "n", "k_positions": "b m"},
-        gradients=at("q", "k", "table"),
+        axes={**QK, "table": "h? t! d", "q_positions": "n", "k_positions": "b m"}, gradients=at("q", "k", "table"),
     ),
 ]  # fmt: skip

@@ -69,8 +69,7 @@ ROTATED, ROTATED_BACK = of_pairs(3), of_pairs(6)
 CASES = [
     Case(
         # correctly rounded by construction; the longdouble power of the oracle has an error of its own
-        function="rope_frequencies", tolerance=ulps(0.5001),
-        make=lambda rng, n: {"dim": 2 * n}, least=1,
+        function="rope_frequencies", tolerance=ulps(0.5001), make=lambda rng, n: {"dim": 2 * n}, least=1,
     ),
     Case(
         function="rope", label="half", tolerance=ROTATED, make=make_rope(layout="half"), real=real_rope,
@@ -129,8 +128,7 @@ CASES = [
         },
     ),
     Case(
-        function="convert_layout", label="weights", tolerance=exact, axes={"x": "hd! c?"},
-        data=("x",),
+        function="convert_layout", label="weights", tolerance=exact, axes={"x": "hd! c?"}, data=("x",),
         make=lambda rng, n: {
             "x": rng.standard_normal((3 * 2 * n, 5)), "source": "interleaved", "target": "half", "heads": 3,
         },

@@ -72,8 +72,7 @@ CASES = [
     ),
     Case(
         function="rope_nd", label="by head, placed", tolerance=ROTATED, make=make_by_head_placed,
-        data=("x",), gradients=ALL,
-        axes={"x": "a n h d!", "positions": "c a h n", "frequencies": "c h e!"},
+        data=("x",), gradients=ALL, axes={"x": "a n h d!", "positions": "c a h n", "frequencies": "c h e!"},
     ),
     Case(
         # One rounding of a number that the oracle has in wider precision.

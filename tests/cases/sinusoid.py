@@ -76,8 +76,7 @@ def make_shift_rows(rng, n):
 # shift: three roundings of numbers no larger than the norm of the pair (two products and a sum), and one of the table.
 CASES = [
     Case(
-        function="frequencies", tolerance=ulps(0.5001),
-        make=lambda rng, n: {"dim": n}, least=1,
+        function="frequencies", tolerance=ulps(0.5001), make=lambda rng, n: {"dim": n}, least=1,
     ),
     Case(
         function="frequencies", label="half-1", tolerance=ulps(0.5001), least=1,
@@ -97,8 +96,7 @@ CASES = [
     ),
     Case(
         function="sinusoidal", label="fairseq", tolerance=sinusoid_tolerance,
-        make=make_sinusoidal(layout="half", denominator="half-1"), axes={"positions": "n"},
-        gradients=at("positions"),
+        make=make_sinusoidal(layout="half", denominator="half-1"), axes={"positions": "n"}, gradients=at("positions"),
     ),
     Case(
         function="sinusoidal", label="musicgen", tolerance=sinusoid_tolerance,

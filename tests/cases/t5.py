@@ -10,8 +10,7 @@ from .bias import REAL, BiasCase, with_placed
 # a number of the table, rounded to the storage dtype
 CASES = [
     IntegerCase(
-        function="t5_bucket", tolerance=ulps(0),
-        make=lambda rng, n: {"rel": rng.integers(-300, 300, (2, n))},
+        function="t5_bucket", tolerance=ulps(0), make=lambda rng, n: {"rel": rng.integers(-300, 300, (2, n))},
         real=lambda rng: {"rel": np.arange(-1000, 1000)},
     ),
     IntegerCase(

@@ -85,14 +85,6 @@ status = os.waitpid(pid, 0)[1]
 check()
 print(status)
 """,
-    "multiprocessing": """
-import multiprocessing
-with multiprocessing.get_context("fork").Pool(2) as pool:
-    pool.apply_async(check).get(SECONDS)
-    [r.get(SECONDS) for r in [pool.apply_async(check) for _ in range(4)]]
-check()
-print(0)
-""",
     "busy": """
 import threading
 stop = threading.Event()
