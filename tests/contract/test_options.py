@@ -18,8 +18,8 @@ WRONG = {
     "bool": (*ARRAYS, "no", 1, None, np.array(1), np.array(True)),
     "int": (*ARRAYS, np.array([1]), VAST, -VAST, "2", 2.5, np.float64(2), True),
     "float": (*ARRAYS, np.ones(1), VAST, -VAST, "2", b"1", 1j, True, np.array(True), np.nan),
-    "Literal": (*ARRAYS, np.array(["half", "half"]), VAST, b"half", 3, "no such thing", ["half"]),
-    "Layout": (*ARRAYS, np.array("half"), VAST, b"half", 3, "no such thing", ["half"]),
+    "Literal": (*ARRAYS, np.array("half"), np.array(["half", "half"]), VAST, b"half", 3, "no such thing", ["half"]),
+    "str": (VAST, b"half", 3, "no such thing", ["half"]),
 }
 """Values that no option of these annotations takes."""
 TOGETHER = {"buckets": "max_position", "max_position": "buckets"}
@@ -31,8 +31,8 @@ def options_of(function):
     """{name: kind} of the options with an annotation of WRONG, and another default than None."""
     if function is posenc.axial_frequencies:  # base may be an array; it has a test of its own
         return {}
-    parameters = inspect.signature(function).parameters
-    kinds = {name: re.match(r"\w*", str(p.annotation))[0] for name, p in parameters.items() if p.default is not None}
+    parameters = [p for p in inspect.signature(function).parameters.values() if p.default is not None]
+    kinds = {p.name: re.match(r"\w*", str(p.annotation))[0].replace("Layout", "Literal") for p in parameters}
     return {name: kind for name, kind in kinds.items() if kind in WRONG}
 
 
@@ -50,7 +50,8 @@ def test_wrong_kinds(function):
     """Of a function, of the method of an operator, and of a gradient."""
     case = FIRST[function]
     arguments = arguments_of(case)
-    for name, kind in (options_of(case.public) | options_of(case.target)).items():
+    names = {name: "str" for name, value in arguments.items() if isinstance(value, str)}
+    for name, kind in (names | options_of(case.public) | options_of(case.target)).items():
         for value in WRONG[kind]:
             check_refused(name, lambda **given: call_all(case, {**arguments, **given}), value)
     gradient = getattr(posenc, f"{function}_vjp", None)
