@@ -77,15 +77,14 @@ def test_a_failed_call_leaves_out_alone(case):
     assert np.all(right == 7)
 
 
-def test_out_over_positions_and_segments():
+def test_out_over_segments():
+    """Random calls lay `out` over arguments of its dtype."""
     rng = np.random.default_rng(0)
     q, k, v = rng.normal(size=(1, 256, 4)), rng.normal(size=(1, 256, 4)), rng.normal(size=(1, 256, 1))
-    for kind, dtype in (("positions", np.float64), ("segments", np.int64)):
-        buffer = (rng.permutation(256) // 3).astype(dtype)
-        names = {f"q_{kind}": buffer, f"k_{kind}": buffer}
-        want = posenc.attention(q, k, v, causal=True, **{name: array.copy() for name, array in names.items()})
-        got = posenc.attention(q, k, v, causal=True, **names, out=buffer.view(np.float64).reshape(1, 256, 1))
-        assert (got == want).all()
+    buffer = rng.permutation(256) // 3
+    want = posenc.attention(q, k, v, q_segments=buffer.copy(), k_segments=buffer.copy())
+    out = buffer.view(np.float64).reshape(1, 256, 1)
+    assert (posenc.attention(q, k, v, q_segments=buffer, k_segments=buffer, out=out) == want).all()
 
 
 def test_out_over_positions_that_are_no_array():
