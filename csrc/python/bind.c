@@ -413,6 +413,15 @@ static int find_word(const pe_parameter *p, PyObject *x)
     return -1;
 }
 
+/* x as a Python integer; NULL without an exception if it is a bool, or no integer */
+static PyObject *as_integer(PyObject *x)
+{
+    PyObject *whole = PyBool_Check(x) || PyArray_IsScalar(x, Bool) ? NULL : PyNumber_Index(x);
+    if (!whole)
+        PyErr_Clear();
+    return whole;
+}
+
 static int read_parameter(const pe_agreement *a, const pe_parameter *p, PyObject *x, double *number)
 {
     if (!x || (x == Py_None && isnan(p->value))) { /* NAN: the default follows from other arguments */
@@ -438,8 +447,12 @@ static int read_parameter(const pe_agreement *a, const pe_parameter *p, PyObject
     }
     if (p->is_bool && !is_bool && !PyArray_IsScalar(x, Bool))
         return pe_wrong_type(a, p->name, x, "True or False");
-    if (p->is_integer && (is_bool || !PyIndex_Check(x)))
-        return pe_wrong_type(a, p->name, x, "an integer");
+    if (p->is_integer) {
+        PyObject *whole = as_integer(x);
+        if (!whole)
+            return pe_wrong_type(a, p->name, x, "an integer");
+        Py_DECREF(whole);
+    }
     *number = is_bool ? x == Py_True : PyFloat_AsDouble(x);
     if (*number == -1.0 && PyErr_Occurred()) {
         PyErr_Clear();
@@ -547,15 +560,11 @@ static int take_setting(const pe_signature *row, pe_agreement *a, PyObject *name
         if (PyLong_CheckExact(value) && PyLong_AsLong(value) == 0)
             return 0;
         PyErr_Clear();
-        if (PyBool_Check(value) || PyArray_IsScalar(value, Bool) || !PyIndex_Check(value))
+        PyObject *whole = as_integer(value);
+        if (!whole)
             return pe_wrong_type(a, "start", value, "an integer");
-        PyObject *whole = PyNumber_Index(value);
-        a->start = whole ? PyLong_AsLongLongAndOverflow(whole, &overflow) : 0;
-        Py_XDECREF(whole);
-        if (!whole) {
-            PyErr_Clear();
-            return pe_wrong_type(a, "start", value, "an integer");
-        }
+        a->start = PyLong_AsLongLongAndOverflow(whole, &overflow);
+        Py_DECREF(whole);
         if (overflow < 0 || a->start < -largest_position)
             return pe_wrong_value(PyExc_ValueError, a, "start", "is", value, "at least -9007199254740992");
         if (overflow > 0 || a->start > largest_position)

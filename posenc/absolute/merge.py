@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import _core
-from .._core_api.arguments import Array, cast_result, door, unbroadcast
+from .._core_api.arguments import Array, cast_result, check_choice, door, unbroadcast
 
 Mode = Literal["add", "mul", "mul1p", "replace", "concat"]
 MODES = get_args(Mode)
@@ -76,10 +76,11 @@ def merge(x: npt.ArrayLike, p: npt.ArrayLike, *, mode: Mode = "add", out: Array 
     >>> posenc.merge(words, posenc.sinusoidal(3, 4), out=words) is words
     True
     """
-    if mode == "replace":
+    is_name = isinstance(mode, str)  # `==` compares each element of an array
+    if is_name and mode == "replace":
         x, p = _core.read("merge", "merge", x=x, p=p)
         return _core.concat("merge", x=x[..., :0], p=np.broadcast_to(p, x.shape), out=out)
-    if mode == "concat":
+    if is_name and mode == "concat":
         return _core.concat("merge", x=x, p=p, out=out)
     return _core.merge("merge", x=x, p=p, out=out, mode=mode)
 
@@ -113,6 +114,7 @@ def merge_vjp(grad: npt.ArrayLike, x: npt.ArrayLike, p: npt.ArrayLike, *, mode: 
     MergeGradient(x=array([[5.],
            [5.]]), p=array([5.]))
     """
+    check_choice("mode", mode, MODES)
     if mode == "concat":
         x, p, grad = _core.read("concat", x=x, p=p, grad=grad)
     else:

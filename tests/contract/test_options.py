@@ -16,10 +16,10 @@ VAST = 10**5000
 ARRAYS = (np.ones(3), np.array([1, 2]), np.ones((2, 2), int), [1, 2])
 WRONG = {
     "bool": (*ARRAYS, "no", 1, None, np.array(1), np.array(True)),
-    "int": (*ARRAYS, np.array([1]), VAST, -VAST, "2", 2.5, np.float64(2), True),
+    "int": (*ARRAYS, np.array([1]), VAST, -VAST, "2", 2.5, np.float64(2), np.array(2.0), True),
     "float": (*ARRAYS, np.ones(1), VAST, -VAST, "2", b"1", 1j, True, np.array(True), np.nan),
     "Literal": (*ARRAYS, np.array("half"), np.array(["half", "half"]), VAST, b"half", 3, "no such thing", ["half"]),
-    "str": (VAST, b"half", 3, "no such thing", ["half"]),
+    "str": (*ARRAYS, VAST, b"half", 3, "no such thing", ["half"]),
 }
 """Values that no option of these annotations takes."""
 TOGETHER = {"buckets": "max_position", "max_position": "buckets"}
