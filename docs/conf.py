@@ -40,9 +40,7 @@ numpydoc_validation_checks = {"GL03", "PR02", "PR03", "PR10", "SS01"}
 
 myst_enable_extensions = ["dollarmath", "amsmath"]
 myst_heading_anchors = 3
-nb_execution_mode = "force"
-nb_execution_raise_on_error = True
-nb_execution_timeout = 600
+nb_execution_mode = "off"  # the outputs are those of the files, which tests/docs/test_notebooks.py compares
 
 # The page to touch, explore/index.html. It needs ziglang.
 subprocess.run(
