@@ -2,7 +2,7 @@
 
     python docs/explore/measure.py [FILE]          by default build/explore/index.html, which build.py makes
 
-It needs playwright and a chromium in PATH. tests/docs/test_explore.py asserts contrast, keyboard and printing.
+It needs playwright and a chromium in PATH.
 
 - Contrast is the ratio of WCAG 2, for each text of the page and each text on a canvas. Level AA asks for 4.5, or 3 for
   large text.
