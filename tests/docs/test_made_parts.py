@@ -31,10 +31,9 @@ def test_only_the_part_between_the_marks_is_written(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("missing", ["<!-- made by: python docs/one.py --write -->", made_part.END])
-@pytest.mark.parametrize("option", ["--write", "--check"])
-def test_a_page_without_marks_is_refused(tmp_path, capsys, missing, option):
+def test_a_page_without_marks_is_refused(tmp_path, capsys, missing):
     page = tmp_path / "page.md"
     page.write_text(text := PAGE.replace(missing, ""))
-    assert finish(page, "new", option) == 1
+    assert finish(page, "new", "--check") == finish(page, "new", "--write") == 1
     assert page.read_text() == text
     assert "page.md: no lines <!-- made by: python docs/one.py --write --> and " in capsys.readouterr().err
