@@ -7,20 +7,11 @@ from cases.layouts import same_bits
 import posenc
 from posenc import analysis, reference
 
-RANGE = np.arange(-128, 129)
-SCHEDULES = {
-    "10000**-t": {"base": 10000.0},
-    "1000**-t": {"base": 1000.0},
-    "t": {"schedule": "power"},
-    "t**2": {"schedule": "power", "alpha": 2.0},
-}
-
-
 # ---- matrices ----
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
-@pytest.mark.parametrize(("n", "d"), [(1, 1), (63, 5), (64, 64), (65, 300), (193, 520), (130, 1024)])
+@pytest.mark.parametrize(("n", "d"), [(1, 1), (65, 5), (130, 520)])
 def test_matrices_are_symmetric_bit_for_bit(dtype, n, d, rng):
     x = rng.standard_normal((n, d)).astype(dtype)
     for function in (analysis.gram_matrix, analysis.distance_matrix, analysis.correlation_matrix):
@@ -44,13 +35,12 @@ def test_neighbours_keep_their_digits():
 
 
 @pytest.mark.parametrize("module", [analysis, reference])
-@pytest.mark.parametrize("equal", [0.1, 1e-300, 1e300])
-def test_a_row_of_equal_numbers_has_no_correlation(module, equal):
+def test_a_row_of_equal_numbers_has_no_correlation(module):
     """The rounded mean of three times 0.1 is not 0.1."""
-    matrix = module.correlation_matrix([[equal, equal, equal], [1.0, 2.0, 4.0]])
-    assert np.isnan(matrix[0]).all()
-    assert np.isnan(matrix[:, 0]).all()
-    assert abs(matrix[1, 1] - 1) <= 7 * np.finfo(np.float64).eps  # the sums and the square root of three channels
+    for equal in (0.1, 1e-300, 1e300):
+        matrix = module.correlation_matrix([[equal, equal, equal], [1.0, 2.0, 4.0]])
+        assert np.isnan([*matrix[0], *matrix[:, 0]]).all()
+        assert abs(matrix[1, 1] - 1) <= 7 * np.finfo(np.float64).eps  # the sums and the square root of three channels
 
 
 def test_correlations_of_large_and_small_numbers(rng):
@@ -99,6 +89,10 @@ def test_inner_product(rng):
     diagonal = np.diag(h.T.ravel())
     assert np.abs(found.total - reference.inner_product(m, n, w, weights=diagonal)).max() <= bound
     assert np.abs(analysis.inner_product(m, n, w) - reference.inner_product(m, n, w)).max() <= 2e-13 * 7
+    full = rng.standard_normal((14, 14))
+    whole = analysis.inner_product(m, n, w, weights=full)
+    assert np.abs(whole - reference.inner_product(m, n, w, weights=full)).max() <= 2e-13 * np.abs(full).sum()
+    assert analysis.inner_product(3, 4, w, weights=full).shape == ()
 
 
 def test_equal_weights_leave_no_sum(rng):
@@ -110,20 +104,15 @@ def test_equal_weights_leave_no_sum(rng):
 
 
 def test_relative_position_has_no_sign():
-    w = posenc.frequencies(64)
-    assert same_bits(analysis.inner_product(RANGE, 0, w), analysis.inner_product(0, RANGE, w))
+    w, n = posenc.frequencies(64), np.arange(-128, 129)
+    assert same_bits(analysis.inner_product(n, 0, w), analysis.inner_product(0, n, w))
 
 
-@pytest.mark.parametrize("name", SCHEDULES)
-def test_integral(name):
+def test_integral():
     """Within the promised 1e-10."""
-    options = SCHEDULES[name]
-    x = np.array([0.0, 1e-6, 0.5, 3.0, 17.25, 64.0, 128.0])
-    wanted = reference.decay(x, **options)
-    found = analysis.decay(x, **options)
-    assert np.abs(found - wanted).max() <= 1e-10
-    assert np.abs(analysis.decay(-x, **options) - wanted.conj()).max() <= 1e-10
-    assert found[0] == 1
+    x = np.array([0.0, 1e-6, 0.5, -3.0, 17.25, 128.0])
+    for options in ({"base": 1000.0}, {"schedule": "power", "alpha": 2.0}):
+        assert np.abs(analysis.decay(x, **options) - reference.decay(x, **options)).max() <= 1e-10
 
 
 @pytest.mark.parametrize("base", [1e-300, 1e-5, 1 / 1.0003, 1.0, 1 + 1e-9, 1.0003, 1e300])
@@ -193,27 +182,16 @@ def test_profile_of_operators_that_read_content(rng):
         analysis.attention_profile(posenc.alibi([1.0]), np.arange(3), q=q, k=k)
 
 
-def test_profile_refusals():
-    with pytest.raises(TypeError, match="attention_profile: scheme has type str; expected"):
-        analysis.attention_profile("rope", [0])
-    with pytest.raises(ValueError, match="attention_profile: distances has 0 axes; expected 1"):
-        analysis.attention_profile(posenc.alibi([1.0]), 3)
+def test_a_profile_of_no_distances():
     assert analysis.attention_profile(posenc.alibi([1.0]), np.zeros(0)).weights.shape == (1, 0)
 
 
-@pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("value", [np.inf, np.nan])
-def test_order_sensitivity_of_values_that_are_not_finite(rng, value):
-    x = rng.standard_normal((4, 3))
-    x[1, 2] = value
-    assert np.isnan(analysis.order_sensitivity(lambda x: np.cumsum(x, 0), x)).all()
-
-
-@pytest.mark.filterwarnings("error")
-def test_order_sensitivity_of_large_values(rng):
+def test_order_sensitivity_of_large_values_and_of_nan(rng):
     x = rng.standard_normal((4, 3))
     small, large = (analysis.order_sensitivity(lambda x: np.cumsum(x, 0), x * size) for size in (1.0, 2.0**900))
     assert np.array_equal(small, large)
+    x[1, 2] = np.nan
+    assert np.isnan(analysis.order_sensitivity(lambda x: np.cumsum(x, 0), x)).all()
 
 
 def test_order_sensitivity_of_a_function_that_reuses_its_arrays(rng):
@@ -243,8 +221,6 @@ def test_order_sensitivity(rng):
     assert biased[1] <= 1e-14  # ALiBi is even: the reversed text gives the reversed result
     causal = analysis.order_sensitivity(lambda x: layer(x, causal=True), x, permutations=orders)
     assert causal[1] > 0.1
-    with pytest.raises(ValueError, match="order_sensitivity: permutations has"):
-        analysis.order_sensitivity(layer, x, permutations=np.zeros((2, 12), int))
 
 
 # ---- the other functions, beside posenc.reference ----
@@ -321,25 +297,6 @@ def test_coverage_by_hand():
     assert found.unseen[0] == 62 / 64
 
 
-def test_refusals():
-    for call, match in (
-        (lambda: analysis.rope_coverage([-1.0], 4), "frequencies has a negative frequency"),
-        (lambda: analysis.rope_coverage([1.0], 4, test_length=3), "test_length is 3"),
-        (lambda: analysis.rope_bands([1.0], [0.0], train_length=4), "original has"),
-        (lambda: analysis.inner_product(1, 2, []), "frequencies has shape"),
-        (lambda: analysis.inner_product(1, 2, [1.0], weights=[1.0]), "weights has"),
-        (lambda: analysis.inner_product([1, 2], [1, 2, 3], [1.0]), "m has shape"),
-        (lambda: analysis.inner_product(np.nan, 2, [1.0]), "m has nan"),
-        (lambda: analysis.decay(1, base=0), "base is 0"),
-        (lambda: analysis.decay(1, alpha=-1), "alpha is -1"),
-        (lambda: analysis.decay(1, schedule="linear"), "schedule is 'linear'"),
-        (lambda: analysis.correlation_matrix(np.zeros((2, 0))), "encoding has last axis 0"),
-        (lambda: analysis.distance_matrix([1.0]), "encoding has 1 axes"),
-    ):
-        with pytest.raises(ValueError, match=match):
-            call()
-
-
 # ---- any theta, any weights, any H ----
 
 
@@ -398,42 +355,6 @@ def test_weights_of_equation_14(rng):
 
 def test_weights_that_are_infinite_at_an_end():
     assert analysis.decay(0.0, schedule="power", weights=lambda t: t**-0.5).real == pytest.approx(2, abs=1e-11)
-    with pytest.raises(ValueError, match="decay: schedule or weights has no integral near t = 0"):
-        analysis.decay(0.0, schedule="power", weights=lambda t: 1 / t)
-
-
-@pytest.mark.parametrize(("options", "message"), [
-    ({"schedule": lambda t: t[:-1]}, "schedule has results of shape"),
-    ({"schedule": lambda t: np.where(t > 0, t, np.nan), "dim": 8}, "schedule has NaN or infinity at t = 0"),
-    ({"weights": lambda t: np.full(len(t), np.inf)}, "weights has NaN or infinity"),
-    ({"weights": [1.0, 2.0], "dim": 8}, "weights has 2 entries"),
-    ({"schedule": lambda t: "x"}, "schedule has"),
-])  # fmt: skip
-def test_functions_that_do_not_fit(options, message):
-    with pytest.raises((ValueError, TypeError), match=f"decay: {message}"):
-        analysis.decay([1.0, 2.0], **options)
-
-
-def test_an_array_of_weights_needs_pairs():
-    with pytest.raises(TypeError, match="decay: weights has an array; expected a function h"):
-        analysis.decay(1.0, weights=np.ones(4))
-
-
-def test_inner_product_with_a_full_matrix(rng):
-    w, h = rng.uniform(0, 2, 3), rng.standard_normal((6, 6))
-    m, n = rng.integers(-99, 99, (5, 1)), rng.uniform(-99, 99, 4)
-    found = analysis.inner_product(m, n, w, weights=h)
-    assert found.shape == (5, 4)
-    assert np.abs(found - reference.inner_product(m, n, w, weights=h)).max() <= 1e-13 * np.abs(h).sum()  # angles of 200
-    diagonal = rng.standard_normal(6)
-    total = analysis.inner_product(m, n, w, weights=(diagonal[0::2], diagonal[1::2])).total
-    full = analysis.inner_product(m, n, w, weights=np.diag(diagonal))
-    assert np.abs(full - total).max() <= 1e-13 * np.abs(diagonal).sum()
-    assert analysis.inner_product(3, 4, w, weights=h).shape == ()
-    with pytest.raises(ValueError, match="weights has shape"):
-        analysis.inner_product(3, 4, w, weights=np.ones((2, 3)))
-    with pytest.raises(ValueError, match="weights has NaN"):
-        analysis.inner_product(3, 4, w, weights=np.full((6, 6), np.nan))
 
 
 def a_model(rng):
@@ -477,16 +398,44 @@ def test_taylor_terms_of_a_polynomial():
     assert np.abs(np.array(terms) - wanted).max() <= 1e-8
 
 
+# ---- refusals ----
+
+ONES = np.ones((3, 2))
+
+
 @pytest.mark.parametrize(("call", "message"), [
-    (lambda: analysis.taylor_terms(np.sum, np.ones(3), np.ones(3), 0, 1), "x has shape"),
-    (lambda: analysis.taylor_terms(np.sum, np.ones((3, 2)), np.ones((3, 1)), 0, 1), "encoding has shape"),
-    (lambda: analysis.taylor_terms(np.sum, np.ones((3, 2)), np.ones((3, 2)), 1, 1), "n is 1; expected a row other"),
-    (lambda: analysis.taylor_terms(np.sum, np.ones((3, 2)), np.ones((3, 2)), 0, 3), "n is 3"),
-    (lambda: analysis.taylor_terms(np.sum, np.ones((3, 2)), np.ones((3, 2)), 0, 1, step=0), "step is 0"),
-    (lambda: analysis.taylor_terms(lambda x: x / 0, np.ones((3, 2)), np.ones((3, 2)), 0, 1), "f has a result with NaN"),
-    (lambda: analysis.interaction_matrix(lambda x: x, np.ones((3, 2)), 0, 1), "f has a result of shape"),
+    (lambda: analysis.rope_coverage([-1.0], 4), "frequencies has a negative frequency"),
+    (lambda: analysis.rope_coverage([1.0], 4, test_length=3), "test_length is 3"),
+    (lambda: analysis.rope_bands([1.0], [0.0], train_length=4), "original has"),
+    (lambda: analysis.inner_product(1, 2, []), "frequencies has shape"),
+    (lambda: analysis.inner_product(1, 2, [1.0], weights=[1.0]), "weights has"),
+    (lambda: analysis.inner_product(1, 2, [1.0], weights=ONES), "weights has shape"),
+    (lambda: analysis.inner_product(1, 2, [1.0], weights=np.nan * ONES[:2]), "weights has NaN"),
+    (lambda: analysis.inner_product([1, 2], [1, 2, 3], [1.0]), "m has shape"),
+    (lambda: analysis.inner_product(np.nan, 2, [1.0]), "m has nan"),
+    (lambda: analysis.decay(1, base=0), "base is 0"),
+    (lambda: analysis.decay(1, alpha=-1), "alpha is -1"),
+    (lambda: analysis.decay(1, schedule="linear"), "schedule is 'linear'"),
+    (lambda: analysis.decay([1.0, 2.0], schedule=lambda t: t[:-1]), "schedule has results of shape"),
+    (lambda: analysis.decay(1, schedule=lambda t: np.where(t > 0, t, np.nan), dim=8), "schedule has NaN .* at t = 0"),
+    (lambda: analysis.decay(1, schedule=lambda t: "x"), "schedule has"),
+    (lambda: analysis.decay(1, weights=lambda t: np.full(len(t), np.inf)), "weights has NaN or infinity"),
+    (lambda: analysis.decay(1, weights=[1.0, 2.0], dim=8), "weights has 2 entries"),
+    (lambda: analysis.decay(1, weights=np.ones(4)), "decay: weights has an array; expected a function h"),
+    (lambda: analysis.decay(0.0, schedule="power", weights=lambda t: 1 / t), "weights has no integral near t = 0"),
+    (lambda: analysis.correlation_matrix(np.zeros((2, 0))), "encoding has last axis 0"),
+    (lambda: analysis.distance_matrix([1.0]), "encoding has 1 axes"),
+    (lambda: analysis.attention_profile("rope", [0]), "attention_profile: scheme has type str; expected"),
+    (lambda: analysis.attention_profile(SLOPES, 3), "attention_profile: distances has 0 axes; expected 1"),
+    (lambda: analysis.taylor_terms(np.sum, ONES[0], ONES[0], 0, 1), "x has shape"),
+    (lambda: analysis.taylor_terms(np.sum, ONES, ONES[:, :1], 0, 1), "encoding has shape"),
+    (lambda: analysis.taylor_terms(np.sum, ONES, ONES, 1, 1), "n is 1; expected a row other"),
+    (lambda: analysis.taylor_terms(np.sum, ONES, ONES, 0, 3), "n is 3"),
+    (lambda: analysis.taylor_terms(np.sum, ONES, ONES, 0, 1, step=0), "step is 0"),
+    (lambda: analysis.taylor_terms(lambda x: x * np.inf, ONES, ONES, 0, 1), "f has a result with NaN"),
+    (lambda: analysis.interaction_matrix(lambda x: x, ONES, 0, 1), "f has a result of shape"),
+    (lambda: analysis.order_sensitivity(np.sum, ONES, permutations=np.zeros((2, 3), int)), "permutations has"),
 ])  # fmt: skip
-@pytest.mark.filterwarnings("ignore:divide by zero")
-def test_taylor_refuses(call, message):
-    with pytest.raises(ValueError, match=message):
+def test_refusals(call, message):
+    with pytest.raises((ValueError, TypeError), match=message):
         call()
