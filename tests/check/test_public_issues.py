@@ -56,71 +56,71 @@ def of_precedence(positions):
     return np.stack([np.sin(angle), np.cos(angle)], -1).reshape(-1, 32)
 
 
-# reference: (in our words, name of the cause, check)
+# The comment is the error in our words.
 ISSUES = {
+    # A chapter expands its tables by adjacent pairs, and rotates the two halves of the channels.
     "raiyanyahya/how-to-train-your-gpt#6": (
-        "A chapter expands its tables by adjacent pairs, and rotates the two halves of the channels.",
         "rotation", partial(check.rope, rope(table_pairs="interleaved"), dim=32, layout="interleaved")),
+    # A speech model's tables became concatenated halves, while its rotation still has adjacent pairs.
     "huggingface/transformers#47328": (
-        "A speech model's tables became concatenated halves, while its rotation still has adjacent pairs.",
         "tables", partial(check.rope, rope(pairs="interleaved", table_pairs="half"), dim=32, layout="interleaved")),
+    # The 8-bit path rotates adjacent pairs of the rotary channels, the other paths the two halves.
     "ohdearquant/lattice#392": (
-        "The 8-bit path rotates adjacent pairs of the rotary channels, the other paths the two halves.",
         "layout", partial(check.rope, rope(W16, pairs="interleaved"), dim=32, rotary_dim=16, layout="half")),
+    # Rotated even and odd channels are concatenated instead of interleaved.
     "vllm-project/vllm-metal#44": (
-        "Rotated even and odd channels are concatenated instead of interleaved.",
         "order of results", partial(check.rope, concatenated, dim=32, layout="interleaved")),
+    # The base is fixed at 10000, and Code Llama's config has 1000000.
     "vllm-project/vllm#1096": (
-        "The base is fixed at 10000, and Code Llama's config has 1000000.",
         "base", partial(check.rope, rope(), {"head_dim": 32, "rope_theta": 1e6}, layout="half")),
+    # attention_factor is multiplied with YaRN's own factor, although it is the final number.
     "sgl-project/sglang#33558": (
-        "attention_factor is multiplied with YaRN's own factor, although it is the final number.",
         "attention factor squared", partial(check.rope, rope(
             plain.yarn(32, 1e4, 128.0, 32), factor=(0.1 * np.log(128) + 1) ** 2), YARN, layout="half")),
+    # attention_factor is passed on as mscale, so 0.1 mscale ln(factor) + 1 is computed of it.
     "NVIDIA/TensorRT-LLM#16379": (
-        "attention_factor is passed on as mscale, so 0.1 mscale ln(factor) + 1 is computed of it.",
         "mscale of mscale", partial(check.rope, rope(
             plain.yarn(32, 1e4, 64.0, 32), factor=0.1 * 1.25 * np.log(64) + 1), LAGUNA, layout="half")),
+    # Slopes of ALiBi are one geometric sequence for any number of heads.
     "ml-explore/mlx#3071": (
-        "Slopes of ALiBi are one geometric sequence for any number of heads.",
         "geometric for any number", partial(
             check.slopes, lambda heads: 2.0 ** (-8 / heads * np.arange(1, heads + 1)), 12)),
+    # The exponent of ALiBi's slopes counts heads from 0, so the first slope is 1.
     "paiml/aprender#2143": (
-        "The exponent of ALiBi's slopes counts heads from 0, so the first slope is 1.",
         "exponent from zero", partial(check.slopes, lambda heads: 2.0 ** (-8 * np.arange(heads) / heads), 8)),
+    # The fallback of attention is called without the scale, whose default is 1.
     "mlc-ai/mlc-llm#3426": (
-        "The fallback of attention is called without the scale, whose default is 1.",
         "no scale", partial(check.attention, lambda q, k, v: plain.attention(q, k, v, scale=1.0))),
+    # With an external cache, the causal mask of a block of queries begins at its first row.
     "onnx/onnx#8054": (
-        "With an external cache, the causal mask of a block of queries begins at its first row.",
         "alignment", partial(check.attention, top_left, causal=True, n=4, m=9)),
+    # flash-attention gets the window W, which counts keys before the query, instead of W - 1.
     "huggingface/transformers#39408": (
-        "flash-attention gets the window W, which counts keys before the query, instead of W - 1.",
         "window one wider", partial(
             check.attention, lambda q, k, v: plain.attention(q, k, v, mask=plain.causal(9, 9, left=4)), causal=True,
             window=(3, None))),
+    # The table of angles is cached by its length, without the offset.
     "lucidrains/rotary-embedding-torch#11": (
-        "The table of angles is cached by its length, without the offset.",
         "offset", partial(check.cache, cached_by_length(), chunks=(3, 3, 3), **DECODER)),
+    # The count of cached tokens grows before later layers read it, so decoding rotates by one position too much.
     "fla-org/flash-linear-attention#766": (
-        "The count of cached tokens grows before later layers read it, so decoding rotates by one position too much.",
         "offset one too large", partial(check.cache, plain.decoder(W16, lambda start: start + (start > 0)), **DECODER)),
+    # After the prompt, the offset grows by the length of the prompt once more.
     "skyzh/tiny-llm#46": (
-        "After the prompt, the offset grows by the length of the prompt once more.",
         "first chunk twice", partial(
             check.cache, plain.decoder(W16, lambda start: start + 4 * (start > 0)), **DECODER)),
+    # Each channel has an exponent, so a sine and its cosine have different frequencies.
     "shenweichen/DeepCTR#379": (
-        "Each channel has an exponent, so a sine and its cosine have different frequencies.",
         "a frequency for each channel", partial(check.sinusoid, partial(plain.sinusoid, dim=32, by_channel=2), 32)),
+    # a / b // 2 rounds the negative exponent of the frequencies down to -1: a base of e**32.
     "zju3dv/LoFTR#41": (
-        "a / b // 2 rounds the negative exponent of the frequencies down to -1: a base of e**32.",
         "base", partial(check.sinusoid, of_precedence, 32)),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("issue", ISSUES)
 def test_the_cause_of_a_public_issue_is_named(issue):
-    _, name, run = ISSUES[issue]
+    name, run = ISSUES[issue]
     report = run()
     assert not report
     assert [cause.name for cause in report.causes] == [name], str(report)
