@@ -141,20 +141,10 @@ def test_a_profile_names_its_head():
 
 
 def test_descriptions():
-    """Title, axes, names and ranges describe the drawn numbers."""
-    assert plot.description(plot.distance_curves(P, positions=[7])) == (
-        "Distance of a few positions from all others. Curve of distance of the encodings (0 to 10) by position (0 to "
-        "511)."
-    )
+    """Kinds of figures that no page and no notebook has; tests/docs compares the descriptions of those."""
     text = plot.description(plot.bias(posenc.alibi(posenc.alibi_slopes(16))))
     assert text.endswith("16 curves of added to the logit by position of key - position of query (-64 to 64): head 0, "
                          "-45 to 0; head 15, -0.25 to 0.")  # fmt: skip
-    image = plot.description(plot.encoding(P))
-    assert "Image of 512 rows (position) and 128 columns" in image
-    assert image.endswith("encoding -1 to 1.")
-    assert "trained distance, new distance, trained angle, new angle." in plot.description(plot.extrapolation(W, 9, 99))
-    assert "130816 points: distance of i and j (2 to 10) against" in plot.description(plot.triangles(P))
-    assert "Panel 2: kerple. Curve (-4.2 to 0) by" in plot.description(WHOLE["biases"]())
     assert plot.description(WHOLE["attention_maps"]()).startswith("14 panels: scheme 0, scheme 1, ")
     empty = Figure()
     empty.subplots().imshow(np.full((2, 2), np.nan))

@@ -1,4 +1,4 @@
-"""benchmarks/run.py writes the files of benchmarks/results; the manual's page is made of them."""
+"""Files of benchmarks/results have the form that the manual's page is made of; the page names what became worse."""
 
 import json
 import sys
@@ -11,16 +11,6 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 FILES = sorted((ROOT / "benchmarks" / "results").glob("*.json"))
 THREADS = [f"{name}_NUM_THREADS" for name in ("OPENBLAS", "MKL", "OMP", "VECLIB_MAXIMUM")]
-
-FAKE = """
-import argparse, json, pathlib
-parser = argparse.ArgumentParser()
-for option in ("--json", "--seconds", "--only"):
-    parser.add_argument(option)
-parser.add_argument("--peers-only", action="store_true")
-options = parser.parse_args()
-pathlib.Path(options.json).write_text(json.dumps({found}))
-"""
 
 
 @pytest.fixture(scope="module")
@@ -80,43 +70,6 @@ def test_a_line_has_the_quartiles_of_its_turns(tools, monkeypatch):
          "ratios": {"torch SDPA": [2.0, 2.0, 3.0]}}
     ]  # fmt: skip
     assert tools.measure.quartiles([5.0]) == [5.0] * 3
-
-
-# ---- a run ----
-
-
-@pytest.fixture
-def scripts(tools, tmp_path, monkeypatch):
-    """Replace the benchmarks by two scripts that write invented figures."""
-    found = {"environment": {"cpu": "Invented 4"}, "peers": {"torch": "2.13", "jax": None}, "left_out": {"jax": "no"}}
-    folder = tmp_path / "benchmarks"
-    (folder / "speed").mkdir(parents=True)
-    for name in ("first", "second"):
-        (folder / "speed" / f"{name}.py").write_text(FAKE.format(found={**found, "rows": [line(name)]}))
-    monkeypatch.setattr(tools.run, "HERE", folder)
-    monkeypatch.setattr(tools.run, "SCRIPTS", ("speed/first", "speed/second"))
-    monkeypatch.setattr(tools.run, "DIRECTORY", tmp_path / "results")
-    monkeypatch.setattr(tools.run, "load", lambda: tools.results.load(tmp_path / "results"))
-    return tmp_path / "results"
-
-
-def call(tools, monkeypatch, *options):
-    monkeypatch.setattr(sys, "argv", ["run.py", *options])
-    return tools.run.main()
-
-
-def test_a_run_writes_one_file(tools, scripts, monkeypatch, capsys):
-    assert call(tools, monkeypatch, "--quick", "speed/second") == 0
-    (path,) = scripts.glob("*.json")
-    assert path.name.startswith("invented-4-2")
-    assert call(tools, monkeypatch, "speed/first") == 0
-    run = json.loads(path.read_text("utf-8"))
-    assert list(run["scripts"]) == ["speed/first", "speed/second"]
-    assert run["peers"] == {"torch": "2.13", "jax": None}
-    assert run["scripts"]["speed/first"] == {"rows": [line("first")], "left_out": {"jax": "no"}}
-    printed = capsys.readouterr().out
-    assert f"wrote {path}; absent: jax\n" in printed
-    assert "no earlier file of this machine" in printed
 
 
 # ---- regressions ----

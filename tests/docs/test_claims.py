@@ -2,7 +2,7 @@
 
 import re
 from pathlib import Path
-from typing import NamedTuple
+from types import SimpleNamespace
 
 import pytest
 
@@ -19,14 +19,6 @@ VERDICTS = (
 )  # fmt: skip
 
 
-class Claim(NamedTuple):
-    place: str
-    quotation: str
-    translation: str
-    verdict: str
-    evidence: str
-
-
 def claims_of(page):
     """The items of a page. A list item that is no claim, or lacks a part, is a ValueError."""
     found = []
@@ -34,7 +26,7 @@ def claims_of(page):
         match = ITEM.fullmatch(re.split(r"\n(?=##|\n)", item)[0].strip())
         if match is None:
             raise ValueError(f"{page}: a claim without quotation, place, verdict or evidence:\n{item}")
-        found.append(Claim(*(" ".join(part.split()) for part in match.groups())))
+        found.append(SimpleNamespace(**{name: " ".join(part.split()) for name, part in match.groupdict().items()}))
     return found
 
 

@@ -32,6 +32,12 @@ def test_examples(page):
     assert failed == 0
 
 
+def test_the_example_of_decoding_runs(run_python):
+    done = run_python((ROOT / "examples" / "decode.py").read_text("utf-8"))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+
+
 def test_every_public_name_is_in_the_reference():
     """Pages document all public names of a room or a module, so it is enough that each of them has a page."""
     said = set(re.findall(r"\{members\} posenc\.(\w+)", "".join(PAGES.values())))
