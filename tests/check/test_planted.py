@@ -267,6 +267,7 @@ PLANTED = [  # (cause, call)
         "tables + attention factor": rope(Y, table_pairs="interleaved"),
     }),
     ("tables in bfloat16", partial(check.rope, partial(single, tables=BF16), positions=4096, **LAYOUT)),
+    ("tables in float16", partial(check.rope, partial(single, tables=np.float16), positions=512, **LAYOUT)),
     ("order of coordinates (1, 0)", partial(check.rope, along(1, 0, w=np.tile(W16, 2), sections=(8, 8)), axes="concat",
         **LAYOUT)),
     ("keys with the decay of queries", partial(check.rope, xpos(1), inputs=("q", "k"), scale_base=512, **LAYOUT)),
@@ -325,6 +326,7 @@ PLANTED = [  # (cause, call)
     ("list at the trained length", partial(check.frequencies, LONG, frequencies=LONGROPE, seq_len=128)),
     ("list at the trained length", partial(check.frequencies, SHORT, frequencies=LONGROPE, seq_len=129)),
     ("long and short factor", partial(check.frequencies, SHORT, frequencies=LONGROPE, seq_len=256)),
+    ("frequencies in float16", partial(check.frequencies, W.astype(np.float16), dim=32)),
     ("frequencies in bfloat16", partial(check.frequencies, W.astype(BF16), dim=32)),
     *rows(partial(check.sinusoid, dim=32), {
         "layout": partial(plain.sinusoid, dim=32, layout="half"),
