@@ -64,16 +64,6 @@ def test_captions_say_what_is_shown(made):
     has("rope_bands", f"{np.isclose(yarn, turning / 4).sum()} of 32", f"leaves {(yarn == turning).sum()} as")
 
 
-@pytest.mark.filterwarnings("default:Glyph")
-def test_a_missing_glyph_is_a_warning(tmp_path, monkeypatch):
-    """Chinese fonts are added if they are installed; without one matplotlib names the character."""
-    monkeypatch.setattr(pictures, "PICTURES", (pictures.order,))
-    monkeypatch.setattr(pictures, "fonts", lambda: ["DejaVu Sans"])
-    with pytest.warns(UserWarning, match="Glyph .* missing from font"):
-        pictures.draw(of_user("a file", "我爱中国"), tmp_path)
-    assert [file.name for file in tmp_path.iterdir()] == ["order.png"]
-
-
 def test_pages_show_every_picture_and_slides_need_no_other_file(directory, made):
     index, slides = ((directory / name).read_text(encoding="utf-8") for name in ("index.html", "slides.html"))
     files = [picture.file for picture in made.values()]
