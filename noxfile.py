@@ -1,8 +1,3 @@
-#!/usr/bin/env -S pipx run
-# /// script
-# requires-python = ">=3.10"
-# dependencies = ["nox>=2025.2.9"]
-# ///
 """Tasks of a developer: `nox -l` lists them, `nox -s lint` runs one.
 
 The sessions `effects`, `tests` and `docs` run the commands of README.md, as they stand there. By default each session
@@ -85,7 +80,7 @@ def benchmarks(session: nox.Session) -> None:
 
 @nox.session(default=False)
 def docs(session: nox.Session) -> None:
-    """README's command for the manual, which executes the notebooks; the pages must need no network."""
+    """README's command for the manual; the pages must need no network."""
     run_readme_command(session, '".[docs]"')
     for program in ("docs/operator_table.py", "docs/benchmark_page.py", "docs/pictures.py"):
         session.run("python", program, "--check")
@@ -156,6 +151,3 @@ def coverage(session: nox.Session) -> None:
     counts = ("--merge-lines", "--gcov-suspicious-hits-threshold", "0")
     session.run("gcovr", "--root", str(tree), "--filter", "csrc/", *counts, "--sort", "uncovered-percent", "build")
 
-
-if __name__ == "__main__":
-    nox.main()

@@ -413,15 +413,6 @@ static int find_word(const pe_parameter *p, PyObject *x)
     return -1;
 }
 
-/* x as a Python integer; NULL without an exception if it is a bool, or no integer */
-static PyObject *as_integer(PyObject *x)
-{
-    PyObject *whole = PyBool_Check(x) || PyArray_IsScalar(x, Bool) ? NULL : PyNumber_Index(x);
-    if (!whole)
-        PyErr_Clear();
-    return whole;
-}
-
 static int read_parameter(const pe_agreement *a, const pe_parameter *p, PyObject *x, double *number)
 {
     if (!x || (x == Py_None && isnan(p->value))) { /* NAN: the default follows from other arguments */
@@ -441,18 +432,10 @@ static int read_parameter(const pe_agreement *a, const pe_parameter *p, PyObject
         }
         PyErr_Clear();
     }
-    if (PyFloat_CheckExact(x) && !p->is_integer && !p->is_bool && !p->finite) {
-        *number = PyFloat_AsDouble(x);
-        return 0;
-    }
     if (p->is_bool && !is_bool && !PyArray_IsScalar(x, Bool))
         return pe_wrong_type(a, p->name, x, "True or False");
-    if (p->is_integer) {
-        PyObject *whole = as_integer(x);
-        if (!whole)
-            return pe_wrong_type(a, p->name, x, "an integer");
-        Py_DECREF(whole);
-    }
+    if (p->is_integer && (is_bool || !PyIndex_Check(x) || (PyArray_Check(x) && !PyArray_ISINTEGER((PyArrayObject *)x))))
+        return pe_wrong_type(a, p->name, x, "an integer");
     *number = is_bool ? x == Py_True : PyFloat_AsDouble(x);
     if (*number == -1.0 && PyErr_Occurred()) {
         PyErr_Clear();
@@ -557,12 +540,11 @@ static int take_setting(const pe_signature *row, pe_agreement *a, PyObject *name
     }
     if (word && strcmp(word, "start") == 0) {
         int overflow = 0;
-        if (PyLong_CheckExact(value) && PyLong_AsLong(value) == 0)
-            return 0;
-        PyErr_Clear();
-        PyObject *whole = as_integer(value);
-        if (!whole)
+        PyObject *whole = PyBool_Check(value) || PyArray_IsScalar(value, Bool) ? NULL : PyNumber_Index(value);
+        if (!whole) {
+            PyErr_Clear();
             return pe_wrong_type(a, "start", value, "an integer");
+        }
         a->start = PyLong_AsLongLongAndOverflow(whole, &overflow);
         Py_DECREF(whole);
         if (overflow < 0 || a->start < -largest_position)

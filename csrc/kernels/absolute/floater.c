@@ -15,8 +15,6 @@
  * run.
  */
 #include "absolute/matvec.h"
-#include "base/layout.h"
-#include "base/row.h"
 
 enum { STAGES = 4, STEPS = 8 }; /* most stages of a method; most steps whose stages the gradient stores */
 

@@ -1,7 +1,5 @@
 /* matvec.c -- products of one matrix and a few vectors at once, and sums of outer products: see matvec.h. */
 #include "absolute/matvec.h"
-#include "base/layout.h"
-#include "base/row.h"
 #include "base/vec.h"
 
 enum {

@@ -13,7 +13,8 @@
 #define PE_MATVEC_H
 
 #include "fits.h"
-#include "base/real.h"
+#include "base/layout.h"
+#include "base/row.h"
 
 enum { PANEL = 64 };
 

@@ -14,8 +14,6 @@
  * many positions at once.
  */
 #include "absolute/matvec.h"
-#include "base/layout.h"
-#include "base/row.h"
 #include "base/elementary.h"
 
 /* The gates of some columns, one padded row for each: r and z (first their sums), y = U_n p + b_n, and m. tanh uses
