@@ -1,13 +1,32 @@
-"""Cases in posenc_bridges.jax and posenc_bridges.autograd, whose functions take traced arrays."""
+"""Cases in posenc_bridges.autograd, posenc_bridges.jax and posenc_bridges.torch, which derive their functions from one
+list of posenc."""
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
-from cases import F64, get_path, set_path
+import pytest
+from cases import CASES, F64, get_path, set_path
 from cases.attention import AttentionCase
 from cases.bias import OF_METHOD, BiasCase, of_method, operator_of
 
-import posenc
+KINDS = {
+    (case.function, *case.gradients, case.label in ("placed", "count")): case
+    for case in CASES
+    if case.gradients and not case.label.startswith("with ")
+}
+"""A case of each function and set of arrays with gradients: at positions of a call, and as a length or of an operator.
+Cases of attention with one operator repeat those with all operators."""
+ROWS = [pytest.param(case, id=case.name) for case in KINDS.values()]
+
+
+def rows(*dtypes):
+    """Parametrize a test with the cases, each in one of the dtypes, because posenc itself is tested in all."""
+    pairs = zip(KINDS.values(), itertools.cycle(dtypes))
+    return pytest.mark.parametrize(
+        ("case", "dtype"), [pytest.param(*one, id=f"{one[0].name}-{one[1]}") for one in pairs]
+    )
 
 
 def operator_in(module, case, arguments):
@@ -49,19 +68,3 @@ def floats(case, arguments):
         if given.dtype.kind == "i":
             arguments = set_path(arguments, path, given.astype(F64))
     return arguments
-
-
-def of_posenc():
-    """A function for `distance_function` that calls posenc and keeps the result, and a function that returns it."""
-    kept = []
-
-    def slopes():
-        if not kept:
-            del [np.full((8, 4), 7.7, np.float32) for _ in range(9)][:]  # memory that the result may get
-            kept.append(posenc.sinusoidal(8, 4))
-        return kept[0]
-
-    def function(rel, width):
-        return -np.abs(np.asarray(rel))[None] * slopes()[1, 1]
-
-    return function, slopes
