@@ -98,6 +98,7 @@ def test_opcheck(case: Any) -> None:
         assert len(done) == 4
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("case", ROWS)
 def test_compiles(case: Any) -> None:
     """torch.compile traces a call of every function into one graph that has its numbers."""
