@@ -39,10 +39,6 @@ PHI3 = {
 }  # fmt: skip
 PHI3_FACTOR = float(np.sqrt(1 + np.log(32) / np.log(4096)))
 CHECKPOINTS = {
-    "LLaMA 2 7B": Checkpoint({
-        "model_type": "llama", "hidden_size": 4096, "num_attention_heads": 32, "max_position_embeddings": 4096,
-        "rope_scaling": None,
-    }),
     "Llama 3.1 8B": Checkpoint({
         "model_type": "llama", "hidden_size": 4096, "num_attention_heads": 32, "max_position_embeddings": 131072,
         "rope_theta": 500000.0,
@@ -50,10 +46,6 @@ CHECKPOINTS = {
             "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192,
             "rope_type": "llama3",
         },
-    }),
-    "Mistral 7B v0.3": Checkpoint({
-        "model_type": "mistral", "hidden_size": 4096, "num_attention_heads": 32, "max_position_embeddings": 32768,
-        "rope_theta": 1000000.0,
     }),
     "Qwen2.5 7B, YaRN": Checkpoint(
         {
@@ -63,23 +55,12 @@ CHECKPOINTS = {
         },
         attention_factor=mscale(4),
     ),
-    "Phi-3 mini 128k, short": Checkpoint(PHI3, attention_factor=PHI3_FACTOR),
     "Phi-3 mini 128k, long": Checkpoint(PHI3, attention_factor=PHI3_FACTOR, start=4090),
     "Gemma 3 4B": Checkpoint(
         {
             "model_type": "gemma3_text", "hidden_size": 2560, "num_attention_heads": 8, "head_dim": 256,
             "rope_theta": 1000000.0, "rope_local_base_freq": 10000.0,
             "rope_scaling": {"factor": 8.0, "rope_type": "linear"},
-        },
-        layer_types=("full_attention", "sliding_attention"),
-    ),
-    "Gemma 3 4B, v5": Checkpoint(
-        {
-            "model_type": "gemma3_text", "hidden_size": 2560, "num_attention_heads": 8, "head_dim": 256,
-            "rope_parameters": {
-                "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1000000.0},
-                "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
-            },
         },
         layer_types=("full_attention", "sliding_attention"),
     ),
@@ -104,24 +85,6 @@ CHECKPOINTS = {
             },
         },
         layout="interleaved", out_layout="half", softmax_factor=mscale(40) ** 2,
-    ),
-    "Sarvam 105B": Checkpoint(
-        {
-            "model_type": "sarvam_mla", "hidden_size": 4096, "num_attention_heads": 64, "qk_rope_head_dim": 64,
-            "head_dim": 576, "max_position_embeddings": 131072, "rope_theta": 10000.0,
-            "rope_scaling": {
-                "beta_fast": 32, "beta_slow": 1, "factor": 40, "mscale": 1.0, "mscale_all_dim": 1.0,
-                "original_max_position_embeddings": 4096, "type": "deepseek_yarn",
-            },
-        },
-        layout="interleaved", out_layout="half", softmax_factor=mscale(40) ** 2,
-    ),
-    "GLM-4 9B": Checkpoint(
-        {
-            "model_type": "glm4", "hidden_size": 4096, "num_attention_heads": 32, "head_dim": 128,
-            "partial_rotary_factor": 0.5, "rope_theta": 10000.0,
-        },
-        layout="interleaved",
     ),
     "GPT-J 6B": Checkpoint(
         {"model_type": "gptj", "n_embd": 4096, "n_head": 16, "n_positions": 2048, "rotary_dim": 64, "rotary": True},

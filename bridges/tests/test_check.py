@@ -71,20 +71,6 @@ def test_every_model_of_transformers() -> None:
     assert len(reports) > 150
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_llama_in_half_precision(dtype: str) -> None:
-    """Products in 16 bits, as the models compute them."""
-    tables = llama.LlamaRotaryEmbedding(LlamaConfig(hidden_size=128, num_attention_heads=4))
-
-    def run(x: Any, positions: Any) -> Any:
-        x = torch.as_tensor(x).to(getattr(torch, dtype))
-        cos, sin = tables(x, torch.as_tensor(positions)[None])
-        return llama.apply_rotary_pos_emb(x, x, cos, sin)[0]
-
-    assert check.rope(run, dim=32, layout="half", dtype=dtype)
-    assert not check.rope(run, dim=32, layout="interleaved", dtype=dtype)
-
-
 @pytest.mark.parametrize("rope_type", SCALINGS)
 def test_scalings_of_transformers(rope_type: str) -> None:
     rope = {"rope_type": rope_type, "rope_theta": 500000.0, **SCALINGS[rope_type]}
@@ -126,38 +112,6 @@ def test_biases_of_x_transformers(heads: int) -> None:
         module = xt.RelativePositionBias(1.0, causal=causal, heads=heads)
         table = module.relative_attention_bias.weight.detach().numpy()
         assert check.bias(module, posenc.t5(table, bidirectional=not causal), 20, 200)
-
-
-@pytest.mark.parametrize("interleaved", [0, 1])
-@pytest.mark.parametrize("r", [0, 16])
-@pytest.mark.parametrize("dtype", ["float32", "float16"])
-def test_rotary_embedding_of_onnx(interleaved: int, r: int, dtype: str) -> None:
-    """The options of ONNX's conformance cases, with caches that are cosines and sines."""
-    pytest.importorskip("onnx", reason="onnx is not installed")
-    from onnx.reference.ops.op_rotary_embedding import rotary_embedding
-
-    cos, sin = (table.astype(dtype) for table in reference.rope_table(50, reference.rope_frequencies(r or 32)))
-
-    def run(x: Any, positions: Any) -> Any:
-        rows = np.broadcast_to(positions, (len(x), len(positions)))
-        options = {"interleaved": interleaved, "rotary_embedding_dim": r}
-        return rotary_embedding(x, cos, sin, rows, **options)
-
-    layout = "interleaved" if interleaved else "half"
-    assert check.rope(run, dim=32, rotary_dim=r or 32, layout=layout, positions=np.arange(20, 44), dtype=dtype)
-
-
-def test_cases_of_onnx() -> None:
-    """The expected outputs of ONNX's own cases: tables are given, so the check is of the layout and the width."""
-    pytest.importorskip("onnx", reason="onnx is not installed")
-    from onnx.reference.ops.op_rotary_embedding import rotary_embedding
-
-    x = np.random.default_rng(0).standard_normal((2, 24, 3 * 32)).astype(np.float32)  # heads in the last axis
-    cos, sin = (table.astype(np.float32) for table in reference.rope_table(24, reference.rope_frequencies(32)))
-    rows = np.broadcast_to(np.arange(24), (2, 24))
-    y = rotary_embedding(x, cos, sin, rows, num_heads=3)
-    by_head = (np.moveaxis(one.reshape(2, 24, 3, 32), 2, 1) for one in (x, y))
-    assert check.rope(dim=32, layout="half", positions=24, **dict(zip(("x", "got"), by_head, strict=True)))
 
 
 def torchtune_like(x: Any, positions: Any, base: float = 10000.0) -> Any:

@@ -18,7 +18,6 @@ dask = pytest.importorskip("dask", reason="dask is not installed")
 distributed = pytest.importorskip("distributed", reason="distributed is not installed")
 import dask.array as da  # noqa: E402
 from dask.core import get_deps  # noqa: E402
-from dask.diagnostics import ProgressBar  # noqa: E402
 from dask.order import order  # noqa: E402
 from dask.utils import key_split  # noqa: E402
 
@@ -135,34 +134,6 @@ def test_the_gradient_holds_few_partial_results():
             unread[one] -= 1
             held -= {one} if not unread[one] else set()
     assert count < most <= 2 * count
-
-
-def test_progress_bar(capsys):
-    """Dask's own bar counts the tasks of attention."""
-    *arrays, _ = inputs()
-    with ProgressBar(minimum=0, dt=0.001):
-        posenc_bridges.dask.attention(*arrays, **OPTIONS).compute(scheduler="threads")
-    assert "100% Completed" in capsys.readouterr().out
-
-
-def test_the_dashboard_groups_tasks_by_what_they_do():
-    """The dashboard and the progress bar name a task by the words before its token."""
-    *arrays, grad = inputs()
-    out, lse = posenc_bridges.dask.attention(*arrays, return_lse=True, **OPTIONS)
-    shown = {key_split(key) for key in [*dict(out.__dask_graph__()), *dict(lse.__dask_graph__())]}
-    assert shown == {"array", *(f"attention-{kind}" for kind in ("bias", "pair", "merge", "out", "lse"))}
-    gradient = posenc_bridges.dask.attention_vjp(grad, *arrays, out=out, lse=lse, **OPTIONS)
-    lazy = (*gradient[:3], gradient.bias[0].slopes)
-    kinds = ("bias", "pair", "item", "sum", "q", "k", "v", "parameter")
-    assert {key_split(key) for one in lazy for key in dict(one.__dask_graph__())} - shown == {
-        f"attention_vjp-{kind}" for kind in kinds
-    }
-    rotated = posenc_bridges.dask.rope(arrays[0], 64, posenc.rope_frequencies(16), layout="half")
-    matrix = posenc_bridges.dask.matrix(posenc.alibi([1.0]), 8, chunks=4)
-    rows = posenc_bridges.dask.learned(arrays[0][0], [3, 60], chunks=2)
-    for array, names in ((rotated, {"rope"}), (matrix, {"matrix", "matrix-bias"}), (rows, {"learned", "learned-rows"})):
-        layers = {key_split(key) for key in dict(array.__dask_graph__())}
-        assert names == {name for name in layers if name.partition("-")[0] in ("rope", "matrix", "learned")}
 
 
 @pytest.mark.parametrize(("window", "made"), [((1023, 0), 2 * 128 - 1), ((8193, 0), 3 * 128 - 3), ((0, 0), 128)])

@@ -250,24 +250,6 @@ def test_refused(words, message, tmp_path, monkeypatch, refusal):
     assert {path.name for path in tmp_path.iterdir()} == {"latin.txt", "short.txt", "empty.txt"}
 
 
-def test_own_text(tmp_path, monkeypatch, capsys):
-    """Any text is accepted; a text that is not ASCII has 256 kinds of bytes."""
-    monkeypatch.setattr(command, "QUICK", SMALL)
-    file = tmp_path / "own.txt"
-    file.write_text("Prüfe die Länge, sagte er. " * 400, encoding="utf-8")
-    assert text.from_file(file).vocabulary == 256
-    assert program.main(["--text", str(file), "--methods", "alibi", "--out", str(tmp_path)]) == 0
-    assert "alibi" in capsys.readouterr().out
-
-
-def test_without_the_text_of_python(monkeypatch):
-    import sys
-
-    monkeypatch.setitem(sys.modules, "pydoc_data.topics", None)
-    with pytest.raises(ValueError, match=r"without pydoc_data\.topics"):
-        text.embedded()
-
-
 def script(*words, before=""):
     """Code that runs ``python examples/study`` with these words."""
     study = str(Path(program.__file__).parent)

@@ -69,18 +69,6 @@ def test_a_matrix_of_scores_is_seen(corpus):
     assert ours[1] < short
 
 
-def test_turns(corpus):
-    """Every contender has rounds * (steps - 1) times, of the clock and of the processor."""
-    both = cost.pair("posenc", 32)
-    assert [one.length for one in both] == [32, 64]
-    took = cost.step_times(SMALL, corpus, both, 2)
-    assert set(took) == set(both)
-    for times in took.values():
-        assert np.shape(times) == (2 * (cost.STEPS - 1), 2)
-        assert np.min(times, axis=0)[0] > 0
-        assert np.sum(times, axis=0)[1] > 0  # a coarse clock of the processor may stand still in a step
-
-
 def test_files(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(command, "QUICK", SMALL)
     monkeypatch.setattr(cost, "LENGTHS", (32,))

@@ -3,6 +3,7 @@ them."""
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -42,11 +43,12 @@ SHAPES: list[tuple[tuple[int, ...], int, tuple[int, ...]]] = [((n,), d, (taps,))
 SHAPES += [((height, width), d, taps) for height, width, d, taps in GRIDS]
 
 
-@pytest.mark.parametrize("padding", MODES)
-@pytest.mark.parametrize(("size", "d", "taps"), SHAPES)
-@pytest.mark.parametrize("residual", [False, True])
+@pytest.mark.parametrize(
+    ("size", "d", "taps", "padding", "residual"),
+    [(*shape, *one) for shape, one in zip(SHAPES, itertools.cycle(itertools.product(MODES, (False, True))))],
+)
 def test_values_and_gradients(
-    dtype: str, padding: str, size: tuple[int, ...], d: int, taps: tuple[int, ...], residual: bool
+    dtype: str, size: tuple[int, ...], d: int, taps: tuple[int, ...], padding: str, residual: bool
 ) -> None:
     is_grid = len(size) == 2
     module = layer(nn.Conv2d if is_grid else nn.Conv1d, d, taps, padding, dtype)
@@ -63,7 +65,7 @@ def test_values_and_gradients(
         same(f"{name}_vjp", found, peer, dtype)
 
 
-@pytest.mark.parametrize("taps", [2, 4, 5, 128])
+@pytest.mark.parametrize("taps", [4, 5, 128])
 def test_wav2vec_drops_the_last_output(dtype: str, taps: int) -> None:
     """Wav2Vec2PositionalConvEmbedding with a group per channel: padding taps // 2, an even kernel drops a row."""
     module = layer(nn.Conv1d, 6, (taps,), "zero", dtype)
@@ -72,7 +74,7 @@ def test_wav2vec_drops_the_last_output(dtype: str, taps: int) -> None:
     same("conv_position", posenc.conv_position(x.numpy(), *arrays(module), left=taps // 2), y, dtype)
 
 
-@pytest.mark.parametrize("taps", [2, 3, 4, 7])
+@pytest.mark.parametrize("taps", [3, 4])
 def test_fairseq_fconv_pads_the_other_side(dtype: str, taps: int) -> None:
     """The encoder of ConvS2S: odd kernels pad taps // 2 on both sides, even ones (taps - 1) // 2 in front and taps // 2
     behind. Its decoder pads taps - 1 and drops the last rows."""

@@ -125,28 +125,16 @@ def test_vmap() -> None:
     assert not torch.equal(different[0], different[1])
 
 
-# ---- models ----
-
-MODELS = {
-    "BertForMaskedLM": {
-        "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64, "vocab_size": 50
-    },
-    "GPT2LMHeadModel": {"n_embd": 32, "n_layer": 2, "n_head": 4, "vocab_size": 50, "n_positions": 64},
-    "T5ForConditionalGeneration": {
-        "d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 2, "num_heads": 4, "vocab_size": 50,
-        "decoder_start_token_id": 0,
-    },
-}  # fmt: skip
+# ---- a model ----
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_models_train_with_their_default_dropout(name: str) -> None:
+def test_a_model_trains_with_its_default_dropout() -> None:
     """20 steps on one batch: the loss falls, and the seed of torch decides on every number."""
     transformers = pytest.importorskip("transformers", reason="transformers is not installed")
     import_module("posenc_bridges.transformers").register()
-    cls = getattr(transformers, name)
+    config = transformers.GPT2Config(n_embd=32, n_layer=2, n_head=4, vocab_size=50, n_positions=64)
     torch.manual_seed(0)
-    model = cls._from_config(cls.config_class(**MODELS[name]), attn_implementation="posenc").train()
+    model = transformers.GPT2LMHeadModel._from_config(config, attn_implementation="posenc").train()
     words = torch.randint(3, 50, (4, 20))
     torch.manual_seed(1)
     first = model(input_ids=words, labels=words).loss

@@ -109,21 +109,6 @@ def test_replaced_parameters_are_read(name: str) -> None:
     assert all(one.grad is not None for one in module.parameters() if one.requires_grad)
 
 
-@pytest.mark.parametrize("name", LEARNED)
-def test_functional_gradients(name: str) -> None:
-    q, module = query(), layer(name)
-    trained = {key: one for key, one in module.named_parameters() if one.requires_grad}
-    expected = torch.autograd.grad(loss(module, q), list(trained.values()))
-
-    def of_state(state: Any) -> Any:
-        return torch.func.functional_call(module, state, q).square().sum()
-
-    found = torch.func.grad(of_state)({key: one.detach() for key, one in trained.items()})
-    for key, one in zip(trained, expected, strict=True):
-        assert torch.equal(found[key], one)
-        assert bool(one.any()), key
-
-
 @pytest.mark.parametrize("name", BIASES)
 def test_meta_modules(name: str) -> None:
     """A module that was made on the meta device has its numbers after `to_empty` and `load_state_dict`."""
@@ -231,18 +216,6 @@ def test_exported_lengths_are_dynamic() -> None:
     for length in (2, 9, 33):
         q = torch.randn(2, HEADS, length, D)
         assert torch.equal(exported(q), module(q))
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings(
-    "ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning"
-)  # torch warns about itself
-def test_ahead_of_time_programs(tmp_path: Any) -> None:
-    """AOTInductor's program has the numbers of the module."""
-    module, q = Layer("ALiBi"), query()
-    exported = torch.export.export(module, (q,))
-    package = torch._inductor.aoti_compile_and_package(exported, package_path=str(tmp_path / "layer.pt2"))
-    torch.testing.assert_close(torch._inductor.aoti_load_package(package)(q), module(q), rtol=0, atol=1e-6)
 
 
 # ---- memory and threads ----
