@@ -13,8 +13,7 @@ from posenc import check, reference
 
 torch = pytest.importorskip("torch", reason="the peers run on torch, which is not installed")
 pytest.importorskip("transformers", reason="transformers is not installed")
-from rotations import configs, directories, layer_types, rotate, written  # noqa: E402
-from transformers import LlamaConfig, masking_utils, modeling_rope_utils  # noqa: E402
+from transformers import masking_utils  # noqa: E402
 from transformers.models.bloom import modeling_bloom as bloom  # noqa: E402
 from transformers.models.llama import modeling_llama as llama  # noqa: E402
 from transformers.models.m2m_100 import modeling_m2m_100 as m2m  # noqa: E402
@@ -22,61 +21,6 @@ from transformers.models.marian import modeling_marian as marian  # noqa: E402
 from transformers.models.mpt import modeling_mpt as mpt  # noqa: E402
 from transformers.models.swin import modeling_swin as swin  # noqa: E402
 from transformers.models.t5 import modeling_t5 as t5  # noqa: E402
-
-from posenc.rotary.config import _text_part  # noqa: E402
-
-SCALINGS = {
-    "linear": {"factor": 4.0},
-    "dynamic": {"factor": 4.0},
-    "yarn": {"factor": 32.0, "original_max_position_embeddings": 64},
-    "longrope": {"long_factor": [2.0] * 16, "short_factor": [1.5] * 16, "original_max_position_embeddings": 64},
-    "llama3": {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 128},
-}
-
-
-def of_directory(directory: str) -> list[tuple[str, check.Report]]:
-    """Reports of every class of a directory of transformers whose rotation `rope_from_config` knows."""
-    reports = []
-    for config in configs(directory):
-        found = written(config)
-        try:
-            if _text_part(found) is not found:
-                continue
-            known = [(layer, posenc.rope_from_config(found, layer_type=layer)) for layer in layer_types(found)]
-        except (TypeError, ValueError):
-            continue
-        for layer, w in known:
-
-            def run(x: Any, positions: Any, config: Any = config, layer: str | None = layer) -> Any:
-                return rotate(config, x, positions, layer)
-
-            # some models write interleaved pairs as halves
-            tried = [check.rope(run, w, out_layout=out) for out in dict.fromkeys((w.layout, "half"))]
-            reports.append((f"{config.model_type} {layer}", max(tried, key=bool)))
-    return reports
-
-
-@pytest.mark.parametrize("directory", ["llama", "gptj", "cohere", "gemma3", "phi", "glm", "deepseek_v3", "llama4"])
-def test_models_of_transformers(directory: str) -> None:
-    reports = of_directory(directory)
-    assert reports
-    assert [(name, str(report)) for name, report in reports if not report] == []
-
-
-@pytest.mark.slow
-def test_every_model_of_transformers() -> None:
-    reports = [one for directory in directories() for one in of_directory(directory)]
-    print(f"{len(reports)} rotations of {len(directories())} directories")
-    assert [name for name, report in reports if not report] == []
-    assert len(reports) > 150
-
-
-@pytest.mark.parametrize("rope_type", SCALINGS)
-def test_scalings_of_transformers(rope_type: str) -> None:
-    rope = {"rope_type": rope_type, "rope_theta": 500000.0, **SCALINGS[rope_type]}
-    config = LlamaConfig(hidden_size=128, num_attention_heads=4, max_position_embeddings=512, rope_parameters=rope)
-    found = modeling_rope_utils.ROPE_INIT_FUNCTIONS[rope_type](config, seq_len=1024)
-    assert check.frequencies(found, config, seq_len=1024)
 
 
 @pytest.mark.parametrize("r", [8, 32])
@@ -201,16 +145,3 @@ def test_gradients_of_torch() -> None:
 
     x = np.random.default_rng(0).standard_normal((6, 8))
     assert check.gradient(run, lambda x: reference.rope(x, 6, w, layout="interleaved"), x, dtype="float32")
-
-
-def test_jax() -> None:
-    jax = pytest.importorskip("jax", reason="jax is not installed")
-
-    def run(x: Any, positions: Any) -> Any:
-        angle = positions[:, None] * 10000.0 ** (-jax.numpy.arange(0, 32, 2) / 32)
-        x1, x2 = jax.numpy.split(x, 2, -1)
-        cos, sin = jax.numpy.cos(angle), jax.numpy.sin(angle)
-        return jax.numpy.concatenate([x1 * cos - x2 * sin, x2 * cos + x1 * sin], -1)
-
-    assert check.rope(run, dim=32, layout="half", array=jax.numpy.asarray)
-    assert check.rope(run, dim=32, layout="interleaved", array=jax.numpy.asarray).causes[0].name == "layout"

@@ -357,18 +357,6 @@ def diffusers(name: str, sizes: dict[str, Any], **tensors: Any) -> Any:
     return lambda: model(**tensors, return_dict=False)[0]
 
 
-def flux() -> Any:
-    places = torch.stack([torch.zeros(16), torch.arange(16) // 4, torch.arange(16) % 4], -1)
-    sizes = {
-        "patch_size": 1, "in_channels": 4, "num_layers": 2, "num_single_layers": 2, "attention_head_dim": 16,
-        "num_attention_heads": 2, "joint_attention_dim": 32, "pooled_projection_dim": 32, "axes_dims_rope": (4, 4, 8),
-    }  # fmt: skip
-    return diffusers(
-        "FluxTransformer2DModel", sizes, hidden_states=r(1, 16, 4), encoder_hidden_states=r(1, 8, 32),
-        pooled_projections=r(1, 32), timestep=torch.ones(1), img_ids=places, txt_ids=torch.zeros(8, 3),
-    )  # fmt: skip
-
-
 def wan() -> Any:
     sizes = {
         "num_attention_heads": 2, "attention_head_dim": 12, "in_channels": 4, "out_channels": 4, "text_dim": 16,
@@ -388,7 +376,6 @@ def eva02() -> Any:
 
 IMAGE_MODELS = {
     "transformers ViT": (transformers_vit, 3),
-    "Flux": (flux, 4),  # two layers of text and image, and two of both together
     "Wan": (wan, 4),  # self-attention and cross-attention
     "EVA-02": (eva02, 2),
 }

@@ -87,18 +87,6 @@ def test_every_scheme_learns(name, corpus):
         perplexity(SMALL, scheme, after[0], corpus.test, 512, SMALL.lengths[1])
 
 
-def test_causal(corpus):
-    """No prediction depends on a later byte."""
-    data = corpus.test[:65].astype(np.int64)
-    changed = data.copy()
-    changed[40:] = 32
-    for name in ("alibi", "shaw", "rope", "deberta", "fox", "rnn", "complex_order"):
-        weights = initial(SMALL, SCHEMES[name], 128, 0)
-        a, b = (losses(SMALL, SCHEMES[name], weights, ids[None, :-1], data[None, 1:]) for ids in (data, changed))
-        assert np.array_equal(a[:40], b[:40])
-        assert not np.array_equal(a[40:], b[40:])
-
-
 def test_divergence_says_where(corpus):
     with pytest.raises(DivergedError, match=r"training diverged at step \d of 3: loss"):
         train(SMALL._replace(rate=1e30), SCHEMES["alibi"], corpus.train, 128, 0)
@@ -133,15 +121,6 @@ def test_sliding_windows_and_last_bytes(corpus):
     assert of_last[96] is None
     paired = np.exp(last.mean() - short.reshape(3, 128)[:, 64:].mean())
     assert np.isclose(last_ratio[128], paired, rtol=1e-12)
-
-
-def test_windows_longer_than_a_batch(corpus):
-    """Each window is a batch of its own then."""
-    scheme, count = SCHEMES["none"], 16384
-    weights, data = initial(SMALL, scheme, 128, 0), corpus.test
-    whole = nats_per_byte(SMALL, scheme, weights, data, count, 8192)
-    first = nats_per_byte(SMALL, scheme, weights, data, 8192, 8192)
-    assert np.array_equal(whole[:8192], first)
 
 
 def test_rope_extensions(corpus):
@@ -281,20 +260,7 @@ def test_quick_shows_the_figure(tmp_path, run_python):
     assert at["alibi"][3] < min(0.7 * at["sinusoidal"][3], 0.7 * at["rope"][3], at["t5"][3])
 
 
-def test_training_length(tmp_path, monkeypatch, capsys):
-    """Another length trains as many bytes in a step, and its results have a directory of their own."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(command, "QUICK", SMALL._replace(tested=(1, 2)))
-    assert program.main(["--methods", "t5", "--length", "16", "--lengths", "32", "64"]) == 0
-    said = json.loads((tmp_path / "posenc-study/quick-16/study.json").read_text(encoding="utf-8"))
-    assert (said["setting"]["length"], said["setting"]["batch"]) == (16, 8)
-    assert list(said["runs"][0]["perplexity"]) == ["16", "32", "64"]
-    assert "windows of 16 bytes: 3 steps of 128 bytes" in capsys.readouterr().out
-    assert program.main(["--methods", "t5", "--length", "64"]) == 0
-    assert (tmp_path / "posenc-study/quick/study.json").exists()
-
-
-def test_embeddings(corpus, tmp_path, monkeypatch, capsys):
+def test_embeddings():
     """S1: norms and covariances of a model with a table of positions; words that do not occur are left out."""
     rng = np.random.default_rng(0)
     rows = rng.standard_normal((20000, 4)) * 3 + 1
@@ -305,9 +271,3 @@ def test_embeddings(corpus, tmp_path, monkeypatch, capsys):
     found = embedding_statistics(weights, np.array([66, 66, 67, 68], np.uint8))
     assert (found["word_norm"], found["position_norm"]) == (10, 1)
     assert found["position_diagonal"] == pytest.approx(3)  # of 1/4 - 1/16 and -1/16
-    monkeypatch.setattr(command, "QUICK", SMALL._replace(tested=(1, 2)))
-    assert program.main(["--methods", "learned", "none", "--out", str(tmp_path)]) == 0
-    assert re.search(r"^words +\d+\.\d\d +\d+\.\d$\n^positions ", capsys.readouterr().out, re.MULTILINE)
-    runs = json.loads((tmp_path / "study.json").read_text(encoding="utf-8"))["runs"]
-    assert runs[0]["embeddings"]["word_norm"] > runs[0]["embeddings"]["position_norm"]
-    assert runs[1]["embeddings"] is None

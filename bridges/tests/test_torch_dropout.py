@@ -103,14 +103,6 @@ def test_compiled(backend: str) -> None:
         assert_one_mask(out, v)
 
 
-def test_autocast() -> None:
-    q, k, v = qkv()
-    with torch.autocast("cpu"):
-        out = seeded(pt.scaled_dot_product_attention, q, k, v, dropout_p=0.2)
-    halves = [one.bfloat16() for one in (q, k, v)]
-    assert torch.equal(out, seeded(pt.scaled_dot_product_attention, *halves, dropout_p=0.2))
-
-
 def test_vmap() -> None:
     """The rows draw numbers as vmap is told to; without a word it refuses random numbers."""
     q, k, v = (one.detach()[:1].expand(3, -1, -1, -1) for one in qkv())

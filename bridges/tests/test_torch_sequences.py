@@ -51,15 +51,6 @@ def test_sequences(dtype: Any, causal: bool) -> None:
     assert torch.allclose(found[3], expected[3], rtol=1e-12)  # sums of the sequences in another order
 
 
-def test_segments_give_the_same() -> None:
-    """The way for graphs that the docstring names: one call, with the number of its sequence for each token."""
-    lengths, (q, k, v) = torch.tensor([5, 9, 1]), torch.randn(3, 15, 4, 8)
-    cu_seqlens = torch.cat([torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)])
-    numbers = torch.bucketize(torch.arange(15), cu_seqlens[1:], right=True)
-    one = pt.attention(*(x.transpose(0, 1) for x in (q, k, v)), q_segments=numbers, k_segments=numbers, causal=True)
-    assert torch.allclose(pt.attention(q, k, v, cu_seqlens_q=cu_seqlens, causal=True), one.transpose(0, 1), atol=1e-6)
-
-
 def test_no_sequences_and_names() -> None:
     q, k, v = (torch.zeros(0, 4, 8) for _ in "qkv")
     assert pt.attention(q=q, k=k, v=v, cu_seqlens_q=[0]).shape == (0, 4, 8)
@@ -108,9 +99,3 @@ def test_errors(changes: dict[str, Any], message: str) -> None:
     given = dict.fromkeys("qkv", torch.zeros(6, 4, 8)) | {"cu_seqlens_q": [0, 6]} | changes
     with pytest.raises((TypeError, ValueError), match=f"attention: .*{message}"):
         pt.attention(**given)
-
-
-@pytest.mark.parametrize(("count", "message"), [(2, "missing a required argument: 'v'"), (4, "takes 3 positional")])
-def test_number_of_tensors(count: int, message: str) -> None:
-    with pytest.raises(TypeError, match=f"^attention: {message}"):
-        pt.attention(*[torch.zeros(6, 4, 8)] * count, cu_seqlens_q=[0, 6])

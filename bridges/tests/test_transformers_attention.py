@@ -431,14 +431,6 @@ def test_caches(name: str, options: dict[str, Any]) -> None:
     assert ours == made_with(build(name, "posenc"))
 
 
-@pytest.mark.parametrize(
-    ("name", "options"), [("LlamaForCausalLM", {"prefill_chunk_size": 5}), ("GPT2LMHeadModel", {"num_beams": 3})]
-)
-def test_prefill_in_chunks_and_beams(name: str, options: dict[str, int]) -> None:
-    ours, eager = (made_with(build(name, implementation), **options) for implementation in ("posenc", "eager"))
-    assert ours == eager
-
-
 # ---- packed sequences, checkpoints, half precision ----
 
 

@@ -75,19 +75,6 @@ def test_checkpoint(name: str) -> None:
             assert_same_rotation(config, x, where, w, checkpoint.layout, checkpoint.out_layout, layer_type)
 
 
-@pytest.mark.parametrize("name", [n for n in IN_THIS_VERSION if CHECKPOINTS[n].config["model_type"] != "gptj"])
-def test_as_transformers_5_writes_it(name: str) -> None:
-    """The configuration object of transformers of the same checkpoint gives the same frequencies, bit for bit."""
-    checkpoint = CHECKPOINTS[name]
-    written = config_of(checkpoint.config)
-    assert "rope_parameters" in written.to_dict()
-    for layer_type in checkpoint.layer_types:
-        before = posenc.rope_from_config(checkpoint.config, layer_type=layer_type)
-        after = posenc.rope_from_config(written, layer_type=layer_type)
-        assert after.inv_freq.tobytes() == before.inv_freq.tobytes()
-        assert known(after) == known(before)
-
-
 # ---- every directory ----
 
 

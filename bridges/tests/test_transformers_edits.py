@@ -1,4 +1,4 @@
-"""Twelve bugs in real modelling code of transformers: does posenc.check name them?
+"""Nine bugs in real modelling code of transformers: does posenc.check name them?
 
 A label says the effect. The list was written before the hypotheses of posenc.check.
 """
@@ -11,7 +11,6 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import NamedTuple
 
-import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -79,19 +78,6 @@ def llama_edit(label, values, **options):
     return check.rope(rotate(with_edit(llama, label), values), values, layout="half", **TENSORS, **options)
 
 
-def gptj(label):
-    import transformers.models.gptj.modeling_gptj as module
-
-    namespace = with_edit(module, label)
-    table = module.create_sinusoidal_positions(24, 32)
-
-    def function(x, positions):  # (B, N, H, D)
-        sin, cos = table[positions][None].chunk(2, -1)
-        return namespace["apply_rotary_pos_emb"](x, sin, cos)
-
-    return check.rope(function, dim=32, layout="interleaved", seq_axis=-3, **TENSORS)
-
-
 def neox(label):
     tables = llama.LlamaRotaryEmbedding(config_of({**PLAIN, "rope_theta": 10000.0}))
     tables.inv_freq = torch.tensor(posenc.rope_frequencies(16).inv_freq, dtype=torch.float32)
@@ -106,24 +92,6 @@ def neox(label):
 
 def scaling(label, values, **options):
     return check.frequencies(edited(label)(config_of(values), **options), values, **options)
-
-
-def buckets(label):
-    return check.buckets(edited(label), **TENSORS)
-
-
-def t5_bias(label):
-    from transformers.models.t5.modeling_t5 import T5Attention
-
-    table = np.random.default_rng(0).standard_normal((32, 4)).astype(np.float32)
-    embedding = torch.nn.Embedding.from_pretrained(torch.as_tensor(table))
-    module = types.SimpleNamespace(
-        relative_attention_bias=embedding, is_decoder=True, relative_attention_num_buckets=32,
-        relative_attention_max_distance=128, _relative_position_bucket=T5Attention._relative_position_bucket,
-    )  # fmt: skip
-    compute = edited(label)
-    operator = posenc.t5(table, bidirectional=False)
-    return check.bias(lambda n, m: compute(module, n, m, past_seen_tokens=m - n), operator, 5, 40, causal=True)
 
 
 def swin(label):
@@ -179,11 +147,6 @@ EDITS = {
         "models.llama.modeling_llama", "LlamaRotaryEmbedding", (("emb.sin() * self.attention_scaling", "emb.sin()"),),
         ("cos only",), lambda label: llama_edit(label, YARN),
     ),
-    "gptj concatenates the rotated channels": Edit(
-        "models.gptj.modeling_gptj", "rotate_every_two",
-        (("torch.stack((-x2, x1), dim=-1)", "torch.cat((-x2, x1), dim=-1)"), ("x.flatten(-2)", "x")),
-        ("order of rotate_half",), gptj,
-    ),
     "gpt_neox rotates the last channels and puts them first": Edit(
         "models.gpt_neox.modeling_gpt_neox", "apply_rotary_pos_emb",
         (("q[..., :rotary_dim], q[..., rotary_dim:]", "q[..., -rotary_dim:], q[..., :-rotary_dim]"),
@@ -195,15 +158,6 @@ EDITS = {
         (("(1 - smooth_factor) * inv_freq_llama / factor + smooth_factor * inv_freq_llama",
            "smooth_factor * inv_freq_llama / factor + (1 - smooth_factor) * inv_freq_llama"),),
         ("blend reversed",), lambda label: scaling(label, LLAMA3),
-    ),
-    "t5 divides by the logarithm of max_distance": Edit(
-        "models.t5.modeling_t5", "T5Attention._relative_position_bucket",
-        (("math.log(max_distance / max_exact)", "math.log(max_distance)"),),
-        ("divisor",), buckets,
-    ),
-    "t5 forgets the past": Edit(
-        "models.t5.modeling_t5", "T5Attention.compute_bias", ((" + past_seen_tokens", ""),),
-        ("alignment",), t5_bias,
     ),
     "mpt takes the even slopes first": Edit(
         "models.mpt.modeling_mpt", "build_mpt_alibi_tensor",

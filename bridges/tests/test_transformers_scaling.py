@@ -14,7 +14,6 @@ pytest.importorskip("torch", reason="transformers runs on torch, which is not in
 pytest.importorskip("transformers", reason="transformers is not installed")
 
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
-from transformers.models.gemma3.modeling_gemma3 import Gemma3TextConfig
 from transformers.models.llama.modeling_llama import LlamaConfig, LlamaRotaryEmbedding
 
 DRAWS = 200
@@ -102,7 +101,7 @@ def test_every_type_of_theirs_is_drawn() -> None:
 
 
 @pytest.mark.parametrize("rope_type", DRAWN)
-def test_frequencies_and_factors(rope_type: str, record_property: Callable[[str, Any], None]) -> None:
+def test_frequencies_and_factors(rope_type: str) -> None:
     rng = np.random.default_rng(20260801)
     worst, worst_factor = 0.0, 0.0
     for _ in range(DRAWS):
@@ -115,28 +114,5 @@ def test_frequencies_and_factors(rope_type: str, record_property: Callable[[str,
         with np.errstate(invalid="ignore"):
             worst = max(worst, float(np.nanmax(np.abs(theirs / ours.inv_freq - 1), initial=0)))
         worst_factor = max(worst_factor, abs(factor / ours.attention_factor - 1))
-    record_property("worst relative difference of inv_freq", worst)
-    record_property("worst relative difference of attention_factor", worst_factor)
-    print(f"{rope_type}: inv_freq {worst:.1e}, attention_factor {worst_factor:.1e}")
     assert worst <= RELATIVE
     assert worst_factor <= 4e-16  # the same float64 formula
-
-
-def test_truncate_of_a_layer_is_not_ignored() -> None:
-    """transformers reads `truncate` beside the layer types instead of inside, where it has no effect."""
-    trained = {"factor": 8.0, "original_max_position_embeddings": 8192, "rope_theta": 1e6}
-    found = {}
-    for truncate in (True, False):
-        full = {"rope_type": "yarn", "truncate": truncate, **trained}
-        sliding = {"rope_type": "default", "rope_theta": 1e4}
-        parameters = {"full_attention": full, "sliding_attention": sliding}
-        config = Gemma3TextConfig(head_dim=256, rope_parameters={k: dict(v) for k, v in parameters.items()})
-        theirs = ROPE_INIT_FUNCTIONS["yarn"](config, None, layer_type="full_attention")[0].double().numpy()
-        written = {"model_type": "gemma3_text", "head_dim": 256, "rope_parameters": parameters}
-        ours = posenc.rope_from_config(written, layer_type="full_attention").inv_freq
-        flat = peer(256, 1e6, "yarn", {k: v for k, v in full.items() if k not in ("rope_type", "rope_theta")})[0]
-        assert np.abs(flat / ours - 1).max() <= RELATIVE  # where nothing is nested they do the same
-        found[truncate] = ours, theirs
-    assert np.array_equal(found[True][1], found[False][1])
-    assert np.abs(found[True][1] / found[True][0] - 1).max() <= RELATIVE
-    assert np.abs(found[False][1] / found[False][0] - 1).max() > 0.01
