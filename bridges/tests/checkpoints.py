@@ -47,14 +47,6 @@ CHECKPOINTS = {
             "rope_type": "llama3",
         },
     }),
-    "Qwen2.5 7B, YaRN": Checkpoint(
-        {
-            "model_type": "qwen2", "hidden_size": 3584, "num_attention_heads": 28, "max_position_embeddings": 32768,
-            "rope_theta": 1000000.0,
-            "rope_scaling": {"factor": 4.0, "original_max_position_embeddings": 32768, "type": "yarn"},
-        },
-        attention_factor=mscale(4),
-    ),
     "Phi-3 mini 128k, long": Checkpoint(PHI3, attention_factor=PHI3_FACTOR, start=4090),
     "Gemma 3 4B": Checkpoint(
         {
@@ -63,17 +55,6 @@ CHECKPOINTS = {
             "rope_scaling": {"factor": 8.0, "rope_type": "linear"},
         },
         layer_types=("full_attention", "sliding_attention"),
-    ),
-    "gpt-oss 20b": Checkpoint(
-        {
-            "model_type": "gpt_oss", "hidden_size": 2880, "num_attention_heads": 64, "head_dim": 64,
-            "max_position_embeddings": 131072, "rope_theta": 150000,
-            "rope_scaling": {
-                "beta_fast": 32.0, "beta_slow": 1.0, "factor": 32.0, "original_max_position_embeddings": 4096,
-                "rope_type": "yarn", "truncate": False,
-            },
-        },
-        attention_factor=mscale(32),
     ),
     "DeepSeek-V3": Checkpoint(
         {

@@ -73,17 +73,6 @@ def test_mrope(name: str, rotary: str, layout: str, sections: list[int]) -> None
     assert_close(ours, peer, positions)
 
 
-def test_the_vision_tower_of_qwen2_vl() -> None:
-    module = model("qwen2_vl")
-    x, positions = values()[0], coordinates(2)[:, 0]
-    rotary = module.Qwen2VLVisionRotaryEmbedding(config("axial"))
-    tensor = torch.from_numpy(x).transpose(0, 1)  # (N, H, D)
-    cos, sin = rotary(tensor, torch.from_numpy(positions.T.copy()))
-    peer = module.apply_rotary_pos_emb_vision(tensor, tensor, cos, sin)[0].transpose(0, 1)
-    ours = posenc.rope_2d(x, positions, posenc.rope_frequencies(D // 2), layout="half")
-    assert_close(ours[None], peer[None], positions[:, None])
-
-
 def test_pixtral() -> None:
     module = model("pixtral")
     x, positions = values()[:1], coordinates(2)[:, :1]

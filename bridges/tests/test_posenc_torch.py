@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import pickle
 from dataclasses import replace
 from importlib import import_module
@@ -235,24 +234,6 @@ def test_operators_of_posenc_are_taken(bias: Any) -> None:
     assert torch.equal(*(call(one, **of_method(arguments)) for one in made))
 
 
-def test_sums_and_positions_of_their_own() -> None:
-    y, x = np.divmod(np.arange(6), 3)
-    q, k, v = qkv()
-
-    def function(rows: Any, columns: Any, rel_k: Any) -> Any:
-        by_row = pt.alibi(rows).at(q_positions=y, k_positions=y)
-        by_column = pt.alibi(columns).at(q_positions=x, k_positions=torch.from_numpy(x))
-        bias = sum([by_row, by_column]) + posenc.sandwich(4, 6) + pt.shaw(rel_k)
-        return pt.attention(q, k, v, bias=posenc.alibi(np.ones(4)).at(q_positions=y) + bias)
-
-    rows, columns = torch.linspace(0.1, 1, 8, dtype=torch.float64).reshape(2, 4)
-    rel_k = torch.linspace(-1, 1, 24, dtype=torch.float64).reshape(3, 8)
-    leaves = [one.clone().requires_grad_() for one in (rows, columns, rel_k)]
-    assert torch.autograd.gradcheck(function, leaves)
-    assert torch.autograd.gradcheck(lambda s: (pt.alibi(s) + pt.alibi(s)).matrix(3, dtype=torch.float64), leaves[:1])
-    assert torch.autograd.gradcheck(lambda r: (pt.shaw(r) + pt.shaw(r)).logits(q, k), leaves[2:])
-
-
 def window(rel: Any, width: Any) -> Any:
     return -((rel / width[:, None]) ** 2)
 
@@ -283,8 +264,6 @@ def test_scale_of_heads() -> None:
 
     assert torch.autograd.gradcheck(function, logs)
     assert torch.autograd.gradcheck(function, logs[0].detach().requires_grad_())
-    compiled = torch.compile(function, fullgraph=True, backend="aot_eager")
-    assert torch.equal(*(torch.autograd.grad(one(logs).sum(), logs)[0] for one in (function, compiled)))
     scale = torch.tensor(0.5, requires_grad=True)
     with pytest.raises(TypeError, match="attention: scale has a traced value; expected one that is not"):
         pt.attention(q, k, v, scale=scale, bias=pt.shaw(torch.ones(3, 8))).sum().backward()
@@ -421,10 +400,6 @@ def test_traced_graphs_have_the_call() -> None:
     for leaf, call in zip(leaves, (traced, function), strict=True):
         call(leaf).square().sum().backward()
     assert torch.equal(leaves[0].grad, leaves[1].grad)
-    buffer = io.BytesIO()
-    torch.jit.save(traced, buffer)
-    buffer.seek(0)
-    assert torch.equal(torch.jit.load(buffer)(other), function(other))
     with torch.no_grad():
         assert torch.equal(torch.jit.trace(function, q)(other), function(other))
 
@@ -529,23 +504,16 @@ def test_second_derivatives_forward_mode_and_batches_of_cotangents_are_refused()
         torch.autograd.grad(loss(slopes), slopes, torch.ones(3), is_grads_batched=True)
 
 
-@pytest.mark.parametrize("mode", ["no gradient", "eager", "aot_eager"])
-def test_profiles_name_the_functions(mode: str) -> None:
-    q, k, v = (one.requires_grad_(mode != "no gradient") for one in qkv())
-
-    def function(q: Any, k: Any, v: Any) -> Any:
-        return pt.attention(q, k, v, bias=pt.alibi(torch.ones(4)))
-
-    torch._dynamo.reset()
-    call = torch.compile(function, fullgraph=True, backend=mode) if mode == "aot_eager" else function
-    call(q, k, v)
+@pytest.mark.parametrize("has_gradient", [False, True])
+def test_profiles_name_the_functions(has_gradient: bool) -> None:
+    q, k, v = (one.requires_grad_(has_gradient) for one in qkv())
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
-        out = call(q, k, v)
-        if out.requires_grad:
+        out = pt.attention(q, k, v, bias=pt.alibi(torch.ones(4)))
+        if has_gradient:
             out.sum().backward()
     names = [event.key for event in profile.key_averages()]
     assert "posenc::attention" in names
-    assert ("posenc::attention_vjp" in names) == (mode != "no gradient")
+    assert ("posenc::attention_vjp" in names) == has_gradient
 
 
 # ---- functions of posenc itself ----

@@ -9,7 +9,6 @@ import pytest
 pytest.importorskip("autograd", reason="needs HIPS autograd: pip install autograd")
 pytest.importorskip("matplotlib", reason="needs matplotlib: pip install matplotlib")
 
-import posenc
 from posenc_bridges import autograd as traced
 from study import __main__ as program
 from study import attention, command, text
@@ -64,15 +63,6 @@ def test_even_attention(corpus):
     inputs, targets = text.windows(corpus.test, 128, 64)
     one = losses(SMALL, SCHEMES["none"], weights, inputs, targets).reshape(2, 64).mean(0)
     assert np.abs(seen.nats - one).max() <= 1e-5  # float32, in batches of another size
-
-
-def test_angles():
-    """No angle is new within the training length. Beyond it the angles of pairs that never completed a turn are new: w
-    < 2 pi / 31."""
-    assert attention.unseen_angles(SMALL, "alibi", 64) is None
-    assert attention.unseen_angles(SMALL, "rope", 32) == 0
-    new, w = attention.unseen_angles(SMALL, "rope", 64), posenc.rope_frequencies(8).inv_freq
-    assert 0 < new <= np.mean(31 * w < 2 * np.pi)
 
 
 def test_rows(corpus):
