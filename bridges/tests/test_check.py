@@ -16,10 +16,7 @@ pytest.importorskip("transformers", reason="transformers is not installed")
 from transformers import masking_utils  # noqa: E402
 from transformers.models.bloom import modeling_bloom as bloom  # noqa: E402
 from transformers.models.llama import modeling_llama as llama  # noqa: E402
-from transformers.models.m2m_100 import modeling_m2m_100 as m2m  # noqa: E402
-from transformers.models.marian import modeling_marian as marian  # noqa: E402
 from transformers.models.mpt import modeling_mpt as mpt  # noqa: E402
-from transformers.models.swin import modeling_swin as swin  # noqa: E402
 from transformers.models.t5 import modeling_t5 as t5  # noqa: E402
 
 
@@ -106,33 +103,11 @@ def test_attention_of_transformers() -> None:
     assert check.attention(run, causal=True, n=4, m=9, kv_heads=2, batch=True, array=torch.as_tensor)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
-def test_attention_of_torch(dtype: str) -> None:
-    def run(q: Any, k: Any, v: Any) -> Any:
-        q, k, v = (torch.as_tensor(x).to(getattr(torch, dtype)) for x in (q, k, v))
-        return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
-
-    assert check.attention(run, causal=True, align="start", kv_heads=2, batch=True, dtype=dtype)
-
-
 def test_masks_of_transformers() -> None:
     i, j = torch.arange(9)[:, None], torch.arange(9)
     assert check.mask(masking_utils.causal_mask_function(0, 0, i, j), 9)
     assert check.mask(masking_utils.sliding_window_causal_mask_function(4)(0, 0, i, j), 9, window=(3, None))
     assert check.mask(torch.nn.Transformer.generate_square_subsequent_mask(9), 9)
-
-
-def test_sinusoids_of_transformers() -> None:
-    table = marian.MarianSinusoidalPositionalEmbedding(24, 32).create_weight()
-    assert check.sinusoid(table, 32, layout="half")
-    table = m2m.M2M100SinusoidalPositionalEmbedding.get_embedding(24, 32)
-    assert check.sinusoid(table, 32, layout="half", denominator="half-1")
-
-
-def test_swin() -> None:
-    module = swin.SwinRelativePositionBias(3, (4, 6))
-    module.relative_position_bias_table.data = torch.randn(77, 3)
-    assert check.bias(module(), posenc.swin(module.relative_position_bias_table.detach().numpy(), 4, 6), 24)
 
 
 def test_gradients_of_torch() -> None:

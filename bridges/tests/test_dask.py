@@ -184,7 +184,6 @@ def options_of_calls() -> dict[str, dict[str, Any]]:
         "fractions": {
             "q_positions": random(N, dtype=float), "k_positions": random(M, dtype=float), "window": (0.3, 0.2)
         },
-        "tenths": {"q_positions": np.arange(N) * 0.1, "k_positions": np.arange(M) * 0.1, "window": (0.3, 0.2)},
         "segments": {"q_segments": np.repeat([0, 1, 2], 4), "k_segments": np.repeat([0, 3, 1], [6, 1, 7])},
         "documents": {
             "q_segments": np.repeat([0, 1], 6), "k_segments": np.repeat([0, 1], 7), "causal": True,
@@ -193,14 +192,11 @@ def options_of_calls() -> dict[str, dict[str, Any]]:
         "keep": {"keep": keep}, "keep of keys": {"keep": keep[0, 0]},
         "lazy keep": {"keep": da.from_array(keep, chunks=(3, 5, 4))},
         "lazy sink": {"sink": da.from_array(random(H), chunks=3), "window": (2, 1), **end},
-        "dead rows": {"window": (None, -5), "align": "start"},
-        "sink": {"sink": random(H), "causal": True, **end},
         "dead rows with sink": {"sink": random(H), "window": (None, -9), **end},
         "sum": {"bias": posenc.alibi(posenc.alibi_slopes(H)) + posenc.shaw(random(9, D)), "causal": True, **end},
         "own positions": {"bias": posenc.t5(random(32, H)).at(**of_rows), "causal": True, **end},
         "own positions of keys": {"bias": posenc.shaw(random(9, D)).at(k_positions=of_rows["k_positions"]), **end},
         "distance_function": {"bias": posenc.distance_function(lambda rel: np.stack([-np.abs(rel)] * H), H), **end},
-        "two": {"bias": [posenc.alibi(posenc.alibi_slopes(H)), posenc.shaw(random(9, D))], **end},
     }  # fmt: skip
     calls["alibi"] = {"bias": posenc.alibi(posenc.alibi_slopes(H)), "causal": True, **end}
     calls["fox"] = {"bias": posenc.fox(-np.abs(random(H, M))), "causal": True, **end}

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from agreed import agree
-from float32 import angle_error
+from agreed import agree, angle_error
 
 import posenc
 

@@ -11,7 +11,6 @@ pytest.importorskip("autograd", reason="needs HIPS autograd: pip install autogra
 
 import autograd.numpy as anp
 from autograd import value_and_grad
-from autograd.test_util import check_grads
 
 from study import __main__ as program
 from study import command, cost
@@ -19,14 +18,6 @@ from study.model import initial, losses
 from study.schemes import SCHEMES
 
 SMALL = command.QUICK._replace(width=16, heads=2, layers=1, steps=2, targets=512)
-
-
-def test_softmax(rng):
-    """Rows sum to 1 within the rounding of 9 additions, and the gradient agrees with central differences."""
-    np.random.seed(0)  # noqa: NPY002 - autograd draws directions from here
-    scores = rng.standard_normal((2, 5, 9))
-    assert np.abs(cost.softmax(scores.copy()).sum(-1) - 1).max() <= 9 * 2.0**-53
-    check_grads(lambda scores: cost.softmax(scores * 1.0), modes=["rev"], order=1)(scores)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

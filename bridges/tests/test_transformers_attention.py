@@ -54,7 +54,7 @@ def inputs(model: Any, padding: str) -> tuple[dict[str, Any], Any]:
     ids = torch.randint(4, 128, (2, 14), generator=generator)
     mask = torch.ones_like(ids)
     if padding != "none":
-        mask[1, slice(5) if padding == "left" else slice(-5, None)] = 0
+        mask[1, {"left": slice(5), "between": slice(4, 9), "right": slice(-5, None)}[padding]] = 0
     given = {"input_ids": ids} if padding == "none" else {"input_ids": ids, "attention_mask": mask}
     visible = mask
     if model.config.is_encoder_decoder:
@@ -88,12 +88,12 @@ def largest(some: list[Result], others: list[Result]) -> float:
     return max(max(differences(a, b)) for a, b in zip(some, others, strict=True))
 
 
-def tokens(model: Any) -> list[list[int]]:
+def tokens(model: Any, **options: Any) -> list[list[int]]:
     given, _ = inputs(model, "left")
     given.pop("decoder_input_ids", None)
-    start = {"decoder_start_token_id": 1} if model.config.is_encoder_decoder else {}
+    options |= {"decoder_start_token_id": 1} if model.config.is_encoder_decoder else {}
     with torch.no_grad():
-        made = model.generate(**given, max_new_tokens=20, min_new_tokens=20, do_sample=False, pad_token_id=0, **start)
+        made = model.generate(**given, max_new_tokens=20, min_new_tokens=20, do_sample=False, pad_token_id=0, **options)
     return made.tolist()  # type: ignore[no-any-return]
 
 
@@ -410,13 +410,6 @@ def test_no_mask_and_no_bias_is_computed(name: str, monkeypatch: pytest.MonkeyPa
 # ---- caches ----
 
 
-def made_with(model: Any, **options: Any) -> list[list[int]]:
-    given, _ = inputs(model, "left")
-    with torch.no_grad():
-        made = model.generate(**given, max_new_tokens=20, min_new_tokens=20, do_sample=False, pad_token_id=0, **options)
-    return made.tolist()  # type: ignore[no-any-return]
-
-
 @pytest.mark.parametrize(
     ("name", "options"),
     [
@@ -426,9 +419,9 @@ def made_with(model: Any, **options: Any) -> list[list[int]]:
 )  # fmt: skip
 def test_caches(name: str, options: dict[str, Any]) -> None:
     """Mistral's and Gemma 3's caches hold a window of 6 keys, in all layers or in some."""
-    ours = made_with(build(name, "posenc"), disable_compile=True, **options)
-    assert ours == made_with(build(name, "eager"), disable_compile=True, **options)
-    assert ours == made_with(build(name, "posenc"))
+    ours = tokens(build(name, "posenc"), disable_compile=True, **options)
+    assert ours == tokens(build(name, "eager"), disable_compile=True, **options)
+    assert ours == tokens(build(name, "posenc"))
 
 
 # ---- packed sequences, checkpoints, half precision ----
@@ -436,16 +429,8 @@ def test_caches(name: str, options: dict[str, Any]) -> None:
 
 def test_alibi_with_padding_between_words() -> None:
     """BLOOM counts words without the padding between them, so its bias is not that of distances there."""
-    results = []
-    for implementation in ("eager", "posenc"):
-        model = build("BloomForCausalLM", implementation)
-        given, weights = inputs(model, "left")
-        given["attention_mask"][0, 4:9] = 0
-        logits = model(**given).logits
-        (logits * weights * given["attention_mask"][..., None]).sum().backward()
-        gradients = {name: parameter.grad for name, parameter in model.named_parameters()}
-        results.append(Result(logits.detach() * given["attention_mask"][..., None], gradients))
-    assert max(differences(*results)) <= ROUNDING
+    ours, eager = (run(build("BloomForCausalLM", which), "between") for which in ("posenc", "eager"))
+    assert max(differences(ours, eager)) <= ROUNDING
 
 
 @pytest.mark.parametrize("lengths", [(21,), (9, 12)])
@@ -498,15 +483,6 @@ def test_a_layer_with_too_many_cached_keys_is_refused() -> None:
         model(ids[:, :2], past_key_values=cache)
 
 
-def test_other_models_are_refused() -> None:
-    message = r"LukeForMaskedLM computes attention itself; expected a model that uses transformers' attention interface"
-    with pytest.raises(NotImplementedError, match=message):
-        build("LukeForMaskedLM", "posenc")
-    for choice in ("posenc", {"": "posenc"}):
-        with pytest.raises(NotImplementedError, match=message):
-            build("LukeForMaskedLM").set_attn_implementation(choice)
-
-
 def test_models_made_with_other_tables_of_attention_are_refused() -> None:
     """SAM chooses a class of attention by the implementation when it is made."""
     parts = {"vision_config": {"num_hidden_layers": 1}, "mask_decoder_config": {"num_hidden_layers": 1}}
@@ -519,26 +495,26 @@ def test_models_made_with_other_tables_of_attention_are_refused() -> None:
 
 
 ENCODERS: dict[str, list[tuple[dict[str, str], str]]] = {
-    "BigBirdPegasusForConditionalGeneration": [
-        ({}, "BigBirdPegasusBlockSparse"), ({"attention_type": "original_full"}, "BigBirdPegasusSelf")
-    ],
+    "BigBirdPegasusForConditionalGeneration": [({}, "BigBirdPegasusBlockSparseAttention")],
     "LongT5ForConditionalGeneration": [
-        ({}, "LongT5Local"), ({"encoder_attention_type": "transient-global"}, "LongT5TransientGlobal")
+        ({}, "LongT5LocalAttention"), ({"encoder_attention_type": "transient-global"}, "LongT5TransientGlobalAttention")
     ],
-    "PegasusXForConditionalGeneration": [({}, "PegasusXGlobalLocal")],
+    "PegasusXForConditionalGeneration": [({}, "PegasusXGlobalLocalAttention")],
 }  # fmt: skip
 """Models whose decoders use the interface and whose encoders do not: options, and the class of attention."""
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "inner"), [(name, *row) for name, rows in ENCODERS.items() for row in rows]
+    ("name", "options", "inner"),
+    [("LukeForMaskedLM", {}, "LukeForMaskedLM"), *((name, *row) for name, rows in ENCODERS.items() for row in rows)],
 )
-def test_models_with_encoders_that_attend_themselves_are_refused(name: str, options: Any, inner: str) -> None:
-    message = f"{inner}Attention computes attention itself; expected a model that uses transformers' attention interfac"
+def test_other_models_are_refused(name: str, options: Any, inner: str) -> None:
+    message = f"{inner} computes attention itself; expected a model that uses transformers' attention interface"
     with pytest.raises(NotImplementedError, match=message):
         build(name, "posenc", **options)
-    with pytest.raises(NotImplementedError, match=message):
-        build(name, **options).set_attn_implementation("posenc")
+    for choice in ("posenc", {"": "posenc"}):
+        with pytest.raises(NotImplementedError, match=message):
+            build(name, **options).set_attn_implementation(choice)
 
 
 def test_falcon_with_alibi_is_refused() -> None:
