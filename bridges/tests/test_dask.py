@@ -300,9 +300,6 @@ def test_quantized(qkv, chunks):
         equal(one.codes, plain.codes)
         equal(one.scale, plain.scale)
         equal(one.dequantize(), plain.dequantize())
-    along = pd.quantize(lazy[0], axis=1)
-    equal(along.scale, posenc.quantize(lazy[0].compute(), axis=1).scale)
-    equal(along.dequantize(), posenc.quantize(lazy[0].compute(), axis=1).dequantize())
     q = q[..., :4]
     lazy_q = da.from_array(q, chunks=(heads, n, -1))
     options = {"causal": True, "align": "end", "bias": posenc.shaw(random(9, 4)), "sink": random(H)}
@@ -525,16 +522,11 @@ def test_xarray():
 P, A = pd, posenc.alibi([1.0, 1.0])
 XARRAY = {
     "rope: positions": lambda x: P.rope(X, x, W, layout="half"),
-    "sinusoidal: positions": lambda x: P.sinusoidal(x, 4),
     "learned: table": lambda x: P.learned(x.expand_dims("width"), [0], chunks=1),
     "merge: p": lambda x: P.merge(X, x),
     "quantize: x": lambda x: P.quantize(x),
     "Quantized: codes": lambda x: P.Quantized(x.astype("i1"), X[0, 0, 0]),
-    "matrix: q_positions": lambda x: P.matrix(A, 8, chunks=4, q_positions=x),
-    "attention: q": lambda x: P.attention(x, X, X),
     "attention: keep": lambda x: P.attention(X, X, X, keep=x > 0),
-    "attention: q_positions": lambda x: P.attention(X, X, X, causal=True, q_positions=x),
-    "attention: sink": lambda x: P.attention(X, X, X, sink=x[:2]),
     "attention_vjp: grad": lambda x: P.attention_vjp(x, X, X, X, out=X, lse=X[..., 0]),
 }  # fmt: skip
 

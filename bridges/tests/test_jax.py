@@ -187,11 +187,6 @@ def test_without_x64() -> None:
     assert pj.complex_order(jnp.ones((2, 3)), np.ones(3), 2).dtype == jnp.complex64
 
 
-def test_no_tracer_outlives_its_trace() -> None:
-    with jax.checking_leaks():
-        jax.block_until_ready(jax.jit(jax.grad(loss, range(5)))(*qkv(), *slopes_and_table()))
-
-
 def test_results_share_no_memory_with_arguments() -> None:
     p = np.ones((2, 3), F32)
     result = pj.merge(np.zeros((2, 3), F32), p, mode="replace")

@@ -95,25 +95,6 @@ def test_gemma4() -> None:
     assert_close(ours, peer, positions)
 
 
-@pytest.mark.parametrize("of", ["lang", "pixel"])
-def test_axial(of: str) -> None:
-    """rotary-embedding-torch: integer coordinates, or pixels from -1 to 1 with frequencies that are multiples of pi."""
-    ret = pytest.importorskip("rotary_embedding_torch", reason="rotary-embedding-torch is not installed")
-    height, width = 5, 7
-    x = np.random.default_rng(2).standard_normal((height, width, D)).astype(np.float32)
-    module = ret.RotaryEmbedding(D // 2, freqs_for=of, max_freq=10, cache_if_possible=False)
-    peer = ret.apply_rotary_emb(module.get_axial_freqs(height, width), torch.from_numpy(x)).detach()
-    if of == "lang":
-        grid = np.indices((height, width)).reshape(2, -1)
-        w = posenc.rope_frequencies(D // 2).inv_freq
-    else:
-        grid = np.stack(np.meshgrid(np.linspace(-1, 1, height), np.linspace(-1, 1, width), indexing="ij"))
-        grid, w = grid.reshape(2, -1), np.pi * np.linspace(1, 5, D // 4)
-    ours = posenc.rope_2d(x.reshape(-1, D), grid, w, layout="interleaved").reshape(height, width, D)
-    # frequencies up to 5 pi multiply the error of an angle as positions up to 16 do
-    assert np.abs(ours - peer.numpy()).max() <= SIZE * angle_error([16]).max()
-
-
 @pytest.mark.parametrize("scale_base", [512, 700])
 @pytest.mark.parametrize("library", ["rotary_embedding_torch", "x_transformers.x_transformers"])
 def test_xpos(library: str, scale_base: int) -> None:

@@ -97,18 +97,6 @@ def test_transformers(model: str, dim: int) -> None:
     agree("sinusoidal", posenc.sinusoidal(N, dim, **options), peer, allowed, f"transformers: {model}")
 
 
-def test_fairseq_positions() -> None:
-    """m2m_100 counts tokens from padding_idx + 1; padding has a row of zeros."""
-    module = pytest.importorskip("transformers.models.m2m_100.modeling_m2m_100", reason="transformers is not installed")
-    pad, dim = 1, 16
-    tokens = torch.tensor([[5, 6, 7, pad, pad], [pad, 8, 9, 10, 11]])
-    peer = module.M2M100SinusoidalPositionalEmbedding(32, dim, padding_idx=pad)(tokens).numpy()
-    real = tokens.numpy() != pad
-    where = np.cumsum(real, axis=1) * real + pad
-    ours = np.where(real[..., None], posenc.sinusoidal(where, dim, layout="half", denominator="half-1"), 0.0)
-    agree("sinusoidal", ours, peer, float(angle_error([where.max()]).max()), "transformers: m2m_100, padding")
-
-
 @pytest.mark.parametrize(("dim", "offset"), [(2, 0), (64, 7000)])
 def test_x_transformers(dim: int, offset: int) -> None:
     """ScaledSinusoidalEmbedding."""

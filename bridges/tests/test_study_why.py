@@ -65,19 +65,6 @@ def test_even_attention(corpus):
     assert np.abs(seen.nats - one).max() <= 1e-5  # float32, in batches of another size
 
 
-def test_rows(corpus):
-    """At the trained length no key is too far, so hiding far keys changes nothing. A learned table ends there."""
-    setting = SMALL._replace(tested=(1, 2), targets=attention.STATISTICS_BYTES)
-    for name, lengths in (("t5", [32, 64]), ("learned", [32])):
-        weights = initial(setting, SCHEMES[name], corpus.vocabulary, 0)
-        rows, longest = attention.statistics_by_length(setting, name, weights, corpus, setting.targets)
-        assert [row.length for row in rows] == lengths
-        assert rows[0].near == rows[0].perplexity
-        assert rows[0].far == rows[0].far_equal == 0
-        assert all(row.entropy <= row.entropy_equal for row in rows)
-    assert longest.nats.mean() == pytest.approx(np.log(rows[0].perplexity), rel=1e-5)  # float32, other batches
-
-
 def test_files(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(command, "QUICK", SMALL)
     monkeypatch.setattr(attention, "STATISTICS_BYTES", 256)
