@@ -54,12 +54,8 @@ def equal(result: Any, expected: np.ndarray) -> None:
 # ---- encodings ----
 
 X_CHUNKS = [
-    (2, 3, 20, 8),
-    (1, 1, 6, 8),
-    (2, (2, 1), (1, 18, 1), 8),
-    ((1, 1), 3, (19, 1), 4),
-    (2, 3, (3, 5, 12), (1, 7)),
-]
+    (2, 3, 20, 8), (1, 1, 6, 8), (2, (2, 1), (1, 18, 1), 8), ((1, 1), 3, (19, 1), 4), (2, 3, (3, 5, 12), (1, 7)),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("chunks", X_CHUNKS, ids=str)

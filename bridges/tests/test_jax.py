@@ -234,18 +234,15 @@ ERRORS: dict[str, tuple[Any, Any]] = {
     "^learned: positions has id 9; expected ": (IndexError, lambda: pj.learned(jnp.ones((4, 8)), jnp.asarray([9]))),
     "learned: positions has id 9; expected ": (  # that of the callback
         jax.errors.JaxRuntimeError,
-        lambda: jax.block_until_ready(jax.jit(pj.learned)(jnp.ones((4, 8)), jnp.asarray([9]))),
+        lambda: jax.block_until_ready(jax.jit(pj.learned)(X, jnp.asarray([9]))),
     ),
     "^alibi: slopes has nan; expected ": (ValueError, lambda: pj.alibi(jnp.asarray([jnp.nan]))),
-    "^shaw: rel_k has 6 rows; expected ": (
+    "^shaw: rel_k has 6 rows; expected": (
         ValueError,
-        lambda: jax.jit(lambda t: pj.shaw(t).logits(t[None], t[None]))(X),
+        lambda: jax.jit(lambda t: pj.shaw(t).logits(X[None], X[None]))(X),
     ),
     "^alibi: missing a required argument: 'slopes'$": (TypeError, lambda: pj.alibi()),
-    "^attention: bias has type ndarray; expected a Bias": (
-        TypeError,
-        lambda: pj.attention(*qkv(), bias=jnp.ones((6, 6))),
-    ),
+    "^attention: bias has type ndarray; expected a": (TypeError, lambda: pj.attention(*[X[None]] * 3, bias=X)),
 }
 
 

@@ -182,11 +182,11 @@ STREAMS = {
 """Inputs of XLNet. In the order of the last, the last word sees no key in the stream of queries."""
 
 
-@pytest.mark.parametrize(
-    ("stream", "changes"),
-    [("one", {"attn_type": "uni"}), ("segments", {"bi_data": True}), ("segments", {}), ("two", {"clamp_len": 5})],
-    ids=str,
-)
+CHANGES = {"one": {"attn_type": "uni"}, "segments": {"bi_data": True}, "two": {"clamp_len": 5}}
+"""For each input of XLNet another config."""
+
+
+@pytest.mark.parametrize(("stream", "changes"), [*CHANGES.items()], ids=str)
 def test_configs_of_xlnet(changes: dict[str, Any], stream: str) -> None:
     ids = torch.randint(3, 128, (2, 21), generator=torch.Generator().manual_seed(3))
     results, memories = [], []
