@@ -138,14 +138,15 @@ def test_every_model(name: str) -> None:
 
 FEW = (
     "BartForConditionalGeneration", "BertForMaskedLM", "BloomForCausalLM", "CpmAntForCausalLM", "DebertaForMaskedLM",
-    "DebertaV2ForMaskedLM", "DeepseekV3ForCausalLM", "FSMTForConditionalGeneration", "FalconForCausalLM",
-    "GPT2LMHeadModel", "GPTJForCausalLM", "Gemma2ForCausalLM", "Gemma3ForCausalLM", "GptOssForCausalLM",
-    "Llama4ForCausalLM", "LlamaForCausalLM", "MPNetForMaskedLM", "ModernBertForMaskedLM", "MptForCausalLM",
-    "OpenAIGPTLMHeadModel", "PerceiverForMaskedLM", "RoFormerForCausalLM", "T5ForConditionalGeneration",
-    "XGLMForCausalLM", "XLMWithLMHeadModel", "XLNetLMHeadModel",
+    "DebertaV2ForMaskedLM", "DeepseekV32ForCausalLM", "DeepseekV3ForCausalLM", "FSMTForConditionalGeneration",
+    "FalconForCausalLM", "GPT2LMHeadModel", "GPTJForCausalLM", "GPTNeoForCausalLM", "Gemma2ForCausalLM",
+    "Gemma3ForCausalLM", "GptOssForCausalLM", "GraniteSWAForCausalLM", "Llama4ForCausalLM", "LlamaForCausalLM",
+    "MPNetForMaskedLM", "ModernBertForMaskedLM", "MptForCausalLM", "OpenAIGPTLMHeadModel", "PerceiverForMaskedLM",
+    "RoFormerForCausalLM", "T5ForConditionalGeneration", "UMT5ForConditionalGeneration", "XGLMForCausalLM",
+    "XLMWithLMHeadModel", "XLNetLMHeadModel",
 )  # fmt: skip
-"""Cross attention, encoders, recorded steps, ALiBi, latent attention, sinks, grouped heads, caps, windows, chunks, T5:
-each function that replaces a module of transformers, and each way to mask."""
+"""Cross attention, encoders, recorded steps, ALiBi, latent attention, sparse keys, sinks, grouped heads, caps, windows,
+chunks, T5: each function that replaces a module of transformers, and each argument of the interface."""
 
 
 @pytest.mark.parametrize("name", FEW)
