@@ -202,6 +202,19 @@ def test_configs_of_xlnet(changes: dict[str, Any], stream: str) -> None:
     torch.testing.assert_close(memories[1], memories[0], rtol=0, atol=ROUNDING * float(memories[0].abs().max()))
 
 
+def test_dropout_of_xlnet_changes_the_positions_of_each_sentence() -> None:
+    """The rows of positions that eager attention drops are those that posenc drops, with the same seed."""
+    results = []
+    for model in (build("XLNetLMHeadModel", which, dropout=0.3) for which in ("eager", "posenc")):
+        model.train()
+        for module in model.modules():
+            if isinstance(module, torch.nn.Dropout) and module is not model.transformer.dropout:
+                module.p = 0.0
+        torch.manual_seed(6)
+        results.append(model(torch.arange(3, 45).view(2, 21)).logits)
+    torch.testing.assert_close(results[1], results[0], rtol=0, atol=ROUNDING * float(results[0].abs().max()))
+
+
 @pytest.mark.parametrize(
     "name",
     [
