@@ -65,7 +65,9 @@ OVERRIDES: dict[str, dict[str, Any]] = {
     "lfm2_moe": {"layer_types": ["conv", "full_attention"]},
     "longcat_flash": {"head_dim": 8, "qk_head_dim": 16},
     "neomme": {"head_dim": 16},
-    "perceiver": {"max_position_embeddings": 14},  # the number of its outputs
+    "perceiver": {  # its outputs are as many as positions
+        "max_position_embeddings": 14, "num_latents": 16, "d_latents": 32, "num_self_attends_per_block": 2,
+    },
     "recurrent_gemma": {"block_types": ["recurrent", "attention"], "num_hidden_layers": 2},
     "xmod": {"languages": ["en_XX"], "default_language": "en_XX"},
     "zamba": {
