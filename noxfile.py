@@ -150,4 +150,3 @@ def coverage(session: nox.Session) -> None:
     # Lines of a macro or an inlined function count once, and no count is taken for an error because it is large.
     counts = ("--merge-lines", "--gcov-suspicious-hits-threshold", "0")
     session.run("gcovr", "--root", str(tree), "--filter", "csrc/", *counts, "--sort", "uncovered-percent", "build")
-
