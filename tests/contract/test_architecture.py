@@ -1,8 +1,8 @@
 """The architecture: which files may include or import which, read from the sources as text.
 
-The folders of csrc/kernels and of posenc have an order. A file may use its own folder and the folders below it, and
-only the file of an operator may name the operator. Rooms around the core, and the bridges, use public names: those in
-``__all__`` of posenc or of a public module, or that such a module imports as itself (``from .a import b as b``).
+The folders of csrc/kernels and of posenc have an order. A file may use its own folder and the folders below it. Rooms
+around the core, and the bridges, use public names: those in ``__all__`` of posenc or of a public module, or that such a
+module imports as itself (``from .a import b as b``).
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
-from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -65,26 +64,6 @@ def test_c_includes_only_the_rooms_below():
             if is_of_binding or is_above:
                 offenders.append(f"{name_of(file)} includes {included}")
     assert offenders == []
-
-
-TABLE = code_of(CSRC / "ops.def")
-OPERATORS = re.findall(r"^(?:DISTANCE|PAIR|POSITION|CONTENT)\((\w+),", TABLE, flags=re.MULTILINE)
-KERNELS_OF_THEIR_OWN = set(re.findall(r"^OP\((\w+),", TABLE, flags=re.MULTILINE))
-"""Rows that are no operator; a name such as toeplitz_matrix is theirs."""
-
-
-@pytest.mark.parametrize("operator", OPERATORS)
-def test_c_names_an_operator_in_its_own_file_alone(operator):
-    """As a word of an identifier, as in PE_shaw, SHAW_V and shaw_vjp. Encodings and analyses include no bias, so their
-    layers may be called dense. The file is in the room that the operator has in Python."""
-    (own,) = (file for file in C_FILES if f"FN({operator}_op) =" in code_of(file))
-    offenders = []
-    for file in C_FILES:
-        if file != own and file.name != "ops.def" and file.parent.name not in ("absolute", "rotary"):
-            identifiers = set(re.findall(r"[A-Za-z_]\w*", code_of(file))) - KERNELS_OF_THEIR_OWN
-            offenders += [f"{name_of(file)}: {i}" for i in sorted(identifiers) if f"_{operator}_" in f"_{i.lower()}_"]
-    assert offenders == []
-    assert own.parent.name == getattr(import_module("posenc"), operator).__module__.split(".")[1]
 
 
 # ---- Python ----
@@ -195,36 +174,6 @@ def test_python_imports_only_the_rooms_below():
 )  # fmt: skip
 def test_rooms_around_the_core_use_public_names(room, private):
     assert set(private_names(ROOT / room)) == private
-
-
-BESIDE_NUMPY = """
-import sys
-from unittest import mock
-import numpy as np
-
-class Wall:
-    def find_spec(name, *more):
-        if name.split(".")[0] not in {*sys.stdlib_module_names, "numpy", "posenc", "cases"}:
-            raise ImportError(name)
-
-sys.meta_path.insert(0, Wall)
-sys.modules["pytest"] = mock.MagicMock()  # cases.fixtures imports it
-import posenc
-from cases import CASES
-
-posenc.quantize(np.ones((2, 4)))
-for case in CASES:
-    if case.module == "posenc":
-        results = case.call(arguments := case.arguments(max(3, case.least)))
-        if case.gradients:
-            case.vjp(tuple(np.ones(np.shape(r)) for r in results), arguments)
-"""
-
-
-def test_every_function_computes_beside_numpy_alone(run_python):
-    """No other library can be imported. test_table.py finds a function without a Case, other than `quantize`."""
-    done = run_python(BESIDE_NUMPY, PYTHONPATH=f"{ROOT}{os.pathsep}{ROOT / 'tests'}")
-    assert done.returncode == 0, done.stderr
 
 
 def test_an_import_of_a_clone_that_is_not_built_says_so(tmp_path):

@@ -198,28 +198,6 @@ def test_held_kernels_check_operands_and_write_nothing():
     assert posenc.learned(table, 3).all()
 
 
-def test_read_checks_results_or_allocates_them():
-    x, out = np.ones((2, 3), np.float16), np.zeros((2, 3), np.float16)
-    same, result = _core.read("f", "real x(d) -> real out==(d)", x=x, out=out)
-    assert same is x
-    assert result is out
-    _, result = _core.read("f", "real x(d) -> real out==(d)", x=x.astype(">f2"), out=None)
-    assert result.shape == x.shape
-    assert result.dtype == np.dtype("=f2")
-    with pytest.raises(TypeError, match=r"f: out has dtype float32; expected float16"):
-        _core.read("f", "real x(d) -> real out==(d)", x=x, out=out.astype(np.float32))
-
-
-def test_read_returns_the_cotangent_for_the_arithmetic():
-    x = np.ones((2, 3), np.float32)
-    _, grad = _core.read("f", "rope", x=x, grad=np.ones((2, 3)))
-    assert grad.dtype == np.float32
-    with pytest.raises(ValueError, match=r"f: grad has numbers beyond float32; expected at most 3.4e\+38"):
-        _core.read("f", "rope", x=x, grad=np.full((2, 3), 1e39))
-    with pytest.raises(ValueError, match=r"f: grad has shape \(3,\); expected \(2, 3\)"):
-        _core.read("f", "rope", x=x, grad=np.ones(3))
-
-
 def test_scans_take_no_axes_before_the_batch():
     """Their kernels know no loops: they would read past the states."""
     p0, square, bias = np.ones((2, 3, 4)), np.ones((4, 4)), np.ones((1, 4))

@@ -1,4 +1,4 @@
-"""Memory leaks, the floating-point environment, and arrays with more than 2**31 bytes."""
+"""Memory leaks, and arrays with more than 2**31 bytes."""
 
 import ctypes
 import gc
@@ -83,44 +83,6 @@ def test_no_leak(case, frozen):
     references = [sys.getrefcount(get_path(arguments, path)) for path in paths]
     assert_no_leak(calls, 500)
     assert references == [sys.getrefcount(get_path(arguments, path)) for path in paths]
-
-
-SUBNORMALS = """
-import threading
-import numpy as np
-def check():
-    tiny = np.array([5e-324, 2.2250738585072014e-308])
-    small = np.array([1e-45, 1.1754944e-38], np.float32)
-    assert np.all(tiny * np.float64(1.0) > 0) and (tiny / 2)[1] > 0, "float64 subnormals are flushed"
-    assert np.all(small * np.float32(1.0) > 0) and (small / np.float32(2))[1] > 0, "float32 subnormals are flushed"
-    assert np.finfo(np.float32).smallest_subnormal > 0 and np.finfo(np.float64).smallest_subnormal > 0
-check()
-import posenc
-check()
-posenc.set_num_threads(3)
-x = np.full((64, 512, 64), 1e-45, np.float32)
-def call():
-    assert np.array_equal(posenc.rope(x, np.zeros(512), np.ones(32), layout="half"), x), "kernels flush subnormals"
-    posenc.sinusoidal(4096, 512)
-    check()
-call()
-failures = []
-def in_thread():
-    try:
-        check(); call()
-    except BaseException as error:
-        failures.append(error)
-threads = [threading.Thread(target=in_thread) for _ in range(3)]
-[t.start() for t in threads], [t.join() for t in threads]
-assert not failures, failures
-check()
-print("kept")
-"""
-
-
-def test_subnormals_survive_import_calls_and_threads(run_python):
-    done = run_python(SUBNORMALS)
-    assert done.stdout.strip() == "kept", done.stderr
 
 
 @pytest.fixture

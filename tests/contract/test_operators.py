@@ -9,7 +9,7 @@ import pytest
 from cases import CASES, array_paths, as_tuple, get_path, map_arrays
 from cases.attention import AttentionCase
 from cases.bias import OF_METHOD, BiasCase, of_method
-from cases.calls import arguments_of, one_more
+from cases.calls import arguments_of
 from cases.deviation import cotangents
 from cases.layouts import same_bits
 
@@ -154,18 +154,3 @@ def test_own_positions_are_explicit_positions(case):
         assert all(all(map(same, as_tuple(a), as_tuple(b))) for a, b in zip(found, wanted, strict=True))
         with pytest.raises(ValueError, match=rf"^{bias.name}.{case.method}: q_positions has a value; expected None"):
             getattr(one, case.method)(**given, **at)
-
-
-@pytest.mark.parametrize("case", ALONE)
-def test_heads_and_widths_that_disagree_with_attention(case):
-    function, given, (bias, _) = call_of(case)
-    if bias.heads is not None and bias.name != "dense":
-        heads = given["q"].shape[-3]
-        with pytest.raises(
-            ValueError, match=rf"^attention: bias has {heads} heads \({bias.name}\); expected {heads + 1}"
-        ):
-            function(**{**given, "q": one_more(given["q"], -3)})
-    if isinstance(bias, posenc.ContentBias):
-        d = given["q"].shape[-1]
-        with pytest.raises(ValueError, match=rf"^attention: \w+ has width {d} \({bias.name}\); expected {d + 1}"):
-            function(**{**given, **{a: one_more(given[a], -1) for a in "qk"}})

@@ -141,30 +141,3 @@ def test_gradient_of_several_and_of_complex_results(rng):
 
 
 # ---- arguments that no case has ----
-
-
-LLAMA = {"model_type": "llama", "hidden_size": 256, "num_attention_heads": 4, "rope_theta": 500000.0}
-LONG = {**LLAMA, "max_position_embeddings": 131072}
-CONFIGS = {
-    "plain": LLAMA,
-    "part": {**LLAMA, "partial_rotary_factor": 0.5},
-    "llama3": {**LONG, "rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,
-                                        "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}},
-    "yarn": {**LONG, "rope_scaling": {"type": "yarn", "factor": 40.0, "original_max_position_embeddings": 4096,
-                                      "mscale": 0.7, "mscale_all_dim": 1.0}},
-    "dynamic": {**LLAMA, "max_position_embeddings": 4096, "rope_scaling": {"type": "dynamic", "factor": 2.0}},
-    "transformers 5": {"model_type": "llama", "head_dim": 64, "rope_parameters": {"rope_theta": 1e6, "factor": 8.0,
-                                                                                 "rope_type": "linear"}},
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", CONFIGS)
-def test_configs(name, rng):
-    """Frequencies within the 8 ulps that the cases of each scaling derive; the rotation knows its layout and width."""
-    config = CONFIGS[name]
-    ours, twin = (module.rope_from_config(config, seq_len=10000) for module in (posenc, reference))
-    np.testing.assert_allclose(ours.inv_freq, twin.inv_freq, rtol=8 * 2.0**-52)
-    assert ours.attention_factor == pytest.approx(twin.attention_factor, rel=4 * 2.0**-52)
-    assert ours.softmax_factor == pytest.approx(twin.softmax_factor, rel=4 * 2.0**-52)
-    x = rng.standard_normal((5, 64))
-    assert np.abs(posenc.rope(x, 5, ours) - reference.rope(x, 5, ours)).max() <= 1e-14

@@ -141,13 +141,6 @@ def test_dir_shows_the_public_names_and_the_documented_modules_alone():
     assert set(posenc.analysis.__all__) <= set(dir(posenc.analysis))
 
 
-def test_help_maps_every_public_name_by_topic():
-    """Gradients are named by the rule that the text states: a function's name with _vjp, and its NamedTuple."""
-    words = set(re.findall(r"\w+", posenc.__doc__))
-    gradients = {name for name in posenc.__all__ if name.endswith(("_vjp", "Gradient"))}
-    assert {*posenc.__all__, *MODULES} - gradients - words == set()
-
-
 @pytest.mark.parametrize("bridge", ["autograd", "dask", "jax", "torch", "transformers"])
 def test_the_name_of_a_bridge_leads_to_its_distribution(bridge):
     with pytest.raises(AttributeError, match=rf"'{bridge}'; expected posenc_bridges\.{bridge}, ") as caught:

@@ -1,7 +1,6 @@
 """Threads, forks and Ctrl-C: results have the same bits on any number of threads, and nothing hangs."""
 
 import os
-import signal
 import sys
 import textwrap
 from concurrent.futures import ThreadPoolExecutor
@@ -70,22 +69,6 @@ def check():
     for _ in range(3):
         assert all(np.array_equal(a, b) for a, b in zip(call(), wanted))
     signal.alarm(0)
-"""
-FORKS = {
-    "os.fork": """
-pid = os.fork()
-if pid == 0:
-    check()
-    inner = os.fork()  # and once more, from a child whose own pool has started
-    if inner == 0:
-        check()
-        os._exit(0)
-    os._exit(os.waitpid(inner, 0)[1] != 0)
-status = os.waitpid(pid, 0)[1]
-check()
-print(status)
-""",
-    "busy": """
 import threading
 stop = threading.Event()
 def work():
@@ -102,15 +85,14 @@ for _ in range(5):  # forked while another thread may hold the pool
     statuses.add(os.waitpid(pid, 0)[1])
 stop.set(); thread.join()
 print(max(statuses))
-""",
-}
+"""
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform has no fork")
-@pytest.mark.parametrize("program", FORKS)
-def test_fork_after_a_threaded_call(run_python, program):
-    """Each process has five seconds for three calls that take a tenth of one, or POSENC_TEST_PATIENCE times as long."""
-    done = run_python(FORK + FORKS[program], **UNMEASURED)
+def test_fork_while_another_thread_may_hold_the_pool(run_python):
+    """test_tile_state.py forks when none does, and in the handler of a signal. Each process has five seconds for three
+    calls that take a tenth of one, or POSENC_TEST_PATIENCE times as long."""
+    done = run_python(FORK, **UNMEASURED)
     assert done.stdout.split() == ["0"], done.stderr
 
 
@@ -153,8 +135,6 @@ LONG = {
     "gradient with masked keys": (
         "q = np.ones((1, 40, 0)); k = np.ones((1, 1 << 40, 0)); lse = np.zeros((1, 40))",
         "posenc.attention_vjp(q, q, k, k, out=q, lse=lse, sink=np.zeros(1), causal=True, align='start')"),
-    "one frequency": ("out = np.empty((1 << 24, 2), np.float32)",
-                      "[posenc.sinusoidal(1 << 24, 2, out=out) for _ in range(10000)]"),
     "floater": ("w1 = np.ones((512, 513)); b = np.ones(512); p0 = np.zeros((40, 512))",
                 "posenc.floater(p0, w1, b, -w1, b, 1 << 10, dt=1e-6, substeps=1000)"),
     "recurrent": ("w = np.ones((3072, 1024)); b = np.ones((2, 3072)); p0 = np.zeros((40, 1024))",
@@ -244,34 +224,6 @@ def test_daemon_thread_in_a_call_when_the_interpreter_ends(run_python):
     """A thread that is not the main one never asks for the interpreter's lock while workers share its call."""
     done = run_python(DAEMON)
     assert (done.returncode, done.stdout) == (0, "end\n"), done.stderr
-
-
-FORK_IN_HANDLER = """
-import os, signal, threading
-import numpy as np
-import posenc
-posenc.set_num_threads(3)
-q = np.random.default_rng(0).standard_normal((8, 4096, 64), dtype=np.float32)
-wanted = posenc.attention(q[:, :512], q, q)
-children = []
-signal.signal(signal.SIGALRM, lambda *_: children.append(os.fork()))
-signal.setitimer(signal.ITIMER_REAL, 0.05)
-try:
-    posenc.attention(q, q, q)
-    assert children and children[0], "the child returned without its workers"
-except RuntimeError as error:
-    assert children == [0] and "forked during the call" in str(error), error
-    signal.setitimer(signal.ITIMER_REAL, 0)
-    os._exit(0 if np.array_equal(posenc.attention(q[:, :512], q, q), wanted) else 1)
-print(os.waitstatus_to_exitcode(os.waitpid(children[0], 0)[1]))
-"""
-
-
-@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="this platform has no timers that send signals")
-def test_fork_in_a_signal_handler_during_a_call(run_python):
-    """The parent's call is right. The child, which has none of the workers, gets an error instead of a wrong result."""
-    done = run_python(FORK_IN_HANDLER)
-    assert done.stdout == "0\n", done.stdout + done.stderr
 
 
 NAN_POSITIONS = """

@@ -112,15 +112,6 @@ def test_refusals(tmp_path, monkeypatch, capsys):
         assert wanted in capsys.readouterr().err
 
 
-def test_safetensors_reads_the_arrays():
-    library = pytest.importorskip("safetensors.numpy", reason="safetensors is not installed")
-    found = library.load_file(FOLDER / "vectors.safetensors")
-    assert found.keys() == TENSORS.keys()
-    for name, array in found.items():
-        assert array.dtype == TENSORS[name].dtype
-        assert np.array_equal(array, TENSORS[name])
-
-
 # ---- other languages ----
 
 COMPILER = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
