@@ -2,13 +2,15 @@
 
 A call is drawn as plain data: the name of a function, NumPy arrays, numbers, and operators as `Operator(name,
 arguments)`. Drawing never looks at a result of posenc, so two builds get the same calls. A third of the calls are rows
-of tests/cases, which know the arguments of every function; attention, the rotary family and the analysis functions are
-also drawn here, with more freedom in shapes, positions and masks.
+of tests/cases, which know the arguments of every function; attention, the rotary family and the sinusoids are also
+drawn here, with more freedom in shapes, positions and masks.
 """
 
 from __future__ import annotations
 
 import inspect
+import itertools
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field, is_dataclass, replace
 from functools import cache
@@ -148,23 +150,43 @@ def in_dtypes(rng: Generator, value: Any, probability: float) -> Any:
     return map_arrays(cast, value)
 
 
+def changed_array(rng: Generator, array: np.ndarray) -> np.ndarray:
+    """Return a part of an array, or its numbers in another layout or dtype, or with one number replaced."""
+    kind = int(rng.integers(6)) if array.dtype.kind != "O" else 0
+    if kind == 0 and array.ndim:
+        part: list[Any] = [slice(None)] * array.ndim
+        part[int(rng.integers(array.ndim))] = slice(int(rng.integers(3)), None, int(pick(rng, (1, 1, 2, -1))))
+        return array[tuple(part)]
+    if kind == 1:
+        return LAYOUTS[pick(rng, list(LAYOUTS))](array)
+    if kind == 2:
+        with warnings.catch_warnings(), np.errstate(all="ignore"):  # NaN as an integer, and complex as real numbers
+            warnings.simplefilter("ignore")
+            return array.astype(pick(rng, (*FLOATS, bool, complex, np.longdouble, object, np.int64)))
+    if kind == 3:
+        return array[None] if chance(rng, 0.5) else array.T
+    array = array.copy()
+    if array.size and array.dtype.kind in "fciu":
+        limits: Any = np.finfo(array.dtype) if array.dtype.kind in "fc" else np.iinfo(array.dtype)
+        numbers: list[Any] = [0, 1, limits.max, limits.min]
+        numbers += [np.nan, np.inf, -np.inf, limits.tiny] if array.dtype.kind in "fc" else []
+        array.flat[int(rng.integers(array.size))] = pick(rng, numbers)
+    return array
+
+
+def arrays_of(arguments: Any) -> list[np.ndarray]:
+    found: list[np.ndarray] = []
+    map_arrays(found.append, arguments)
+    return found
+
+
 def spoil(rng: Generator, arguments: Arguments) -> Arguments:
-    """Make one argument wrong: a missing row, a refused dtype, a NaN, or a value of another type."""
-    name = pick(rng, list(arguments))
-    value, kind = arguments[name], rng.integers(5)
-    if isinstance(value, np.ndarray) and value.ndim and value.size:
-        if kind == 0:
-            return {**arguments, name: value[..., :-1]}
-        if kind == 1:
-            with np.errstate(invalid="ignore"):  # NaN as an integer
-                return {**arguments, name: value.astype(pick(rng, (bool, complex, np.longdouble, object, np.int64)))}
-        if kind == 2 and value.dtype.kind == "f":
-            value = value.copy()
-            value.flat[int(rng.integers(value.size))] = pick(rng, (np.nan, np.inf, -np.inf))
-            return {**arguments, name: value}
-        if kind == 3:
-            return {**arguments, name: value[None]}
-    return {**arguments, name: pick(rng, (None, "wrong", -1, 0, 1.5, np.nan, True))}
+    """Change one array, or make an argument a value of another type."""
+    arrays = arrays_of(arguments)
+    if arguments and (not arrays or chance(rng, 0.1)):
+        return {**arguments, pick(rng, list(arguments)): pick(rng, (None, "wrong", -1, 0, 1.5, np.nan, True))}
+    chosen, numbers = int(rng.integers(max(len(arrays), 1))), itertools.count()
+    return map_arrays(lambda array: changed_array(rng, array) if next(numbers) == chosen else array, arguments)
 
 
 # Rows of tests/cases
@@ -543,47 +565,8 @@ def draw_sinusoid(rng: Generator, names: frozenset[str]) -> Call:
     )
 
 
-def running_sum(x: np.ndarray) -> np.ndarray:
-    return np.cumsum(x, 0)
-
-
-def draw_analysis(rng: Generator, names: frozenset[str]) -> Call:
-    """Functions of posenc.analysis that have no row in tests/cases."""
-    import posenc
-
-    n, half = max(size(rng, 80), 1), max(size(rng, 40), 1)
-    frequencies = 10000.0 ** -(np.arange(half) / half)
-    function = pick(rng, ("rope_bands", "rope_coverage", "decay", "inner_product", "triangle_points",
-                          "attention_profile", "order_sensitivity"))  # fmt: skip
-    given: Arguments
-    match function:
-        case "rope_bands":
-            scaled = posenc.RopeFrequencies(frequencies / rng.uniform(1, 9, half), 1.0, 1.0)
-            given = {"scaled": scaled, "original": frequencies, "train_length": int(rng.integers(10, 9999))}
-        case "rope_coverage":
-            given = {"frequencies": frequencies, "train_length": int(rng.integers(10, 9999))}
-            if chance(rng, 0.5):
-                given["test_length"] = int(rng.integers(10, 99999))
-        case "decay":
-            given = {"distances": rng.uniform(-999, 999, n), "schedule": pick(rng, ("geometric", "power")),
-                     "dim": pick(rng, (None, 2 * half)), "alpha": float(rng.uniform(0.5, 2))}  # fmt: skip
-        case "inner_product":
-            given = {"m": rng.uniform(-99, 99, n), "n": rng.uniform(-99, 99, n), "frequencies": frequencies}
-            if chance(rng, 0.5):
-                given["weights"] = rng.standard_normal((half, 2))
-        case "triangle_points":
-            given = {"distance": rng.standard_normal((n, n)), "correlation": rng.standard_normal((n, n))}
-        case "attention_profile":
-            scheme = draw_operator(rng, pick(rng, ("alibi", "t5", "kerple_log")), 3, n, n, 8, 8, 2 * n)
-            given = {"scheme": scheme, "distances": rng.integers(-99, 99, n)}
-        case _:
-            given = {"function": running_sum, "x": rng.standard_normal((n, 5)), "seed": int(rng.integers(99))}
-    return Call(function, lay_out(rng, given, 0.2), module="posenc.analysis")
-
-
 FAMILIES: tuple[tuple[float, Callable[[Generator, frozenset[str]], Call]], ...] = (
-    (0.36, draw_case), (0.36, draw_attention), (0.08, draw_bias), (0.1, draw_rotary), (0.06, draw_sinusoid),
-    (0.04, draw_analysis),
+    (0.4, draw_case), (0.36, draw_attention), (0.08, draw_bias), (0.1, draw_rotary), (0.06, draw_sinusoid),
 )  # fmt: skip
 """Share of the calls that each family has; a family draws from the public names that both builds have."""
 

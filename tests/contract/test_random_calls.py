@@ -12,14 +12,13 @@ import re
 import sys
 import warnings
 from dataclasses import replace
-from itertools import count
 
 import numpy as np
 import pytest
 from cases import CASES, F64, array_paths, as_tuple, get_path, set_path
 from cases.attention import AttentionCase, arrays_of_bias
 from cases.deviation import STEP
-from draws import FLOATS, LAYOUTS, Operator, chance, describe, draw, map_arrays, pick, spoil
+from draws import Operator, arrays_of, chance, describe, draw, map_arrays, pick, spoil
 from runner import Runner
 
 import posenc
@@ -187,12 +186,6 @@ def of_oracle(value, case=None):
     return found
 
 
-def arrays_of(arguments):
-    found = []
-    map_arrays(found.append, arguments)
-    return found
-
-
 def finite(arguments):
     """The bounds hold for numbers that are not near the range of float16. -inf masks a pair in a dense bias."""
     numbers = [np.asarray(a, np.float64) for a in arrays_of(arguments) if a.dtype.kind not in "biuOSUc"]
@@ -226,16 +219,16 @@ def compare(result, expected, bound):
 
 
 def check_variations(runner, call, rng):
-    """A call with one or two arrays cut, stored otherwise, of another dtype, or with a number that is not finite, too
-    large or out of range returns, or raises an error of the same form."""
+    """A call with an array cut, stored otherwise, of another dtype, or with a number that is not finite, too large or
+    out of range, or an argument of a wrong kind, returns, or raises an error of the same form."""
     if holds_function(call.arguments):  # a function of the caller that expects these shapes
         return
     with posenc.use_isa(runner.isas[call.isa]), posenc.threads(call.threads), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for _ in range(VARIATIONS):
-            changed = replace(call, arguments=varied(rng, call.arguments), out=None)
+            changed = replace(call, arguments=spoil(rng, call.arguments), out=None)
             if call.method and chance(rng, 0.5):
-                changed = replace(changed, method_arguments=varied(rng, call.method_arguments))
+                changed = replace(changed, method_arguments=spoil(rng, call.method_arguments))
             print(describe(changed))
             message = ""
             try:
@@ -251,34 +244,3 @@ def holds_function(value):
     if isinstance(value, dict):
         return any(map(holds_function, value.values()))
     return any(map(holds_function, value)) if isinstance(value, tuple | list) else callable(value)
-
-
-def varied(rng, arguments):
-    """The arguments with one or two arrays changed, or seldom with an argument of a wrong kind."""
-    if chance(rng, 0.05) and arguments:
-        return spoil(rng, arguments)
-    chosen = rng.integers(0, max(1, len(arrays_of(arguments))), int(rng.integers(1, 3)))
-    numbers = count()
-    return map_arrays(lambda array: changed_array(rng, array) if next(numbers) in chosen else array, arguments)
-
-
-def changed_array(rng, array):
-    """Return a part of an array, or its numbers in another layout or dtype, or with one number replaced."""
-    kind = int(rng.integers(6)) if array.dtype.kind != "O" else 0
-    if kind == 0 and array.ndim:
-        part = [slice(None)] * array.ndim
-        part[int(rng.integers(array.ndim))] = slice(int(rng.integers(3)), None, int(pick(rng, (1, 1, 2, -1))))
-        return array[tuple(part)]
-    if kind == 1:
-        return LAYOUTS[pick(rng, list(LAYOUTS))](array)
-    if kind == 2 and array.dtype.kind == "f":
-        return array.astype(pick(rng, FLOATS))
-    if kind == 3:
-        return array[None] if chance(rng, 0.5) else array.T
-    array = array.copy()
-    if array.size and array.dtype.kind in "fciu":
-        limits = np.finfo(array.dtype) if array.dtype.kind in "fc" else np.iinfo(array.dtype)
-        numbers = [0, 1, limits.max, limits.min]
-        numbers += [np.nan, np.inf, -np.inf, limits.tiny] if array.dtype.kind in "fc" else []
-        array.flat[int(rng.integers(array.size))] = pick(rng, numbers)
-    return array
