@@ -1,4 +1,4 @@
-"""A-priori bounds on the rounding errors of attention and of its gradient.
+"""A-priori bounds on the rounding errors of attention.
 
 No bound comes from a computation in the precision under test, so none depends on the machine: a bound is a function of
 the arguments, evaluated in float64.
@@ -196,74 +196,3 @@ def attention_bounds(pairs: Any, out: Array, lse: Array, work: np.dtype) -> tupl
     seen = np.where(np.isfinite(lse), np.abs(lse), 0)
     of_lse = u * (LAMBDA * own_of_lse + shared_of_lse + seen) * growth[..., 0] + m * tiny
     return of_out, of_lse
-
-
-def gradient_bounds(pairs: Any, grad: Array, out: Array, lse: Array, work: np.dtype,
-                    grad_lse: Array | None = None) -> tuple[Array, Array, Array]:  # fmt: skip
-    """Bounds on the errors of dq, dk and dv from exactly this out and lse, of the formula
-
-        P = exp(x - lse)    dS = P (g v - delta)    dX = dS (1 - tanh**2)    dq = scale dX k    dk = dX^T scale q
-
-    and dv = P^T g. Dropout multiplies g v, and P in dv, by a rounded factor. delta = g out - grad_lse is summed in
-    float64 and rounded once. A weight, a term or a gradient below the smallest normal number is flushed to 0.
-    """
-    u = unit_roundoff(work)
-    flushed = float(np.finfo(work).tiny) / u
-    p = pairs.weights(lse)
-    logits = logit_error(pairs, work)
-    distance = np.where(p > 0, np.where(np.isfinite(lse), lse, 0)[..., None] - np.where(p > 0, pairs.logits, 0), 0)
-    errors = weight_error(logits, distance)
-    growth = float(np.exp(2 * u * np.max(np.where(p > 0, errors.bound, 0), initial=0)))
-    delta = (grad * out).sum(-1, keepdims=True) - (0 if grad_lse is None else grad_lse[..., None])
-    kept, of_kept = pairs.kept, 0 if np.all(pairs.kept == 1) else 2
-    dp = kept * (grad @ pairs.v.swapaxes(-1, -2))
-    dp_size = kept * (np.abs(grad) @ np.abs(pairs.v).swapaxes(-1, -2))
-    ds = p * (dp - delta)
-    of_ds = Error(
-        np.hypot(np.hypot(ds * errors.own, np.sqrt(2) * ds), p * np.sqrt(grad.shape[-1] + 1) * dp_size),
-        np.abs(ds) * errors.shared + p * np.abs(delta) + flushed * (np.abs(dp - delta) + 1),
-    ).plus(p * np.abs(dp - delta), of_kept * p * np.abs(dp))
-    dx = ds
-    if pairs.softcap is not None:
-        # the slope 1 - (x / softcap)**2 has four roundings; where it vanishes, the product of two errors remains
-        of_slope = capped_error(pairs).times(2 * pairs.capped / pairs.softcap**2).plus(0.0, 4.0)
-        dx, of_ds = ds * pairs.slope, of_ds.times(pairs.slope + u * of_slope.bound)
-        of_slope = of_slope.times(ds)
-        of_ds = Error(of_ds.own + of_slope.own, of_ds.shared + of_slope.shared).plus(np.abs(dx))
-    size = np.abs(pairs.scale)
-    of_q = size * weighted_sum(dx, of_ds, pairs.k, heads=1) + 2 * np.abs(size * (dx @ pairs.k))
-    of_k = size * weighted_sum(*by_keys(pairs, dx, of_ds.plus(np.abs(dx)), pairs.q), heads=pairs.share)
-    p = p * kept
-    of_p = Error(p * errors.own, p * (errors.shared + of_kept) + flushed)
-    of_v = weighted_sum(*by_keys(pairs, p, of_p, grad), heads=pairs.share)
-    terms = max(pairs.q.shape[-2] * pairs.share, pairs.k.shape[-2])
-    lost = (np.maximum(size, 1) * terms + 1) * flushed  # terms before or after they are scaled, and the gradient
-    return tuple(u * growth * (bound + lost) for bound in (of_q, of_k, of_v))
-
-
-def by_keys(pairs: Any, weights: Array, error: Error, x: Array) -> tuple[Array, Error, Array]:
-    """Group the rows of all heads by kv head: (..., H, N, M) -> (..., G, M, H / G * N), and x likewise."""
-
-    def grouped(w: Array) -> Array:
-        w = np.broadcast_to(w, weights.shape)
-        w = w.reshape(*w.shape[:-3], -1, pairs.share, *w.shape[-2:])
-        return np.moveaxis(w, -1, -3).reshape(*w.shape[:-3], w.shape[-1], -1)
-
-    rows = x.reshape(*x.shape[:-3], -1, pairs.share * x.shape[-2], x.shape[-1])
-    return grouped(weights), Error(grouped(error.own), grouped(error.shared)), rows
-
-
-def weighted_sum(weights: Array, error: Error, x: Array, heads: int) -> Array:
-    """A bound on the error of sum_t weights[..., t] x[..., t, :], in units of u, with a last rounding. `heads` equal
-    parts of the terms are summed on their own, so that blocks end there."""
-    count = x.shape[-2]
-    sums = BlockedSum()
-    squares = systematic = np.zeros(())
-    for t in range(count):
-        weight, row = weights[..., t, None], x[..., t, None, :]
-        sums.add(weight * row)
-        squares = squares + (error.own[..., t, None] * row) ** 2
-        systematic = systematic + error.shared[..., t, None] * np.abs(row)
-        if (t + 1) % (count // heads) == 0:
-            sums.end_block()
-    return LAMBDA * np.sqrt(squares + sums.squares) + systematic + np.abs(weights @ x)
