@@ -1,8 +1,8 @@
 """Random calls of posenc's public functions, each reproducible from (seed, index).
 
 A call is drawn as plain data: the name of a function, NumPy arrays, numbers, and operators as `Operator(name,
-arguments)`. Drawing never looks at a result of posenc, so two builds get the same calls. A third of the calls are rows
-of tests/cases, which know the arguments of every function; attention, the rotary family and the sinusoids are also
+arguments)`. Drawing never looks at a result of posenc, so two builds get the same calls. Nearly half of the calls are
+rows of tests/cases, which know the arguments of every function; attention, its operators and the rotary family are also
 drawn here, with more freedom in shapes, positions and masks.
 """
 
@@ -534,39 +534,8 @@ def draw_rotary(rng: Generator, names: frozenset[str]) -> Call:
     return Call(function, arguments, gradient=function != "rerotate" and chance(rng, 0.5), out=out)
 
 
-def draw_sinusoid(rng: Generator, names: frozenset[str]) -> Call:
-    """sinusoidal, shift or shift_matrix at drawn widths, positions and options."""
-    function = pick(rng, ("sinusoidal", "sinusoidal", "shift", "shift_matrix", "rope_table"))
-    dim, n = int(rng.integers(1, 140)), size(rng)
-    scale = float(10.0 ** rng.uniform(0, 15))
-    positions: Any = pick(rng, (n, np.arange(n) - 7, rng.integers(-5000, 5000, (2, n)), rng.uniform(-9, 9, n),
-                                np.rint(rng.standard_normal(n) * scale)))  # fmt: skip
-    positions = lay_out(rng, positions, 0.3)
-    if function == "rope_table":
-        given = {"positions": positions, "frequencies": rng.uniform(0, 2, dim), "dtype": pick(rng, FLOATS)}
-        return Call(function, given)
-    options: Arguments = {"layout": pick(rng, ("interleaved", "half")), "order": pick(rng, ("sincos", "cossin"))}
-    if chance(rng, 0.4):
-        options["denominator"] = pick(rng, ("dim", "half-1"))
-        options["base"] = pick(rng, (10000.0, 500, 3.3))
-    else:
-        options["frequencies"] = rng.uniform(0, 2, (dim + 1) // 2)
-    gradient = chance(rng, 0.5)
-    out = pick(rng, OUT_LAYOUTS) if chance(rng, 0.2) else None
-    if function == "shift_matrix":
-        return Call(function, {"offset": float(rng.uniform(-99, 99)), "dim": dim, **options})
-    if function == "sinusoidal":
-        options |= {"scale": pick(rng, (1.0, 3.0, -0.1)), "dtype": pick(rng, FLOATS)}
-        return Call(function, {"positions": positions, "dim": dim, **options}, gradient=gradient, out=out)
-    encoding = rng.standard_normal((2, n, dim + dim % 2)).astype(pick(rng, FLOATS))
-    offset = pick(rng, (np.float64(37), rng.uniform(-99, 99, (2, n)), rng.integers(-9, 9, n)))
-    return Call(
-        function, lay_out(rng, {"encoding": encoding, "offset": offset, **options}, 0.3), gradient=gradient, out=out
-    )
-
-
 FAMILIES: tuple[tuple[float, Callable[[Generator, frozenset[str]], Call]], ...] = (
-    (0.4, draw_case), (0.36, draw_attention), (0.08, draw_bias), (0.1, draw_rotary), (0.06, draw_sinusoid),
+    (0.45, draw_case), (0.36, draw_attention), (0.08, draw_bias), (0.11, draw_rotary),
 )  # fmt: skip
 """Share of the calls that each family has; a family draws from the public names that both builds have."""
 

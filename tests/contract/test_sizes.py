@@ -73,18 +73,13 @@ def test_results_larger_than_memory():
 def test_axes_of_cached_keys():
     """`rerotate` refuses what `rope` refuses, and names k. The loops of its kernel are one fewer."""
     w = posenc.rope_frequencies(2)
-    for axes in (17, 19, 31):
-        k = np.zeros((1,) * (axes - 1) + (2,))
-        if axes == 17:
-            assert posenc.rope(k, [0], w, layout="half").shape == k.shape
-            assert posenc.rerotate(k, [0], [1], w, layout="half").shape == k.shape
-            continue
-        with pytest.raises(ValueError, match=r"^rope: x has ") as of_rope:
-            posenc.rope(k, [0], w, layout="half")
-        with pytest.raises(ValueError, match=r"^rerotate: k has ") as of_rerotate:
-            posenc.rerotate(k, [0], [1], w, layout="half")
-        expected = str(of_rope.value).replace("rope: x", "rerotate: k").replace("at most 18", "at most 17")
-        assert str(of_rerotate.value) == expected
+    most, more = (np.zeros((1,) * (axes - 1) + (2,)) for axes in (17, 19))
+    assert posenc.rope(most, [0], w, layout="half").shape == most.shape
+    assert posenc.rerotate(most, [0], [1], w, layout="half").shape == most.shape
+    with pytest.raises(ValueError, match=r"^rope: x has 19 axes; expected at most "):
+        posenc.rope(more, [0], w, layout="half")
+    with pytest.raises(ValueError, match=r"^rerotate: k has 19 axes; expected at most 17"):
+        posenc.rerotate(more, [0], [1], w, layout="half")
 
 
 def test_as_many_keys_as_float64_counts():

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cases.vectors import NOT_FAR, PLACES, WITHOUT
+from cases.vectors import WITHOUT
 
 import posenc
 import vectors as tool
@@ -34,17 +34,6 @@ def test_every_function_has_a_vector():
     listed = {name: reason for names, reason in rows.items() for name in re.findall(r"`(\w+)`", names)}
     assert listed.pop("f_vjp")
     assert listed == WITHOUT
-
-
-def test_every_function_of_positions_has_a_vector_at_2_31():
-    near = {case["function"] for case in CASES if set(PLACES) & set(case["arguments"])}
-    moved = [case for case in CASES if case["name"].endswith("@2^31")]
-    far = {case["function"] for case in moved}
-    assert near - far <= {*NOT_FAR, "learned", "hierarchical"}
-    assert far <= near - set(NOT_FAR)
-    for case in moved:
-        given = (tool.decoded(case["arguments"][name], TENSORS) for name in PLACES if name in case["arguments"])
-        assert max(np.max(places) for places in given if np.ndim(places) or places == 2.0**31) == 2**31
 
 
 def test_names_sources_and_bounds():
