@@ -89,10 +89,6 @@ def test_operands_are_found_by_name():
     assert (dp == 2).all()
     with pytest.raises(TypeError, match=r"^f: mode is missing; expected real x"):
         _core.merge("f", **operands)
-    with pytest.raises(TypeError, match=r"^_core.merge takes at most a function name, and by name real x"):
-        _core.merge("f", *operands.values(), 0)
-    with pytest.raises(ValueError, match=r"^f: mode is 0; expected one of 'add', 'mul'"):
-        _core.merge("f", mode=0, **operands)
     with pytest.raises(ValueError, match=r"^: mode is 0; expected one of 'add', 'mul'"):  # below a door
         _core.merge(mode=0, **operands)
     with pytest.raises(TypeError, match=r"^: x has type str; expected an array|^: x has dtype"):
