@@ -1,5 +1,4 @@
-"""The gradient of attention against its formula at sizes beyond central differences; masked numbers and
-rows of a batch change no bit."""
+"""The gradient of attention against its formula at sizes beyond central differences; masked numbers change no bit."""
 
 import numpy as np
 import pytest
@@ -8,24 +7,6 @@ from cases.gradient import call, formula, problem
 from cases.layouts import same_bits
 
 import posenc
-
-
-def assert_close(found, wanted, relative):
-    """Assert a bound relative to the largest entry, because entries are sums of numbers of that size."""
-    for name, w in zip(("q", "k", "v"), wanted[:3], strict=True):
-        assert np.abs(getattr(found, name) - w).max() <= relative * np.abs(w).max(), name
-
-
-SHAPES = [(1, 97), (97, 1), (130, 97), (97, 260), (300, 200)]
-# float64 sums of hundreds of products: both sides are off by about 1e-15
-EXACT = 1e-12
-
-
-@pytest.mark.parametrize(("n", "m"), SHAPES)
-def test_shapes(n, m, rng, isa):
-    arguments, ours, theirs = problem(rng, n, m)
-    assert_close(posenc.attention_vjp(*arguments, **ours), formula(*arguments, **theirs), EXACT)
-
 
 FEATURES = {
     "plain": {}, "causal": {"causal": True}, "softcap": {"softcap": 2.0}, "window": {"window": (40, 10)},
@@ -73,16 +54,6 @@ def test_half_storage(dtype, rng):
     arguments, ours, theirs = problem(rng, 130, 100, dtype=dtype, causal=True, align="start")
     with posenc.use_isa("base"):
         assert_within_bounds(posenc.attention_vjp(*arguments, **ours), arguments, theirs, dtype)
-
-
-def test_mixed_dtypes(rng):
-    """Each gradient has the dtype of its argument; integers are float64."""
-    q, k, v = (rng.integers(-2, 3, (2, 9, 4)).astype(t) for t in (F32, F64, np.int64))
-    out, lse = posenc.attention(q, k, v, return_lse=True)
-    found = posenc.attention_vjp(np.ones(out.shape, int), q, k, v, out=out, lse=lse)
-    assert [g.dtype for g in found[:3]] == [F32, F64, F64]
-    wanted = posenc.attention_vjp(np.ones(out.shape), q, k.astype(F32), v.astype(F32), out=out, lse=lse)
-    assert all(np.array_equal(a, b) for a, b in zip(found[:3], wanted[:3], strict=True))
 
 
 def test_row_strides_of_4096_bytes(rng):
@@ -139,20 +110,6 @@ def test_a_nan_reaches_only_what_sees_it(where, rng, isa):
 
 
 # ---- gradients from out and lse ----
-
-
-def test_parts_of_the_keys(rng):
-    """Some of the keys, with out and lse of all keys, have the gradients of these keys; dq is the sum over the
-    parts."""
-    (grad, q, k, v), ours, _ = problem(rng, 100, 150)
-    slices = (slice(0, 41), slice(41, 150))
-    parts = [posenc.attention(q, k[:, s], v[:, s], return_lse=True) for s in slices]
-    out, lse = posenc.merge_attention(*zip(*parts, strict=True))
-    rest = {**ours, "out": out, "lse": lse}
-    whole = posenc.attention_vjp(grad, q, k, v, **ours)
-    first, second = (posenc.attention_vjp(grad, q, k[:, s], v[:, s], **rest) for s in slices)
-    merged = first.q + second.q, *(np.concatenate(pair, 1) for pair in ((first.k, second.k), (first.v, second.v)))
-    assert_close(whole, merged, EXACT)
 
 
 @pytest.mark.parametrize("shape", [(0, 5, 5), (2, 0, 5), (2, 5, 0)])
