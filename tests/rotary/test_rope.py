@@ -294,14 +294,6 @@ def test_positions_of_a_batch_need_no_axis_for_heads(seq_axis, inverse, rng):
     assert same_bits(found.x, wanted.x)
 
 
-def test_two_axes_of_positions_against_three_of_x_are_no_batch():
-    """The leading axis of positions belongs to the leading axis of x, here the heads."""
-    positions = np.arange(10.0).reshape(2, 5)
-    found = posenc.rope(X, positions, np.ones(4), layout="half")
-    for head in range(2):
-        assert same_bits(found[head], posenc.rope(X[head], positions[head], np.ones(4), layout="half"))
-
-
 @pytest.mark.every_isa
 @pytest.mark.parametrize("own", [0, 1], ids=["cos by head", "sin by head"])
 def test_one_half_of_a_table_is_shared_by_the_heads(own, rng):
