@@ -151,15 +151,6 @@ def test_descriptions():
     assert plot.description(empty) == "Image of 2 rows and 2 columns: no numbers."
 
 
-def test_triangles_are_the_points():
-    small = P[:40].astype(np.float64)
-    panel = Figure().subplots()
-    assert plot.triangles(small, ax=panel) is panel.figure
-    points = analysis.triangle_points(analysis.distance_matrix(small), analysis.correlation_matrix(small))
-    dots = np.concatenate([line.get_xydata() for line in panel.get_lines()])
-    assert same_bits(dots[np.lexsort(dots.T)], points.upper[np.lexsort(points.upper.T)])
-
-
 def test_bands_and_cells_are_the_numbers(ax):
     plot.rope_bands({"NTK": NTK}, W, train_length=512, ax=ax)
     assert same_bits(ax.get_lines()[0].get_ydata(), NTK.inv_freq / W.inv_freq)
@@ -246,16 +237,10 @@ TREE = np.where(np.tri(5, dtype=bool), 1.0, -np.inf)
 SHOWN = {
     "alibi": (ALIBI, "posenc.alibi", 8), "sum": (ALIBI + ALIBI, "posenc.sum", 8),
     "at": (posenc.alibi([1.0]).at(q_positions=[0, 4, 5]), "posenc.alibi", (3, 64)),
-    "dense": (posenc.dense(TREE[None]), "posenc.dense", (5, 5)),
     "dense without heads": (posenc.dense(TREE), "posenc.dense", (5, 5)),
     "toeplitz": (posenc.toeplitz(np.ones((2, 6))), "posenc.toeplitz, head 0 of 2", (3, 4)),
-    "gated_distance at": (
-        posenc.gated_distance(np.ones((1, 4, 2)), np.ones((3, 2))).at(k_positions=[0, 4, 5]), "posenc.gated_distance",
-        (4, 3),
-    ),
     "beit": (posenc.beit(np.ones((12, 1)), 2, 2), "posenc.beit", (5, 5)),
     "fox": (posenc.fox(np.full((1, 3), -0.5)), "posenc.fox", (3, 3)),
-    "fire": (posenc.fire([[1.0]], [0.0], [[1.0]], [0.0], 0.1, 8.0), "posenc.fire", (64, 64)),
     "sum of matrices": (ALIBI + posenc.dense(TREE[None]), "posenc.sum, head 0 of 8", (5, 5)),
 }  # fmt: skip
 
@@ -272,7 +257,7 @@ def test_a_notebook_draws_operators(name):
     else:
         shown = np.ma.filled(axes.images[0].get_array(), np.nan)
         assert shown.shape == size
-        assert np.isnan(shown[0, -1]) == (name in ("dense", "dense without heads", "fox", "sum of matrices"))
+        assert np.isnan(shown[0, -1]) == (name in ("dense without heads", "fox", "sum of matrices"))
 
 
 def test_a_notebook_draws_frequencies():
