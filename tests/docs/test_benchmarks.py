@@ -21,14 +21,8 @@ def tools():
         for name in (*THREADS, "HF_HUB_OFFLINE"):
             patch.setenv(name, "1")
         patch.setattr(sys, "path", [*sys.path[:1], str(ROOT / "benchmarks"), str(ROOT / "docs"), *sys.path[1:]])
-        names = {
-            "measure": "tools.measure",
-            "results": "tools.results",
-            "compare": "tools.compare",
-            "run": "run",
-            "page": "benchmark_page",
-        }
-        yield SimpleNamespace(**{short: import_module(name) for short, name in names.items()})
+        names = ("tools.measure", "tools.results", "tools.compare", "run", "benchmark_page")
+        yield SimpleNamespace(**{name.split(".")[-1].removeprefix("benchmark_"): import_module(name) for name in names})
 
 
 def line(work="rope", **ratios):
@@ -90,16 +84,12 @@ def test_a_ratio_is_worse_by_more_than_its_spread(tools, was, now, worse):
 
 
 def page_of(tools, *runs):
+    """The page's results, its made part, and the tables of all lines."""
     by_machine = {}
     for run in runs:
         by_machine.setdefault(run["machine"], []).append(run)
-    return tools.page.Results(by_machine)
-
-
-def text_of(tools, *runs):
-    """The made part of the page, and the tables of all lines."""
-    results = page_of(tools, *runs)
-    return tools.page.overview(results) + "\n" + tools.page.every_line(results)
+    results = tools.page.Results(by_machine)
+    return results, tools.page.overview(results) + "\n" + tools.page.every_line(results)
 
 
 def test_the_page_has_a_column_per_machine(tools):
@@ -111,7 +101,7 @@ def test_the_page_has_a_column_per_machine(tools):
         {"work": "memory", "value": 3.5, "unit": "MiB"}, {"work": "first call", "value": 3.5, "unit": "ms"},
         machine="Two", left_out={"torch FlexAttention": "does not compile"}, torch="2.14", jax="0.10",
     )  # fmt: skip
-    made = text_of(tools, first, second)
+    results, made = page_of(tools, first, second)
     for expected in (
         "| torch | 2.13 | 2.14 |\n| jax | not installed | 0.10 |\n",
         "- Left out on Two: torch FlexAttention does not compile.\n",
@@ -124,7 +114,7 @@ def test_the_page_has_a_column_per_machine(tools):
     ):
         assert expected in made
     assert "first call" not in made
-    drawn = tools.page.picture(page_of(tools, first, second))
+    drawn = tools.page.picture(results)
     assert drawn.count('r="3.5"') == 4
     assert ">rotary-embedding-torch<" not in drawn
     assert all(f">{name}</text>" in drawn for name in ("One", "Two", "jax", "torch", "NumPy", "Rotary embeddings"))
@@ -137,12 +127,12 @@ def test_the_page_flags_what_became_worse(tools):
             ((9, 9, 9), "2026-01-01", "2.11"), ((3, 3, 3), "2026-02-02", "2.12"), ((2, 2, 2), "2026-03-03", "2.13"),
         )
     ]  # fmt: skip
-    made = text_of(tools, *runs)
+    _, made = page_of(tools, *runs)
     assert "| rope | torch | **2** |\n| b | jax | 1 |\n" in made
     assert (
         "- Invented: 1 figure became worse since 2026-02-02, at commit abc1234.\n"
         "  - speed/rope: rope: torch takes 3 -> 2 times the time of posenc; torch 2.12 -> 2.13\n"
     ) in made
-    better = text_of(tools, runs[2], runs[1])
+    _, better = page_of(tools, runs[2], runs[1])
     assert "**" not in better
     assert "- Invented: no figures became worse since 2026-03-03, at commit abc1234.\n" in better
