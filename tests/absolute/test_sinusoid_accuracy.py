@@ -166,17 +166,3 @@ def test_float32_is_the_same_on_every_instruction_set(rng):
                 apart = np.abs(tables[0][different].astype(F64) - other[different])
                 assert np.all(apart <= np.spacing(np.abs(tables[0][different])))
     assert differing <= max(1, entries // 10**7)
-
-
-@pytest.mark.parametrize(("position", "column", "base"), [
-    (1038942783, 241, float.fromhex("0x1.c3e102084e756p+19")),
-    (972578694, 31, float.fromhex("0x1.3c0c5dddbb46cp+19")),
-    (520043003, 286, float.fromhex("0x1.605eaf3959ef5p+18")),
-])  # fmt: skip
-def test_where_instruction_sets_do_differ(position, column, base):
-    """Found among 10**10 entries: the boundary between two floats is within 2**-51, the error of angle addition, so
-    both results are right."""
-    rows = on_each_isa(lambda: posenc.sinusoidal([position], 1024, base=base)[0, column])
-    wanted = reference.sinusoidal(numbers([position]), 1024, base=mpmath.mpf(base))[0, column]
-    for result in rows:
-        assert abs(mpmath.mpf(float(result)) - wanted) <= ulp(float(wanted), F32) / 2 + 2.0**-51
