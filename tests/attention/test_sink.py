@@ -12,17 +12,6 @@ import posenc
 SINK = np.array([0.7, -3.0])
 
 
-def test_a_key_without_a_value_is_a_sink(rng, isa):
-    """gpt-oss concatenates the sink to the logits; a key whose value is 0 and whose bias sets its logit does that."""
-    arguments = qkv(rng, 5, 40)
-    bias = np.zeros((2, 5, 41))
-    bias[..., -1] = SINK[:, None]
-    wider = {a: np.concatenate([x, np.zeros((2, 1, 8))], -2) if a in "kv" else x for a, x in arguments.items()}
-    wanted = posenc.attention(**wider, bias=posenc.dense(bias), return_lse=True)
-    for ours, theirs in zip(posenc.attention(**arguments, sink=SINK, return_lse=True), wanted, strict=True):
-        assert np.abs(ours - theirs).max() <= 1e-14  # some 50 roundings of numbers of size 3
-
-
 @pytest.mark.parametrize(("n", "dtype"), [(2, F32), (20, F16), (20, F64)])
 def test_infinite_sink_is_no_sink(n, dtype, rng, isa):
     arguments = ANY.cast(qkv(rng, n, 50), dtype)
