@@ -52,19 +52,6 @@ def test_gates_of_a_batch(batch, rng):
     assert np.abs(out - posenc.attention(q, k, v, bias=dense, **options)).max() <= 1e-12
 
 
-def test_matrix_at_positions_of_a_batch(rng):
-    """Positions with batch axes that the gates lack: each row is the matrix at its positions, and gradients add up."""
-    gates, table = rng.standard_normal((H, 5, 3)), rng.standard_normal((7, 3))
-    bias, places = posenc.gated_distance(gates, table), rng.integers(0, 9, (4, 6))
-    matrix = bias.matrix(5, 6, k_positions=places)
-    grad = rng.standard_normal(matrix.shape)
-    whole = bias.vjp(grad, 5, 6, k_positions=places)
-    rows = [bias.vjp(grad[b], 5, 6, k_positions=places[b]) for b in range(4)]
-    assert np.array_equal(matrix, [bias.matrix(5, 6, k_positions=places[b]) for b in range(4)])
-    for name in ("gates", "table"):
-        assert np.abs(getattr(whole, name) - sum(getattr(row, name) for row in rows)).max() <= 1e-13
-
-
 def test_same_table_with_other_gates(rng):
     """Two operators made from one table keep their products apart."""
     q, k, v = qkv(rng)
