@@ -44,12 +44,12 @@ def yarn(dim, base, factor, length, fast=32, slow=1):
     return w / factor * ramp + w * (1 - ramp)
 
 
-def get_slopes(n, extra=slice(0, None, 2), first=1):
+def get_slopes(n, extra=slice(0, None, 2)):
     """The authors' function."""
 
     def of_power(n):
         start = 2 ** (-(2 ** -(math.log2(n) - 3)))
-        return [start ** (i + first) for i in range(n)]
+        return [start ** (i + 1) for i in range(n)]
 
     if math.log2(n).is_integer():
         return of_power(n)
@@ -80,7 +80,7 @@ def softmax(x, axis=-1):
     return x / np.maximum(x.sum(axis, keepdims=True), 1e-30)
 
 
-def attention(q, k, v, scale=None, mask=None, bias=0.0, bias_inside=False, cap=None, cap_divides=True, axis=-1,
+def attention(q, k, v, scale=None, mask=None, bias=0.0, bias_inside=False, cap=None, cap_divides=True,
               repeat="interleave", after=False, sink=None, cap_last=False):  # fmt: skip
     share = q.shape[-3] // k.shape[-3]
     if repeat == "interleave":
@@ -98,7 +98,7 @@ def attention(q, k, v, scale=None, mask=None, bias=0.0, bias_inside=False, cap=N
     logits = cap * np.tanh(logits / cap) if cap_last else logits
     if sink is not None:
         logits = np.concatenate([logits, np.broadcast_to(sink[:, None, None], (*logits.shape[:-1], 1))], -1)
-    weights = softmax(logits, axis)[..., : v.shape[-2]]
+    weights = softmax(logits)[..., : v.shape[-2]]
     return (weights * mask if after else weights) @ v
 
 
@@ -119,12 +119,12 @@ def causal(n, m, shift=None, diagonal=0, left=None):
 
 
 def decoder(w, offset=lambda start: start, key_offset=None, cached=lambda old, new: np.concatenate([old, new], -2),
-            shift=None, again=False, rotate=True, late=False, left=None, raw=False, first=True, **later):  # fmt: skip
+            shift=None, again=False, late=False, left=None, raw=False, first=True, **later):  # fmt: skip
     """A step function of causal attention with a cache. `later` are arguments of attention after the first chunk."""
     stored = {}
 
     def turn(x, first):
-        return rope(x, np.arange(x.shape[-2]) + first, w) if rotate else x
+        return rope(x, np.arange(x.shape[-2]) + first, w)
 
     def step(q, k, v, start):
         q = turn(q, offset(start))
@@ -145,8 +145,8 @@ def decoder(w, offset=lambda start: start, key_offset=None, cached=lambda old, n
     return step
 
 
-def sinusoid(positions, dim, base=10000.0, layout="interleaved", step=2, by_channel=None, offset=0, over=None):
-    angle = (np.asarray(positions)[:, None] + offset) * frequencies(dim, base, step, over)
+def sinusoid(positions, dim, base=10000.0, layout="interleaved", step=2, by_channel=None, over=None):
+    angle = np.asarray(positions)[:, None] * frequencies(dim, base, step, over)
     if by_channel:
         all_angles = np.asarray(positions)[:, None] / base ** (by_channel * np.arange(dim) / dim)
         return np.where(np.arange(dim) % 2 == 0, np.sin(all_angles), np.cos(all_angles))
@@ -155,8 +155,7 @@ def sinusoid(positions, dim, base=10000.0, layout="interleaved", step=2, by_chan
     return np.stack([np.sin(angle), np.cos(angle)], -1).reshape(len(angle), dim)
 
 
-def swin_index(height, width, stride=None, exchanged=False, sign=1):
+def swin_index(height, width, stride=None, sign=1):
     y, x = np.divmod(np.arange(height * width), width)
     dy, dx = (sign * (p[:, None] - p) for p in (y, x))
-    dy, dx = (dx, dy) if exchanged else (dy, dx)
     return (dy + height - 1) * (stride or 2 * width - 1) + dx + width - 1

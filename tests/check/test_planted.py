@@ -350,6 +350,7 @@ PLANTED = [  # (cause, call)
         "normalised by the length": lambda n, m: posenc.fire(**FIRE, threshold=m).matrix(n, m),
     }),
     *rows(partial(check.bias, operator=ALIBI, n=20), {
+        "geometric for any number": alibi_matrix(20, 2.0 ** (-8 * np.arange(1, 13) / 12)),
         "sign of the bias": alibi_matrix(20, sign=1.0),
         "bias by key": np.broadcast_to(SLOPES * np.arange(20), (12, 20, 20)),
         "bias by last key": np.broadcast_to(SLOPES * np.arange(-19, 1), (12, 20, 20)),
@@ -363,6 +364,7 @@ PLANTED = [  # (cause, call)
     }),
     *rows(partial(check.bias, operator=SWIN, n=24), {
         "tokens by columns": by_columns(),
+        "direction": swin_matrix(sign=-1),
     }),
     *rows(partial(check.bias, operator=posenc.beit(CLASSES, 4, 6), n=25), {
         "rows of the class token": posenc.beit(CLASSES[[*range(77), 78, 77, 79]], 4, 6).matrix(25),
@@ -390,6 +392,7 @@ PLANTED = [  # (cause, call)
         "polarity": ~plain.causal(9, 9),
         "diagonal": plain.causal(9, 9, diagonal=-1),
     }),
+    ("no window", partial(check.mask, plain.causal(9, 9), n=9, window=(3, None))),
     *rows(partial(check.mask, n=9, segments=(np.ones(9), PADDED)), {
         "segments of the query": plain.causal(9, 9) & PADDED[:, None],
         "padding on the other side": plain.causal(9, 9) & PADDED[::-1],
@@ -414,11 +417,13 @@ PLANTED = [  # (cause, call)
         "factor of the scale": attention(scale=0.375),
     }),
     *rows(partial(check.attention, **CAUSAL), {
+        "no causal mask": attention(),
         "one key ahead": attention(mask=plain.causal(9, 9, diagonal=1)),
         "mask after the softmax": attention(mask=plain.causal(9, 9), after=True),
     }),
     *rows(partial(check.attention, bias=SLOPES6), {
         "bias before the scale": attention(bias=BIAS6, bias_inside=True),
+        "no bias": attention(),
         "sign of the bias (bias)": attention(bias=-BIAS6),
     }),
     *rows(partial(check.attention, softcap=2.0), {
