@@ -209,7 +209,6 @@ TWINS = {
     "rope_bands": (posenc.rope_frequencies(16, rope_type="linear", factor=4.0), W),
     "rope_coverage": (W, 512),
     "attention_profile": (W, [-5.0, -1.0, 0.0, 7.0]),
-    "triangle_points": (TABLE[:3], TABLE[3:6]),
 }
 OPTIONS = {"rope_bands": {"train_length": 512}, "rope_coverage": {"test_length": 4096, "test_frequencies": W}}
 
@@ -224,6 +223,18 @@ def test_twins(function):
             assert ours.tolist() == theirs.tolist()
         else:
             np.testing.assert_allclose(ours, theirs, rtol=4e-15, atol=4e-15)
+
+
+def test_profiles_of_operators_beside_the_reference(rng):
+    q, k, rel = rng.standard_normal(3), rng.standard_normal((2, 3)), np.arange(-6, 7)
+    for ours, twin, content in (
+        (SLOPES, reference.alibi([0.5, 0.25]), {}),
+        (posenc.shaw(TABLE), reference.shaw(TABLE), {"q": q, "k": k, "scale": 0.5}),
+    ):
+        found = analysis.attention_profile(ours, rel, position=2, **content)
+        wanted = reference.attention_profile(twin, rel, position=2, **content)
+        for a, b in zip(found, wanted, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-14, atol=1e-15)
 
 
 # ---- pairs of RoPE ----

@@ -195,12 +195,6 @@ def test_s1_decays_with_distance():
     assert np.abs(g[1:9]).mean() > np.abs(g[64:129]).mean() > np.abs(g[1024:]).mean()
 
 
-def test_s1_any_base_and_the_power_schedule():
-    """S1 suggests theta_t = 1000**-t, and compares t**alpha."""
-    assert posenc.frequencies(8, base=1000.0)[2] == pytest.approx(1000**-0.5, rel=1e-15)
-    assert np.allclose(posenc.frequencies(8, schedule="power", alpha=2.0), [0, 1 / 16, 1 / 4, 9 / 16], rtol=0, atol=0)
-
-
 def test_s1_inner_products_are_an_integral():
     """S1 eq. 11: inner products tend to the integral of cos(m 10000**-t) over 0 < t < 1. The sum is a left Riemann sum,
     off by at most one step times the total variation of the integrand; the trapezoidal rule below is within 1e-6."""
