@@ -297,7 +297,7 @@ def copy_of(tree: Path, to: Path) -> Path:
     ignored = shutil.ignore_patterns(".git", "build", "__pycache__", "*.so")
     shutil.copytree(tree, to, ignore=ignored)
     setup = to / "setup.py"
-    setup.write_text(re.sub(r"^X86 = .*$", f'X86 = {{"avx2": {AVX2}}}', setup.read_text(), flags=re.MULTILINE))
+    setup.write_text(re.sub(r"(?ms)^X86 = .*?^}$", f'X86 = {{"avx2": {AVX2}}}', setup.read_text()))
     if not build(to):
         sys.exit(f"{tree} does not compile")
     return to
