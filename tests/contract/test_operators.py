@@ -23,7 +23,6 @@ CALLS = [
     if isinstance(case, AttentionCase) and case.make(np.random.default_rng(0), 3).get("bias")
 ]
 """Calls of attention with each operator alone, and with several, some of them at positions of their own."""
-ALONE = [row for row in CALLS if row.id.startswith("attention-with ")]
 DISTANCES = [name for name, row in _core.table().items() if "rel@" in row]
 READ_NONE = {"dense", "toeplitz", "cope", "tupe"}
 
