@@ -98,3 +98,9 @@ def test_softcap_beyond_the_working_precision():
     assert np.abs(posenc.attention(q, q, v, softcap=1e39) - posenc.attention(q, q, v)).max() <= 1e-6  # one rounding
     for tiny in (1e-46, 1e-40):
         assert np.abs(posenc.attention(q * [[[1], [2], [3]]], q, v, softcap=tiny) - v.mean(1)).max() <= 1e-6
+
+
+def test_scales_of_heads_that_are_all_0():
+    """Each logit is 0, although scales of heads are divided by a power of two near the largest."""
+    q = np.random.default_rng(0).standard_normal((2, 5, 4))
+    np.testing.assert_array_equal(posenc.attention(q, q, q, scale=np.zeros(2)), posenc.attention(q, q, q, scale=0.0))

@@ -10,6 +10,7 @@ from cases.layouts import same_bits
 import posenc
 
 N, M = 4, 6
+SHAW = posenc.shaw(np.ones((3, 8)))
 ERRORS = {
     "align_missing_causal": ({"causal": True}, ValueError, "align"),
     "align_missing_bias": ({"bias": posenc.alibi([1.0, 1.0])}, ValueError, "align"),
@@ -24,6 +25,9 @@ ERRORS = {
     "bias_dense_shape": ({"bias": posenc.dense(np.zeros((N, M + 1)))}, ValueError, "array"),
     "bias_toeplitz_length": ({"bias": posenc.toeplitz(np.zeros((2, N + M)))}, ValueError, "diagonals"),
     "k_heads": ({"k": np.zeros((3, M, 8)), "v": np.zeros((3, M, 8))}, ValueError, "k"),
+    "scale_heads": ({"scale": np.ones(3)}, ValueError, "scale"),
+    "scale_shaw": ({"scale": np.ones(2), "bias": SHAW, "align": "end"}, TypeError, "scale"),
+    "scale_nan": ({"scale": np.array([1.0, np.nan])}, ValueError, "scale"),
     "v_batch": ({"v": np.zeros((3, 2, M, 8)), "k": np.zeros((2, 2, M, 8))}, ValueError, None),
 }  # fmt: skip
 

@@ -72,3 +72,9 @@ def test_tupe_of_another_length(n, m, argument):
         bias.matrix(n, m)
     with pytest.raises(ValueError, match=rf"^attention: {argument} has 5 positions; expected 4"):
         posenc.attention(q[:, :n], q[:, :m], q[:, :m], bias=bias)
+
+
+def test_scale_of_logits_beyond_float32():
+    q = np.zeros((1, 3, 4), np.float32)
+    with pytest.raises(ValueError, match=r"^shaw.logits: scale is .+; expected "):
+        posenc.shaw(rows(3)).logits(q, q, scale=1e39)
