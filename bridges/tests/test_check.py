@@ -19,14 +19,14 @@ from transformers.models.llama import modeling_llama as llama  # noqa: E402
 from transformers.models.mpt import modeling_mpt as mpt  # noqa: E402
 from transformers.models.t5 import modeling_t5 as t5  # noqa: E402
 
+PAIRS: dict[str, Any] = {"dim": 32, "layout": "interleaved", "array": torch.as_tensor}
+
 
 @pytest.mark.parametrize("r", [8, 32])
 def test_rotary_embedding_torch(r: int) -> None:
     ret = pytest.importorskip("rotary_embedding_torch", reason="rotary-embedding-torch is not installed")
     rotary = ret.RotaryEmbedding(r)
-    report = check.rope(
-        lambda x, p: rotary.rotate_queries_or_keys(x), dim=32, rotary_dim=r, layout="interleaved", array=torch.as_tensor
-    )
+    report = check.rope(lambda x, p: rotary.rotate_queries_or_keys(x), rotary_dim=r, **PAIRS)
     assert report, str(report)
 
 
@@ -34,13 +34,7 @@ def test_rotary_embedding_torch(r: int) -> None:
 def test_rotations_of_x_transformers(r: int) -> None:
     xt = pytest.importorskip("x_transformers.x_transformers", reason="x-transformers is not installed")
     angles = xt.RotaryEmbedding(r).forward_from_seq_len(24)[0]
-    report = check.rope(
-        lambda x, p: xt.apply_rotary_pos_emb(x, angles),
-        dim=32,
-        rotary_dim=r,
-        layout="interleaved",
-        array=torch.as_tensor,
-    )
+    report = check.rope(lambda x, p: xt.apply_rotary_pos_emb(x, angles), rotary_dim=r, **PAIRS)
     assert report, str(report)
 
 
@@ -68,7 +62,7 @@ def torchtune_like(x: Any, positions: Any, base: float = 10000.0) -> Any:
 
 @pytest.mark.parametrize("dim", [16, 64, 128])
 def test_torchtune_like(dim: int) -> None:
-    options = {"dim": dim, "layout": "interleaved", "seq_axis": -3, "array": torch.as_tensor}
+    options = {**PAIRS, "dim": dim, "seq_axis": -3}
     assert check.rope(torchtune_like, **options)
     assert check.rope(torchtune_like, positions=1000, **options)
 

@@ -15,20 +15,6 @@ import posenc
 torch = pytest.importorskip("torch", reason="the peers run on torch, which is not installed")
 
 N = 2048
-Make = Callable[[Any, int, int], Any]
-
-
-def weight(cls: Any, n: int, d: int) -> Any:
-    return cls(n, d).create_weight()
-
-
-def embedding(cls: Any, n: int, d: int) -> Any:
-    """The table of a module; fairseq zeroes the row of the padding token."""
-    return cls.get_embedding(n, d, padding_idx=None)
-
-
-def melody(cls: Any, n: int, d: int) -> Any:
-    return cls.get_embedding(n, d)
 
 
 def filled(create: Any, n: int, d: int) -> Any:
@@ -36,26 +22,6 @@ def filled(create: Any, n: int, d: int) -> Any:
     out = torch.empty(n, d)
     create(n, d, out)
     return out
-
-
-def called(create: Any, n: int, d: int) -> Any:
-    return create(n, d)
-
-
-def batched(create: Any, n: int, d: int) -> Any:
-    return create(n, d)[0]
-
-
-def of_dtype(create: Any, n: int, d: int) -> Any:
-    return create(n, d, torch.float32)
-
-
-def of_embeddings(cls: Any, n: int, d: int) -> Any:
-    return cls(d)(torch.zeros(1, n, d))[0]
-
-
-def buffer(cls: Any, n: int, d: int) -> Any:
-    return cls(n, d)(n)
 
 
 def at_distances(cls: Any, n: int, d: int) -> Any:
@@ -69,19 +35,22 @@ HALF_1: dict[str, Any] = {"layout": "half", "denominator": "half-1"}
 COSINES_FIRST: dict[str, Any] = {**HALF_1, "order": "cossin"}
 EVEN, ODD = (6, 64), (6, 15, 64)
 # model: (name in its module, how it makes a table, our options, widths, whether it computes in float64)
-PRESETS: dict[str, tuple[str, Make, dict[str, Any], tuple[int, ...], bool]] = {
+PRESETS: dict[str, tuple[str, Callable[[Any, int, int], Any], dict[str, Any], tuple[int, ...], bool]] = {
     "xlm": ("create_sinusoidal_embeddings", filled, {}, EVEN, True),
-    "videomae": ("get_sinusoid_encoding_table", batched, {}, ODD, True),
-    "marian": ("MarianSinusoidalPositionalEmbedding", weight, HALVES, ODD, True),
-    "ctrl": ("positional_encoding", of_dtype, HALVES, EVEN, False),
+    "videomae": ("get_sinusoid_encoding_table", lambda table, n, d: table(n, d)[0], {}, ODD, True),
+    "marian": ("MarianSinusoidalPositionalEmbedding", lambda cls, n, d: cls(n, d).create_weight(), HALVES, ODD, True),
+    "ctrl": ("positional_encoding", lambda table, n, d: table(n, d, torch.float32), HALVES, EVEN, False),
     "xlnet": ("XLNetModel", at_distances, HALVES, EVEN, False),
-    "gptj": ("create_sinusoidal_positions", called, HALVES, EVEN, False),
-    "whisper": ("sinusoids", called, HALF_1, EVEN, False),
-    "qwen2_5_omni": ("SinusoidsPositionEmbedding", buffer, HALF_1, EVEN, False),
-    "pegasus_x": ("PegasusXSinusoidalPositionalEmbedding", of_embeddings, HALF_1, EVEN, False),
-    "m2m_100": ("M2M100SinusoidalPositionalEmbedding", embedding, HALF_1, ODD, False),
-    "musicgen": ("MusicgenSinusoidalPositionalEmbedding", melody, COSINES_FIRST, ODD, False),
-}
+    "gptj": ("create_sinusoidal_positions", lambda table, n, d: table(n, d), HALVES, EVEN, False),
+    "whisper": ("sinusoids", lambda table, n, d: table(n, d), HALF_1, EVEN, False),
+    "qwen2_5_omni": ("SinusoidsPositionEmbedding", lambda cls, n, d: cls(n, d)(n), HALF_1, EVEN, False),
+    "pegasus_x": ("PegasusXSinusoidalPositionalEmbedding",
+                  lambda cls, n, d: cls(d)(torch.zeros(1, n, d))[0], HALF_1, EVEN, False),
+    "m2m_100": ("M2M100SinusoidalPositionalEmbedding",  # fairseq zeroes the row of the padding token
+                lambda cls, n, d: cls.get_embedding(n, d, padding_idx=None), HALF_1, ODD, False),
+    "musicgen": ("MusicgenSinusoidalPositionalEmbedding",
+                 lambda cls, n, d: cls.get_embedding(n, d), COSINES_FIRST, ODD, False),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("model", "dim"), [(model, dim) for model, row in PRESETS.items() for dim in row[3]])

@@ -13,16 +13,7 @@ pytest.importorskip("autograd", reason="needs HIPS autograd: pip install autogra
 from autograd.test_util import check_grads
 
 from study import __main__ as program
-from study import command, layers, text
-from study.evaluation import (
-    diagonal_dominance,
-    embedding_statistics,
-    evaluate,
-    last_of_windows,
-    nats_per_byte,
-    perplexity,
-    protocol,
-)
+from study import command, evaluation, layers, text
 from study.model import initial, losses
 from study.rope_extensions import EXTENSIONS
 from study.schemes import SCHEMES
@@ -82,9 +73,9 @@ def test_every_scheme_learns(name, corpus):
         assert array.shape == before[key].shape
         assert np.array_equal(array, after[1][key])
         assert not np.array_equal(array, before[key]), key
-    assert perplexity(SMALL, scheme, after[0], corpus.test, 512, SMALL.lengths[0]) < 256
+    assert evaluation.perplexity(SMALL, scheme, after[0], corpus.test, 512, SMALL.lengths[0]) < 256
     with pytest.raises(IndexError) if name in ("learned", "product") else nullcontext():
-        perplexity(SMALL, scheme, after[0], corpus.test, 512, SMALL.lengths[1])
+        evaluation.perplexity(SMALL, scheme, after[0], corpus.test, 512, SMALL.lengths[1])
 
 
 def test_divergence_says_where(corpus):
@@ -103,20 +94,23 @@ def test_sliding_windows_and_last_bytes(corpus):
         return losses(SMALL, scheme, weights, ids[:, :-1], ids[:, 1:])[-1]
 
     for stride in (1, 24, 64):
-        slid = nats_per_byte(SMALL, scheme, weights, data, 384, 96, stride)
+        slid = evaluation.nats_per_byte(SMALL, scheme, weights, data, 384, 96, stride)
         ends = [96, *range(96 + stride, 384, stride), 384]
         direct = [alone(max(0, end - 96), t) for t in range(1, 385) for end in [min(e for e in ends if e >= t)]]
         assert np.allclose(slid, direct, rtol=2e-5, atol=0)
     assert np.array_equal(
-        nats_per_byte(SMALL, scheme, weights, data, 384, 64, 64), nats_per_byte(SMALL, scheme, weights, data, 384, 64)
+        evaluation.nats_per_byte(SMALL, scheme, weights, data, 384, 64, 64),
+        evaluation.nats_per_byte(SMALL, scheme, weights, data, 384, 64),
     )
-    long, short = (nats_per_byte(SMALL, scheme, weights, data, 384, length) for length in (128, 64))
-    last = last_of_windows(long, 128, 64)
+    long, short = (evaluation.nats_per_byte(SMALL, scheme, weights, data, 384, length) for length in (128, 64))
+    last = evaluation.last_of_windows(long, 128, 64)
     assert np.allclose(last, [alone(t // 128 * 128, t + 1) for t in range(384) if t % 128 >= 64], rtol=2e-5, atol=0)
     setting = SMALL._replace(targets=384, tested=(1, 1.5, 2))
-    whole, sliding, of_last, last_ratio = evaluate(setting, scheme, weights, data, protocol(setting, data))
+    whole, sliding, of_last, last_ratio = evaluation.evaluate(
+        setting, scheme, weights, data, evaluation.protocol(setting, data)
+    )
     assert whole[128] == np.exp(long.mean())
-    assert sliding[128] == np.exp(nats_per_byte(SMALL, scheme, weights, data, 384, 128, 64).mean())
+    assert sliding[128] == np.exp(evaluation.nats_per_byte(SMALL, scheme, weights, data, 384, 128, 64).mean())
     assert of_last[128] == np.exp(last.mean())
     assert of_last[96] is None
     paired = np.exp(last.mean() - short.reshape(3, 128)[:, 64:].mean())
@@ -264,10 +258,10 @@ def test_embeddings():
     """S1: norms and covariances of a model with a table of positions; words that do not occur are left out."""
     rng = np.random.default_rng(0)
     rows = rng.standard_normal((20000, 4)) * 3 + 1
-    assert diagonal_dominance(rows) > 20
-    assert np.isclose(diagonal_dominance(np.repeat(rows[:, :1], 4, 1)), 1)
+    assert evaluation.diagonal_dominance(rows) > 20
+    assert np.isclose(evaluation.diagonal_dominance(np.repeat(rows[:, :1], 4, 1)), 1)
     weights = {"embedding": np.full((128, 4), np.nan), "scheme.table": np.eye(4)}
     weights["embedding"][66:69] = [[0, 0, 3, 4], [0, 5, 0, 0], [5, 0, 0, 0]]
-    found = embedding_statistics(weights, np.array([66, 66, 67, 68], np.uint8))
+    found = evaluation.embedding_statistics(weights, np.array([66, 66, 67, 68], np.uint8))
     assert (found["word_norm"], found["position_norm"]) == (10, 1)
     assert found["position_diagonal"] == pytest.approx(3)  # of 1/4 - 1/16 and -1/16

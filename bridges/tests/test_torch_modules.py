@@ -33,13 +33,10 @@ BIASES = {
     "KerpleLog": Row(lambda: pt.KerpleLog(HEADS), {"bias_p": (4, 1, 1), "bias_a": (4, 1, 1)}),
     "KerplePower": Row(lambda: pt.KerplePower(HEADS), {"bias_a": (4, 1, 1), "bias_p": (4, 1, 1)}),
     "Tisa": Row(lambda: pt.Tisa(HEADS, 3), {"a": (4, 3), "b": (4, 3), "c": (4, 3)}),
-    "Fire": Row(
-        lambda: pt.Fire(HEADS, 5, length=3.0),
-        {
-            "c": (), "L_multiplier": (), "init_L": (), "mlp.0.weight": (5, 1), "mlp.0.bias": (5,),
-            "mlp.2.weight": (4, 5), "mlp.2.bias": (4,),
-        },
-    ),
+    "Fire": Row(lambda: pt.Fire(HEADS, 5, length=3.0), {
+        "c": (), "L_multiplier": (), "init_L": (), "mlp.0.weight": (5, 1), "mlp.0.bias": (5,), "mlp.2.weight": (4, 5),
+        "mlp.2.bias": (4,),
+    }),
     "Shaw": Row(lambda: pt.Shaw(D, 2), {"rel_k": (5, 8)}),
     "Shaw, values": Row(lambda: pt.Shaw(D, 2, values=True, k_min=1), {"rel_k": (4, 8), "rel_v": (4, 8)}),
     "RotaryEmbedding": Row(lambda: pt.RotaryEmbedding(D, layout="half"), {}),
