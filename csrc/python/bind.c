@@ -399,13 +399,9 @@ static int wrong_choice(const pe_agreement *a, const pe_parameter *p, PyObject *
     return -1;
 }
 
-/* The number of a word, or -1. Words in Python's code are interned as those of the row are. */
+/* The number of a word, or -1 */
 static int find_word(const pe_parameter *p, PyObject *x)
 {
-    for (int i = 0; i < p->nwords; i++) {
-        if (p->word[i] == x)
-            return i;
-    }
     for (int i = 0; PyUnicode_Check(x) && i < p->nwords; i++) {
         if (PyUnicode_Compare(p->word[i], x) == 0)
             return i;
@@ -436,6 +432,8 @@ static int read_parameter(const pe_agreement *a, const pe_parameter *p, PyObject
         return pe_wrong_type(a, p->name, x, "True or False");
     if (p->is_integer && (is_bool || !PyIndex_Check(x) || (PyArray_Check(x) && !PyArray_ISINTEGER((PyArrayObject *)x))))
         return pe_wrong_type(a, p->name, x, "an integer");
+    if (PyArray_Check(x) && PyArray_NDIM((PyArrayObject *)x) > 0) /* older NumPys make a float of one with one entry */
+        return pe_wrong_type(a, p->name, x, p->is_integer ? "an integer" : "a number");
     *number = is_bool ? x == Py_True : PyFloat_AsDouble(x);
     if (*number == -1.0 && PyErr_Occurred()) {
         PyErr_Clear();
