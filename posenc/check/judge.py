@@ -256,9 +256,9 @@ def left_by(kind: Kind, chosen: Hypotheses, view: View, u: float) -> tuple[float
     if changed is None or answer is None or answer.shape != view.wanted.shape:
         return None
     compared = view.bound < np.inf
-    before, after = (abs(x - view.numbers)[compared] for x in (view.wanted, answer))
+    before, after = (np.where(x == view.numbers, 0.0, abs(x - view.numbers))[compared] for x in (view.wanted, answer))
     left = float(np.nan_to_num(after.max(initial=0), nan=np.inf))
-    explains = bool(after.mean() <= EXPLAINED * before.mean() or (answer == view.numbers)[compared].all())
+    explains = bool(after.mean() <= EXPLAINED * before.mean())
     if (explains or len(chosen) == 1) and in_bounds(answer, view.wanted, view.bound).max(initial=0) <= 1:
         return None
     if not explains:
