@@ -21,18 +21,16 @@ def pytest_addoption(parser):
     parser.addoption(
         "--all",
         action="store_true",
-        help="run also the slow tests, and the tests of values on every instruction set instead of the best one",
+        help="run also the slow tests, and the tests of values on every instruction set instead of the one in use",
     )
 
 
 def pytest_generate_tests(metafunc):
-    """Run a test with the fixture `isa` on the best instruction set of this machine, with --all once on each; with
-    POSENC_ISA=amx-emulated, on this emulation."""
+    """Run a test with the fixture `isa` on the instruction set in use, the best one or POSENC_ISA; with --all once on
+    each of this machine, unless an emulation is in use."""
     if "isa" in metafunc.fixturenames:
-        isas = posenc.isas() if metafunc.config.getoption("all") else posenc.isas()[-1:]
-        if posenc.isa() not in posenc.isas():
-            isas = (posenc.isa(),)
-        metafunc.parametrize("isa", isas, indirect=True)
+        is_each = metafunc.config.getoption("all") and posenc.isa() in posenc.isas()
+        metafunc.parametrize("isa", posenc.isas() if is_each else (posenc.isa(),), indirect=True)
 
 
 @pytest.fixture
