@@ -1,8 +1,8 @@
 """Tasks of a developer: `nox -l` lists them, `nox -s lint` runs one.
 
-The sessions `effects`, `tests` and `docs` run the commands of README.md, as they stand there. By default each session
+The sessions `tests` and `docs` run commands of README.md, as they stand there. By default each session
 has its own environment. With `nox --no-venv` it uses the current environment, in which posenc is already installed,
-and adds only what is missing; `.ci/run` calls the sessions in this way.
+and adds only what is missing; `.ci/run` calls all but `bridges` in this way.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@
  * with. Below a door of Python (`door` in posenc/_core_api/arguments.py) it is left out: then messages begin with ": ". Optional
  * operands and results may be left out. _core.read converts and checks likewise, and computes nothing.
  *
- * All that is wrong about memory (kind, rank, a named length, strides, alignment, writability) is raised here, by
- * operand name, before anything is written. Python checks the meaning of arguments.
+ * All that is wrong about memory (kind, rank, a named length, strides, alignment, writability) is raised here
+ * or in convert.c, by operand name, before anything is written. Python checks the meaning of arguments.
  */
 #include "python/bind.h"
 

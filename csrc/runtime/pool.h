@@ -7,7 +7,7 @@
 typedef struct {
     const pe_kernel *kernel;
     const pe_call *call;
-    idx units, block; /* block: units of a work item; it must not depend on the number of threads */
+    idx units, block; /* block: units of a work item; with sums, it must not depend on the number of threads */
     double ns;        /* rough nanoseconds for each of them */
     size_t scratch;   /* bytes per thread */
     int flush;        /* 1 if subnormal numbers are 0 in the kernel */
