@@ -42,6 +42,7 @@ LOWEST = torch.finfo(F32).min
 WAYS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "plain": (qkv(), {}),
     "float16": (qkv(dtype=HALF), {}),
+    "bfloat16": (qkv(dtype=BF16), {}),
     "value of another width, bfloat16": (qkv(width=3, dtype=BF16), {}),
     "one head": ((r(5, 8), r(6, 8), r(6, 3)), {}),
     "five axes": ((r(3, 2, 4, 5, 8), r(3, 2, 4, 6, 8), r(3, 2, 4, 6, 8)), {}),

@@ -47,6 +47,7 @@ SENTENCES = [  # (call, sentence), with numbers that are read off the results
     (partial(check.mask, NEAR <= 8, 24, causal=False, window=(4, 4)),
      "The window reaches 8 keys back and 8 ahead; expected 4 and 4."),
     (at(lambda p: np.minimum(p, 15)), "Position 16 is taken for 15."),
+    (at(lambda p: p % 16), "Position 16 is taken for 0."),
     (partial(check.bias, ALIBI.matrix(24) - np.triu(np.full((24, 24), np.inf), 1), ALIBI, 24),
      "Keys after the query have -inf; expected a bias on both sides."),
     (at(lambda p: p - 5), "The positions are 5 too small."),
@@ -55,6 +56,7 @@ SENTENCES = [  # (call, sentence), with numbers that are read off the results
     (partial(at(lambda p: np.minimum(p, 2047)), positions=4096), "Position 2048 is taken for 2047."),
     (partial(check.rope, lambda x, p: plain.rope(x, p, plain.frequencies(32, 3e4)), **HALF),
      "The base is 30000; expected 10000."),
+    (partial(check.sinusoid, plain.sinusoid(np.arange(24), 32, base=3e4), 32), "The base is 30000; expected 10000."),
     (partial(check.rope, lambda x, p: plain.rope(x, p, np.where(np.arange(16) == 5, 0.06, W)), **HALF),
      "Pair 5 has the frequency 0.06; expected 0.0562341."),
 ]  # fmt: skip
