@@ -105,9 +105,12 @@ class build_core(build_ext):
             if self.force or not Path(name).exists() or not stamp.exists() or stamp.read_text() != wanted:
                 stamp.unlink(missing_ok=True)
                 self.compiler.compile(
-                    [str(source)], output_dir=output, include_dirs=include, macros=macros,
+                    [str(source)],
+                    output_dir=output,
+                    include_dirs=include,
+                    macros=macros,
                     extra_postargs=[f"/clang:{flag}" for flag in flags] if msvc else flags,
-                )  # fmt: skip
+                )
                 stamp.write_text(wanted)
             done.append(name)
             self.announce(f"[{len(done)}/{len(jobs)}] {name}", level=logging.INFO)

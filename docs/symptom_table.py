@@ -24,8 +24,12 @@ from posenc import check  # noqa: E402
 from posenc.check import Report  # noqa: E402
 
 W, W16 = plain.frequencies(32), plain.frequencies(16)
-YARN = {"head_dim": 32, "rope_theta": 10000.0, "max_position_embeddings": 256,
-        "rope_scaling": {"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 32}}  # fmt: skip
+YARN = {
+    "head_dim": 32,
+    "rope_theta": 10000.0,
+    "max_position_embeddings": 256,
+    "rope_scaling": {"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 32},
+}
 RNG = np.random.default_rng(0)
 TABLE, WINDOW = RNG.standard_normal((32, 4)), RNG.standard_normal((77, 4))
 T5, SWIN, ALIBI = posenc.t5(TABLE), posenc.swin(WINDOW, 4, 6), posenc.alibi(posenc.alibi_slopes(12))
@@ -104,10 +108,14 @@ def ranges(numbers: Sequence[int]) -> str:
 
 
 AXES = {
-    "rope": ("batch", "head", "position", "channel"), "sinusoid": ("position", "channel"), "slopes": ("head",),
-    "bias": ("head", "query", "key"), "mask": ("query", "key"), "attention": ("head", "query", "channel"),
+    "rope": ("batch", "head", "position", "channel"),
+    "sinusoid": ("position", "channel"),
+    "slopes": ("head",),
+    "bias": ("head", "query", "key"),
+    "mask": ("query", "key"),
+    "attention": ("head", "query", "channel"),
     "cache": ("head", "query", "channel"),
-}  # fmt: skip
+}
 MOST = 24
 """Longest list of places in a cell."""
 

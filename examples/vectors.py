@@ -35,8 +35,11 @@ NAMES = ("vectors.safetensors", "vectors.json", "vectors.txt")
 FORMAT = 1
 PRECISIONS = ("float64", "float32")
 TYPES: dict[str, np.dtype[np.generic]] = {
-    "F64": np.dtype("<f8"), "I64": np.dtype("<i8"), "F32": np.dtype("<f4"), "BOOL": np.dtype(bool),
-}  # fmt: skip
+    "F64": np.dtype("<f8"),
+    "I64": np.dtype("<i8"),
+    "F32": np.dtype("<f4"),
+    "BOOL": np.dtype(bool),
+}
 """Names of dtypes in the header of safetensors, the widest first, so that every array is aligned."""
 Tensors: TypeAlias = dict[str, Array]
 Record: TypeAlias = dict[str, Any]
@@ -82,8 +85,9 @@ def unpacked(content: bytes) -> Tensors:
 def write(directory: Path) -> int:
     """Write the three files, and return the number of cases."""
     if not (TESTS / "cases").is_dir():
-        raise ValueError(f"{TESTS / 'cases'}: not found; expected a clone of the sources of posenc, whose tests have "
-                         "the cases")  # fmt: skip
+        raise ValueError(
+            f"{TESTS / 'cases'}: not found; expected a clone of the sources of posenc, whose tests have the cases"
+        )
     sys.path.insert(0, str(TESTS))
     tensors: Tensors = {}
     vectors = import_module("cases.vectors").vectors()
@@ -128,10 +132,14 @@ def describe(name: str, case: Any, arguments: Record, tensors: Tensors) -> Recor
                 whole = np.where(np.isfinite(expected[i]), bound, 0.0)
                 result[precision] = tensor(f"{precision}/{i}", rounded_up(whole))
     return {
-        "name": name, "function": f"{module}.{case.function}".lstrip("."),
-        **({"method": case.method} if hasattr(case, "method") else {}), "source": source_of(case.function),
-        "data": list(case.data), "arguments": given, "results": results,
-    }  # fmt: skip
+        "name": name,
+        "function": f"{module}.{case.function}".lstrip("."),
+        **({"method": case.method} if hasattr(case, "method") else {}),
+        "source": source_of(case.function),
+        "data": list(case.data),
+        "arguments": given,
+        "results": results,
+    }
 
 
 def source_of(function: str) -> str:
@@ -277,9 +285,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "every function, as safetensors with a manifest in JSON and in plain text.",
     )
     parser.add_argument(
-        "directory", nargs="?", type=Path, metavar="DIR", default="vectors", help="directory of the vectors "
-        "(default: vectors)",
-    )  # fmt: skip
+        "directory",
+        nargs="?",
+        type=Path,
+        metavar="DIR",
+        default="vectors",
+        help="directory of the vectors (default: vectors)",
+    )
     parser.add_argument("--check", action="store_true", help="compare posenc with the vectors in DIR")
     options = parser.parse_args(arguments)
     try:

@@ -189,16 +189,25 @@ class LogitsGradient(NamedTuple):
 
 
 def _matrix_vjp(
-    grad: Array, self: posenc.PositionBias, n: int, m: int | None = None, q_positions: Any = None,
+    grad: Array,
+    self: posenc.PositionBias,
+    n: int,
+    m: int | None = None,
+    q_positions: Any = None,
     k_positions: Any = None,
-) -> MatrixGradient:  # fmt: skip
+) -> MatrixGradient:
     return MatrixGradient(self.vjp(grad, n, m, q_positions=q_positions, k_positions=k_positions))
 
 
 def _logits_vjp(
-    grad: Array, self: posenc.ContentBias, q: Array, k: Array, q_positions: Any = None, k_positions: Any = None,
+    grad: Array,
+    self: posenc.ContentBias,
+    q: Array,
+    k: Array,
+    q_positions: Any = None,
+    k_positions: Any = None,
     scale: float | None = None,
-) -> LogitsGradient:  # fmt: skip
+) -> LogitsGradient:
     gradients = self.logits_vjp(grad, q, k, q_positions=q_positions, k_positions=k_positions, scale=scale)
     return LogitsGradient(getattr(gradients, "parts", gradients), gradients.q, gradients.k)
 

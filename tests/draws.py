@@ -275,15 +275,23 @@ def draw_operator(rng: Generator, name: str, heads: int, n: int, m: int, d: int,
         case "kerple_power":
             arguments = {"r1": uniform(0.1, 2, heads), "r2": uniform(0.1, 2, heads)}
         case "t5":
-            arguments = {"table": normal((2 * int(rng.integers(4, 20)), heads)),
-                         "bidirectional": chance(rng, 0.5), "max_distance": int(rng.integers(50, 300))}  # fmt: skip
+            arguments = {
+                "table": normal((2 * int(rng.integers(4, 20)), heads)),
+                "bidirectional": chance(rng, 0.5),
+                "max_distance": int(rng.integers(50, 300)),
+            }
         case "sandwich":
             arguments = {"heads": heads, "dim": 2 * int(rng.integers(1, 40))}
         case "fire":
             width = size(rng, 33)
-            arguments = {"w1": normal((width, 1)), "b1": normal(width), "w2": normal((heads, width)),
-                         "b2": normal(heads), "c": np.array(normal()),
-                         "threshold": np.array(normal() * 20)}  # fmt: skip
+            arguments = {
+                "w1": normal((width, 1)),
+                "b1": normal(width),
+                "w2": normal((heads, width)),
+                "b2": normal(heads),
+                "c": np.array(normal()),
+                "threshold": np.array(normal() * 20),
+            }
         case "swin":
             width = int(rng.integers(1, 40))
             height = -(-reach // width)
@@ -306,9 +314,12 @@ def draw_operator(rng: Generator, name: str, heads: int, n: int, m: int, d: int,
             arguments = {"r": normal((heads, rows, d)), "u": normal((heads, d)), "v": normal((heads, d))}
         case "deberta":
             terms = pick(rng, (("c2p", "p2c"), ("c2p",), ("p2c",)))
-            arguments = {"rel_q": normal((heads, rows + 1, d)) if "p2c" in terms else None,
-                         "rel_k": normal((heads, rows + 1, d)) if "c2p" in terms else None,
-                         "terms": terms, "p2c_index": pick(rng, ("code", "paper"))}  # fmt: skip
+            arguments = {
+                "rel_q": normal((heads, rows + 1, d)) if "p2c" in terms else None,
+                "rel_k": normal((heads, rows + 1, d)) if "c2p" in terms else None,
+                "terms": terms,
+                "p2c_index": pick(rng, ("code", "paper")),
+            }
             if chance(rng, 0.5):
                 least = max(2, rows // 4 + 1)  # fewer do not reach all rows
                 buckets = 2 * int(rng.integers(least, least + 12))
@@ -455,10 +466,13 @@ def draw_bias(rng: Generator, names: frozenset[str]) -> Call:
         if chance(rng, 0.4):
             given[f"{side}_positions"] = draw_positions(rng, count, batch, whole)
     return Call(
-        name, lay_out(rng, operator.arguments, 0.3), method="logits" if content else "matrix",
-        method_arguments=lay_out(rng, given, pick(rng, (0.0, 0.4))), gradient=chance(rng, 0.6),
+        name,
+        lay_out(rng, operator.arguments, 0.3),
+        method="logits" if content else "matrix",
+        method_arguments=lay_out(rng, given, pick(rng, (0.0, 0.4))),
+        gradient=chance(rng, 0.6),
         out=pick(rng, OUT_LAYOUTS) if chance(rng, 0.2) else None,
-    )  # fmt: skip
+    )
 
 
 def draw_rotary(rng: Generator, names: frozenset[str]) -> Call:
@@ -505,8 +519,12 @@ def draw_rotary(rng: Generator, names: frozenset[str]) -> Call:
         if chance(rng, 0.4):
             arguments |= {"interleaved": True, "overflow": int(rng.integers(3))}
     if function == "xpos" and chance(rng, 0.7):
-        arguments |= {"scale_base": pick(rng, (512, 20.0)), "gamma": pick(rng, (0.4, 0.7)),
-                      "center": pick(rng, (0, 5.5)), "downscale": chance(rng, 0.5)}  # fmt: skip
+        arguments |= {
+            "scale_base": pick(rng, (512, 20.0)),
+            "gamma": pick(rng, (0.4, 0.7)),
+            "center": pick(rng, (0, 5.5)),
+            "downscale": chance(rng, 0.5),
+        }
     if not whole_width:
         arguments |= {"rotary_offset": offset} if offset else {}
         arguments |= {"rotary_dim": 2 * half} if tail or chance(rng, 0.3) else {}
@@ -521,8 +539,12 @@ def draw_rotary(rng: Generator, names: frozenset[str]) -> Call:
     x = x.astype(dtype)
     if function == "rerotate":
         positions = np.rint(2 * positions) / 2 if kind == 1 else positions  # whose differences are exact
-        arguments |= {"k": x, "old_positions": positions, "new_positions": rng.integers(0, 5000, n),
-                      "frequencies": frequencies}  # fmt: skip
+        arguments |= {
+            "k": x,
+            "old_positions": positions,
+            "new_positions": rng.integers(0, 5000, n),
+            "frequencies": frequencies,
+        }
     elif function == "rope" and chance(rng, 0.2):
         angle = rng.uniform(-3, 3, (n, half))
         kind = pick(rng, FLOATS)
@@ -535,8 +557,11 @@ def draw_rotary(rng: Generator, names: frozenset[str]) -> Call:
 
 
 FAMILIES: tuple[tuple[float, Callable[[Generator, frozenset[str]], Call]], ...] = (
-    (0.45, draw_case), (0.36, draw_attention), (0.08, draw_bias), (0.11, draw_rotary),
-)  # fmt: skip
+    (0.45, draw_case),
+    (0.36, draw_attention),
+    (0.08, draw_bias),
+    (0.11, draw_rotary),
+)
 """Share of the calls that each family has; a family draws from the public names that both builds have."""
 
 

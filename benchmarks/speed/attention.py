@@ -106,9 +106,11 @@ def options(report: Report) -> None:
         "softcap": ({"softcap": 30.0}, 1.5),
     }
     check(
-        "dense", posenc.attention(q[:1, :65], k[:1, :65], v[:1, :65], bias=posenc.dense(array[:1, :65, :65])),
-        naive(q[:1, :65], k[:1, :65], v[:1, :65], array[:1, :65, :65]), 1e-5,
-    )  # fmt: skip
+        "dense",
+        posenc.attention(q[:1, :65], k[:1, :65], v[:1, :65], bias=posenc.dense(array[:1, :65, :65])),
+        naive(q[:1, :65], k[:1, :65], v[:1, :65], array[:1, :65, :65]),
+        1e-5,
+    )
     for name, (option, most) in ours.items():
         contenders = {
             "with it": lambda option=option: posenc.attention(q, k, v, **option),
@@ -165,8 +167,9 @@ def two_threads(report: Report) -> None:
 
     report.time(
         f"attention float32 H={H} N=M={n} D={D}: two threads",
-        {"two threads": lambda: on(2), "one": lambda: on(1)}, least={"one": 1.75},
-    )  # fmt: skip
+        {"two threads": lambda: on(2), "one": lambda: on(1)},
+        least={"one": 1.75},
+    )
 
 
 def naive(q: np.ndarray, k: np.ndarray, v: np.ndarray, bias: Any) -> np.ndarray:

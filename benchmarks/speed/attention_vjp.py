@@ -48,10 +48,12 @@ def plain(report: Report, torch: Any, n: int) -> None:
             check("attention_vjp", ours, theirs[0], 1e-4)
     share(
         report.time(
-            f"attention_vjp float32 H={H} N=M={n} D={D}", contenders,
-            most={NAME: 1 / 0.75}, least={"torch SDPA backward": 1.2} if torch else None,
+            f"attention_vjp float32 H={H} N=M={n} D={D}",
+            contenders,
+            most={NAME: 1 / 0.75},
+            least={"torch SDPA backward": 1.2} if torch else None,
         )
-    )  # fmt: skip
+    )
     others: dict[str, tuple[dict[str, Any], float]] = {
         "causal": ({"causal": True}, 0.6),
         "ALiBi, its gradient": ({"bias": posenc.alibi(posenc.alibi_slopes(H))}, 1.06),

@@ -67,9 +67,11 @@ class Player:
         read, answers = os.pipe()
         commands, write = os.pipe()
         self.process = build.start(
-            str(HERE / f"{script}.py"), stdout=subprocess.DEVNULL, pass_fds=(commands, answers),
+            str(HERE / f"{script}.py"),
+            stdout=subprocess.DEVNULL,
+            pass_fds=(commands, answers),
             env={"POSENC_BENCHMARK_PIPES": f"{commands},{answers}"},
-        )  # fmt: skip
+        )
         os.close(commands)
         os.close(answers)
         self.answers, self.commands = os.fdopen(read), os.fdopen(write, "w", buffering=1)

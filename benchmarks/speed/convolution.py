@@ -35,16 +35,26 @@ def run(report: Report) -> None:
 
 
 def contest(
-    report: Report, what: str, torch: Any, x: Any, kernel: Any, bias: Any, grad: Any, grid: tuple[int, ...],
+    report: Report,
+    what: str,
+    torch: Any,
+    x: Any,
+    kernel: Any,
+    bias: Any,
+    grad: Any,
+    grid: tuple[int, ...],
     options: dict[str, Any],
-) -> None:  # fmt: skip
+) -> None:
     """Time forward and gradient.
 
     torch's own layout, (B, d, N), is made before the timing starts. Its channels-last layout is the memory that posenc
     reads.
     """
-    forward, backward = ((posenc.conv_position, posenc.conv_position_vjp) if len(grid) == 1
-                         else (posenc.conv_position_2d, posenc.conv_position_2d_vjp))  # fmt: skip
+    forward, backward = (
+        (posenc.conv_position, posenc.conv_position_vjp)
+        if len(grid) == 1
+        else (posenc.conv_position_2d, posenc.conv_position_2d_vjp)
+    )
     out, copied = random(x.shape, seed=4), random(x.shape, seed=5)
     ours: dict[str, Any] = {
         "posenc(out=)": lambda: forward(x, kernel, bias, out=out, **options),
@@ -72,10 +82,14 @@ def contest(
             result = apply(*leaves)
             return lambda: torch.autograd.grad(result, leaves, cotangent, retain_graph=True)
 
-        ours |= {"torch (B, d, N)": lambda: apply(first, weight, offset),
-                 "torch channels last": lambda: apply(last, weight, offset)}  # fmt: skip
-        gradients |= {"torch (B, d, N) backward": differentiate(first, grad_last.contiguous()),
-                      "torch channels last backward": differentiate(last, grad_last)}  # fmt: skip
+        ours |= {
+            "torch (B, d, N)": lambda: apply(first, weight, offset),
+            "torch channels last": lambda: apply(last, weight, offset),
+        }
+        gradients |= {
+            "torch (B, d, N) backward": differentiate(first, grad_last.contiguous()),
+            "torch channels last backward": differentiate(last, grad_last),
+        }
     goals = dict.fromkeys([name for name in ours if name.startswith("torch")], 1.0)
     report.time(what, ours, least=goals)
     report.time(what + " gradient", gradients)

@@ -30,36 +30,58 @@ MODELS: dict[str, tuple[str, dict[str, Any], dict[str, float]]] = {
     "Gemma 3": (
         "Gemma3ForCausalLM",
         {
-            **SIZES, "intermediate_size": 1408, "num_key_value_heads": 4, "head_dim": 64, "sliding_window": 512,
-            "layer_types": ["sliding_attention"] * 3 + ["full_attention"], "max_position_embeddings": TOKENS,
+            **SIZES,
+            "intermediate_size": 1408,
+            "num_key_value_heads": 4,
+            "head_dim": 64,
+            "sliding_window": 512,
+            "layer_types": ["sliding_attention"] * 3 + ["full_attention"],
+            "max_position_embeddings": TOKENS,
         },
         {"sdpa": 1.1},
     ),
     "gpt-oss": (
         "GptOssForCausalLM",
         {
-            **SIZES, "intermediate_size": 512, "num_key_value_heads": 2, "head_dim": 64, "num_local_experts": 4,
-            "num_experts_per_tok": 2, "sliding_window": 128, "max_position_embeddings": TOKENS,
+            **SIZES,
+            "intermediate_size": 512,
+            "num_key_value_heads": 2,
+            "head_dim": 64,
+            "num_local_experts": 4,
+            "num_experts_per_tok": 2,
+            "sliding_window": 128,
+            "max_position_embeddings": TOKENS,
         },
         {"eager": 3.0},
     ),
     "T5": (
         "T5ForConditionalGeneration",
         {
-            "vocab_size": 512, "d_model": 512, "d_kv": 64, "d_ff": 1024, "num_layers": 2, "num_decoder_layers": 2,
-            "num_heads": 8, "dropout_rate": 0.0, "decoder_start_token_id": 0,
+            "vocab_size": 512,
+            "d_model": 512,
+            "d_kv": 64,
+            "d_ff": 1024,
+            "num_layers": 2,
+            "num_decoder_layers": 2,
+            "num_heads": 8,
+            "dropout_rate": 0.0,
+            "decoder_start_token_id": 0,
         },
         {"sdpa": 1.1},
     ),
     "BLOOM": (
         "BloomForCausalLM",
         {
-            "vocab_size": 512, "hidden_size": 512, "n_layer": 4, "n_head": 8, "hidden_dropout": 0.0,
+            "vocab_size": 512,
+            "hidden_size": 512,
+            "n_layer": 4,
+            "n_head": 8,
+            "hidden_dropout": 0.0,
             "attention_dropout": 0.0,
         },
         {"eager": 3.0},
     ),
-}  # fmt: skip
+}
 """Classes, sizes and goals."""
 
 

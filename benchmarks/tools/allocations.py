@@ -42,9 +42,21 @@ MOST_ROUNDS = 30
 
 
 class Mallinfo(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_size_t) for name in (
-        "arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost",
-    )]  # fmt: skip
+    _fields_ = [
+        (name, ctypes.c_size_t)
+        for name in (
+            "arena",
+            "ordblks",
+            "smblks",
+            "hblks",
+            "hblkhd",
+            "usmblks",
+            "fsmblks",
+            "uordblks",
+            "fordblks",
+            "keepcost",
+        )
+    ]
 
 
 def in_use() -> int:
@@ -135,8 +147,10 @@ def fail_each(options: argparse.Namespace) -> int:
     grown = max(0, used[-1] - used[-2])
     for finding in sorted(findings):
         print(finding)
-    print(f"{len(calls)} calls, {counted} failed allocations, {len(findings)} findings; memory in use grew by "
-          f"{grown} bytes in the last of {len(used) - 2} rounds")  # fmt: skip
+    print(
+        f"{len(calls)} calls, {counted} failed allocations, {len(findings)} findings; memory in use grew by "
+        f"{grown} bytes in the last of {len(used) - 2} rounds"
+    )
     return bool(findings) or grown > 0
 
 
@@ -172,8 +186,10 @@ def fail_often(options: argparse.Namespace) -> int:
         used.append((in_use(), sys.getallocatedblocks()))
     passed = time.monotonic() - begun
     grown = [after - before for before, after in zip(used[1], used[2], strict=True)]
-    print(f"{options.failing_calls} failing calls ({len(failing)} distinct, seed {options.seed}) in {passed:.0f} s: "
-          f"{grown[0]} bytes and {grown[1]} blocks more after the second half")  # fmt: skip
+    print(
+        f"{options.failing_calls} failing calls ({len(failing)} distinct, seed {options.seed}) in {passed:.0f} s: "
+        f"{grown[0]} bytes and {grown[1]} blocks more after the second half"
+    )
     return grown[0] > options.failing_calls or grown[1] > options.failing_calls // 100
 
 

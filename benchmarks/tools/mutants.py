@@ -35,9 +35,10 @@ from pathlib import Path
 TABLE = {"delimiter": "\t", "quoting": csv.QUOTE_NONE, "quotechar": None}
 FIELDS = ("id", "file", "line", "flip", "original", "mutated", "result", "judgement")
 C_FILES = ("csrc/kernels/**/*.c", "csrc/python/bind.c", "csrc/python/signature.c", "csrc/python/run.c")
-PYTHON_FILES = tuple(f"posenc/{place}*.py" for place in (
-    "_core_api/**/", "absolute/**/", "rotary/**/", "bias/**/", "relative/**/", "attention/**/", "runtime",
-))  # fmt: skip
+PYTHON_FILES = tuple(
+    f"posenc/{place}*.py"
+    for place in ("_core_api/**/", "absolute/**/", "rotary/**/", "bias/**/", "relative/**/", "attention/**/", "runtime")
+)
 SWAPS = {
     "+": "-", "-": "+", "*": "+", "/": "*", "//": "*", "%": "*", "**": "*", "+=": "-=", "-=": "+=", "*=": "+=",
     "<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "==", "is": "is not", "is not": "is", "in": "not in",

@@ -153,8 +153,11 @@ def main() -> int:
     begun = time.monotonic()
     posenc.set_num_threads(1)
     cases = CASES[options.seed % options.every :: options.every]
-    work = [Work(case, max(n, case.least), kind) for case in cases for n, kind in zip(
-        options.sizes, [np.float32, np.float64] * len(options.sizes), strict=False)]  # fmt: skip
+    work = [
+        Work(case, max(n, case.least), kind)
+        for case in cases
+        for n, kind in zip(options.sizes, [np.float32, np.float64] * len(options.sizes), strict=False)
+    ]
     gil = getattr(sys, "_is_gil_enabled", lambda: True)()
     print(
         f"{len(work)} calls prepared in {time.monotonic() - begun:.0f} s; the GIL is {'on' if gil else 'off'}",
@@ -164,8 +167,10 @@ def main() -> int:
     stress.run()
     for name in sorted(set(stress.wrong)):
         print(f"{stress.wrong.count(name)} times wrong: {name}")
-    print(f"{sum(stress.counts)} calls on {options.threads} threads in {options.seconds:.0f} s, seed {options.seed}: "
-          f"{len(stress.wrong)} differ from one thread")  # fmt: skip
+    print(
+        f"{sum(stress.counts)} calls on {options.threads} threads in {options.seconds:.0f} s, seed {options.seed}: "
+        f"{len(stress.wrong)} differ from one thread"
+    )
     return bool(stress.wrong)
 
 

@@ -33,54 +33,98 @@ def mscale(factor: float) -> float:
 
 
 PHI3 = {
-    "model_type": "phi3", "hidden_size": 3072, "num_attention_heads": 32, "rope_theta": 10000.0,
-    "max_position_embeddings": 131072, "original_max_position_embeddings": 4096,
+    "model_type": "phi3",
+    "hidden_size": 3072,
+    "num_attention_heads": 32,
+    "rope_theta": 10000.0,
+    "max_position_embeddings": 131072,
+    "original_max_position_embeddings": 4096,
     "rope_scaling": {"type": "longrope", "short_factor": drawn(1.3), "long_factor": drawn(65.0)},
-}  # fmt: skip
+}
 PHI3_FACTOR = float(np.sqrt(1 + np.log(32) / np.log(4096)))
 CHECKPOINTS = {
-    "Llama 3.1 8B": Checkpoint({
-        "model_type": "llama", "hidden_size": 4096, "num_attention_heads": 32, "max_position_embeddings": 131072,
-        "rope_theta": 500000.0,
-        "rope_scaling": {
-            "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192,
-            "rope_type": "llama3",
-        },
-    }),
+    "Llama 3.1 8B": Checkpoint(
+        {
+            "model_type": "llama",
+            "hidden_size": 4096,
+            "num_attention_heads": 32,
+            "max_position_embeddings": 131072,
+            "rope_theta": 500000.0,
+            "rope_scaling": {
+                "factor": 8.0,
+                "low_freq_factor": 1.0,
+                "high_freq_factor": 4.0,
+                "original_max_position_embeddings": 8192,
+                "rope_type": "llama3",
+            },
+        }
+    ),
     "Phi-3 mini 128k, long": Checkpoint(PHI3, attention_factor=PHI3_FACTOR, start=4090),
     "Gemma 3 4B": Checkpoint(
         {
-            "model_type": "gemma3_text", "hidden_size": 2560, "num_attention_heads": 8, "head_dim": 256,
-            "rope_theta": 1000000.0, "rope_local_base_freq": 10000.0,
+            "model_type": "gemma3_text",
+            "hidden_size": 2560,
+            "num_attention_heads": 8,
+            "head_dim": 256,
+            "rope_theta": 1000000.0,
+            "rope_local_base_freq": 10000.0,
             "rope_scaling": {"factor": 8.0, "rope_type": "linear"},
         },
         layer_types=("full_attention", "sliding_attention"),
     ),
     "DeepSeek-V3": Checkpoint(
         {
-            "model_type": "deepseek_v3", "hidden_size": 7168, "num_attention_heads": 128, "qk_rope_head_dim": 64,
-            "max_position_embeddings": 163840, "rope_theta": 10000,
+            "model_type": "deepseek_v3",
+            "hidden_size": 7168,
+            "num_attention_heads": 128,
+            "qk_rope_head_dim": 64,
+            "max_position_embeddings": 163840,
+            "rope_theta": 10000,
             "rope_scaling": {
-                "beta_fast": 32, "beta_slow": 1, "factor": 40, "mscale": 1.0, "mscale_all_dim": 1.0,
-                "original_max_position_embeddings": 4096, "type": "yarn",
+                "beta_fast": 32,
+                "beta_slow": 1,
+                "factor": 40,
+                "mscale": 1.0,
+                "mscale_all_dim": 1.0,
+                "original_max_position_embeddings": 4096,
+                "type": "yarn",
             },
         },
-        layout="interleaved", out_layout="half", softmax_factor=mscale(40) ** 2,
+        layout="interleaved",
+        out_layout="half",
+        softmax_factor=mscale(40) ** 2,
     ),
     "GPT-J 6B": Checkpoint(
         {"model_type": "gptj", "n_embd": 4096, "n_head": 16, "n_positions": 2048, "rotary_dim": 64, "rotary": True},
         layout="interleaved",
     ),
-    "HunYuan 7B": Checkpoint({
-        "model_type": "hunyuan_v1_dense", "hidden_size": 4096, "num_attention_heads": 32, "head_dim": 128,
-        "max_position_embeddings": 32768, "rope_theta": 10000.0,
-        "rope_scaling": {
-            "alpha": 1000.0, "beta_fast": 32, "beta_slow": 1, "factor": 1.0, "mscale": 1.0, "mscale_all_dim": 0.0,
-            "type": "dynamic",
-        },
-    }),
-    "GPT-NeoX 20B": Checkpoint({
-        "model_type": "gpt_neox", "hidden_size": 6144, "num_attention_heads": 64, "max_position_embeddings": 2048,
-        "rotary_emb_base": 10000, "rotary_pct": 0.25,
-    }),
-}  # fmt: skip
+    "HunYuan 7B": Checkpoint(
+        {
+            "model_type": "hunyuan_v1_dense",
+            "hidden_size": 4096,
+            "num_attention_heads": 32,
+            "head_dim": 128,
+            "max_position_embeddings": 32768,
+            "rope_theta": 10000.0,
+            "rope_scaling": {
+                "alpha": 1000.0,
+                "beta_fast": 32,
+                "beta_slow": 1,
+                "factor": 1.0,
+                "mscale": 1.0,
+                "mscale_all_dim": 0.0,
+                "type": "dynamic",
+            },
+        }
+    ),
+    "GPT-NeoX 20B": Checkpoint(
+        {
+            "model_type": "gpt_neox",
+            "hidden_size": 6144,
+            "num_attention_heads": 64,
+            "max_position_embeddings": 2048,
+            "rotary_emb_base": 10000,
+            "rotary_pct": 0.25,
+        }
+    ),
+}

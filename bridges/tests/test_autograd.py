@@ -92,8 +92,9 @@ def test_distance_functions_without_a_vjp(container):
     q, k, v = qkv()
 
     def loss(slopes, c):
-        bias = pa.distance_function(lambda rel, s, c: -anp.outer(s, anp.log1p(c * anp.abs(rel))), 4,
-                                    arrays=container([slopes, c]))  # fmt: skip
+        bias = pa.distance_function(
+            lambda rel, s, c: -anp.outer(s, anp.log1p(c * anp.abs(rel))), 4, arrays=container([slopes, c])
+        )
         return anp.sum(pa.attention(q, k, v, bias=bias, align="end") ** 2)
 
     slopes, c = np.linspace(0.2, 1, 4), np.array(0.7)

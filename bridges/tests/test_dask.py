@@ -25,8 +25,14 @@ from posenc_bridges import dask as pd  # noqa: E402
 EPS = float(np.finfo(np.float32).eps)
 H, G, N, M, D, DV = 4, 2, 12, 14, 8, 4
 CHUNKS = [
-    (4, 5, 14), (1, 6, 5), (2, 4, 7), (3, (1, 10, 1), (1, 1, 12)), ((1, 3), (7, 5), (13, 1)), (1, 12, 14), (4, 12, 1),
-]  # fmt: skip
+    (4, 5, 14),
+    (1, 6, 5),
+    (2, 4, 7),
+    (3, (1, 10, 1), (1, 1, 12)),
+    ((1, 3), (7, 5), (13, 1)),
+    (1, 12, 14),
+    (4, 12, 1),
+]
 """Chunkings along heads, queries and keys. A table of calls takes one after the other."""
 
 
@@ -54,8 +60,12 @@ def equal(result: Any, expected: np.ndarray) -> None:
 # ---- encodings ----
 
 X_CHUNKS = [
-    (2, 3, 20, 8), (1, 1, 6, 8), (2, (2, 1), (1, 18, 1), 8), ((1, 1), 3, (19, 1), 4), (2, 3, (3, 5, 12), (1, 7)),
-]  # fmt: skip
+    (2, 3, 20, 8),
+    (1, 1, 6, 8),
+    (2, (2, 1), (1, 18, 1), 8),
+    ((1, 1), 3, (19, 1), 4),
+    (2, 3, (3, 5, 12), (1, 7)),
+]
 
 
 @pytest.mark.parametrize("chunks", X_CHUNKS, ids=str)
@@ -71,8 +81,7 @@ def test_rotations(chunks):
     for one in (of_batch[:, 0], da.from_array(of_batch[:, 0], chunks=(1, 6))):  # without an axis for heads
         equal(pd.rope(lazy, one, w, layout="half"), posenc.rope(x, of_batch, w, layout="half"))
     positions = da.from_array(of_batch[0, 0], chunks=6)
-    equal(pd.rope(lazy, positions, scaled, layout="half"),
-          posenc.rope(x, of_batch[0, 0], scaled, layout="half"))  # fmt: skip
+    equal(pd.rope(lazy, positions, scaled, layout="half"), posenc.rope(x, of_batch[0, 0], scaled, layout="half"))
     moved = {"layout": "half", "seq_axis": 1}
     equal(pd.rope(lazy, [5, 7, 1], w, **moved), posenc.rope(x, [5, 7, 1], w, **moved))
     equal(pd.xpos(lazy, 20, w, layout="half"), posenc.xpos(x, 20, w, layout="half"))
@@ -80,12 +89,16 @@ def test_rotations(chunks):
     few = w.inv_freq[::2]
     equal(pd.rope_2d(lazy, two, few, layout="half"), posenc.rope_2d(x, two, few, layout="half"))
     grid = np.stack([of_batch[:, 0], of_batch[:, 0] + 1])
-    equal(pd.rope_2d(lazy, da.from_array(grid, chunks=(2, 1, 7)), few, layout="half"),
-          posenc.rope_2d(x, grid[:, :, None], few, layout="half"))  # fmt: skip
+    equal(
+        pd.rope_2d(lazy, da.from_array(grid, chunks=(2, 1, 7)), few, layout="half"),
+        posenc.rope_2d(x, grid[:, :, None], few, layout="half"),
+    )
     three = random(3, 2, 1, 20, dtype=float)
     options = {"layout": "half", "sections": iter((1, 2, 1))}
-    equal(pd.mrope(lazy, da.from_array(three, chunks=2), w, **options),
-          posenc.mrope(x, three, w, layout="half", sections=(1, 2, 1)))  # fmt: skip
+    equal(
+        pd.mrope(lazy, da.from_array(three, chunks=2), w, **options),
+        posenc.mrope(x, three, w, layout="half", sections=(1, 2, 1)),
+    )
     options = {"layout": "half", "rotary_dim": 6, "inverse": True}
     for mixed in (random(3, 3, dtype=float), random(3, 3, 3, dtype=float), posenc.axial_frequencies((2, 0, 4))):
         equal(pd.rope_nd(lazy, three, mixed, **options), posenc.rope_nd(x, three, mixed, **options))
@@ -275,11 +288,10 @@ def test_invariant(qkv, name, chunks):
     chunkings = [((H, N, -1), (G, m, -1)), ((heads, n, -1), (kv, m, -1)), ((heads, n, -1), (kv, -1, -1))]
     whole, cut, one_chunk_of_keys = dask.compute(
         [
-            pd.attention(*(da.from_array(x, chunks=c) for x, c in zip(qkv, (of_q, of_k, of_k), strict=True)),
-                                  **options)
+            pd.attention(*(da.from_array(x, chunks=c) for x, c in zip(qkv, (of_q, of_k, of_k), strict=True)), **options)
             for of_q, of_k in chunkings
         ]
-    )[0]  # fmt: skip
+    )[0]
     assert all(map(same_bits, cut, whole))
     plain = {name: one.compute() if isinstance(one, da.Array) else one for name, one in options.items()}
     assert all(map(same_bits, one_chunk_of_keys, posenc.attention(*qkv, **plain)))
@@ -300,16 +312,17 @@ def test_quantized(qkv, chunks):
     lazy_q = da.from_array(q, chunks=(heads, n, -1))
     options = {"causal": True, "align": "end", "bias": posenc.shaw(random(9, 4)), "sink": random(H)}
     for of_ours, of_theirs in (
-        (ours, theirs), ((ours[0], lazy[1]), (theirs[0], v)), ((lazy[0], ours[1]), (k[..., :4], theirs[1])),
-    ):  # fmt: skip
+        (ours, theirs),
+        ((ours[0], lazy[1]), (theirs[0], v)),
+        ((lazy[0], ours[1]), (k[..., :4], theirs[1])),
+    ):
         wanted = posenc.attention(q, *of_theirs, **options)
         found = pd.attention(lazy_q, *of_ours, **options).compute()
         np.testing.assert_allclose(found, wanted, rtol=0, atol=M * EPS * np.abs(v).max())
         one_chunk = [
-            x.rechunk((-1, -1, -1)) if isinstance(x, da.Array)
-            else pd.Quantized(x.codes.rechunk((-1, -1, -1)), x.scale)
+            x.rechunk((-1, -1, -1)) if isinstance(x, da.Array) else pd.Quantized(x.codes.rechunk((-1, -1, -1)), x.scale)
             for x in of_ours
-        ]  # fmt: skip
+        ]
         found = pd.attention(lazy_q, *one_chunk, invariant=True, **options).compute()
         assert same_bits(found, posenc.attention(q, *of_theirs, invariant=True, **options))
 
@@ -350,7 +363,7 @@ BATCHES = [
     ((2, 3, 6, 10, 4), (1, 1, 2, 5, 4), (1, 1, 2, 11, 2)),
     ((1, 1, 3, 10, 4), (1, 1, 2, 6, 4), (2, 1, 1, 11, 4)),
     ((2, 3, (2, 1, 3), 10, 2), (1, 3, 2, 11, 2), (2, 1, 1, 11, 4)),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("chunks", BATCHES, ids=str)
@@ -425,10 +438,12 @@ def test_plain_functions_name_this_module():
     x = da.ones((2, 8, 8))
     for call in (
         lambda: posenc.rope(x, 8, posenc.rope_frequencies(8), layout="half"),
-        lambda: posenc.attention(x, x, x), lambda: posenc.sinusoidal(da.arange(8), 4), lambda: posenc.dense(x),
+        lambda: posenc.attention(x, x, x),
+        lambda: posenc.sinusoidal(da.arange(8), 4),
+        lambda: posenc.dense(x),
         lambda: posenc.attention(np.ones((2, 8, 8)), np.ones((2, 8, 8)), np.ones((2, 8, 8)), keep=x > 0),
         lambda: posenc.merge_attention([x, x], [x[..., 0]] * 2),
-    ):  # fmt: skip
+    ):
         with pytest.raises(TypeError, match=r"posenc_bridges\.dask"):
             call()
 
@@ -524,7 +539,7 @@ XARRAY = {
     "Quantized: codes": lambda x: P.Quantized(x.astype("i1"), X[0, 0, 0]),
     "attention: keep": lambda x: P.attention(X, X, X, keep=x > 0),
     "attention_vjp: grad": lambda x: P.attention_vjp(x, X, X, X, out=X, lse=X[..., 0]),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("argument", XARRAY)

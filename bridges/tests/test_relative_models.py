@@ -62,10 +62,14 @@ def test_relative_key(n: int, left: int, right: int) -> None:
     the shorter side."""
     module, width = modeling("wav2vec2_bert"), 16
     settings = import_module("transformers.models.wav2vec2_bert.configuration_wav2vec2_bert").Wav2Vec2BertConfig(
-        hidden_size=width, num_attention_heads=H, position_embeddings_type="relative_key",
-        left_max_position_embeddings=left, right_max_position_embeddings=right, attn_implementation="eager",
+        hidden_size=width,
+        num_attention_heads=H,
+        position_embeddings_type="relative_key",
+        left_max_position_embeddings=left,
+        right_max_position_embeddings=right,
+        attn_implementation="eager",
         attention_dropout=0.0,
-    )  # fmt: skip
+    )
     layer = drawn(module.Wav2Vec2BertSelfAttention(settings))
     hidden = normal(2, n, width) / 2
     theirs, _ = layer(hidden)

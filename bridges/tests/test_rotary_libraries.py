@@ -68,9 +68,13 @@ def test_mrope(name: str, rotary: str, layout: str, sections: list[int]) -> None
     cos, sin = getattr(module, rotary)(config("default", mrope_section=sections))(tensor, torch.from_numpy(positions))
     peer = module.apply_rotary_pos_emb(tensor, tensor, cos, sin)[0]
     ours = posenc.mrope(
-        x, positions[:, :, None], posenc.rope_frequencies(D), layout=layout, sections=sections,
+        x,
+        positions[:, :, None],
+        posenc.rope_frequencies(D),
+        layout=layout,
+        sections=sections,
         interleaved=name == "qwen3_vl",
-    )  # fmt: skip
+    )
     assert_close(ours, peer, positions)
 
 

@@ -350,9 +350,12 @@ def wan() -> Any:
         "freq_dim": 32, "ffn_dim": 32, "num_layers": 2, "rope_max_seq_len": 32,
     }  # fmt: skip
     return diffusers(
-        "WanTransformer3DModel", sizes, hidden_states=r(1, 4, 2, 8, 8), timestep=torch.ones(1),
+        "WanTransformer3DModel",
+        sizes,
+        hidden_states=r(1, 4, 2, 8, 8),
+        timestep=torch.ones(1),
         encoder_hidden_states=r(1, 6, 16),
-    )  # fmt: skip
+    )
 
 
 IMAGE_MODELS = {

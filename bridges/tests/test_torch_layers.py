@@ -125,9 +125,10 @@ def drawn(seed: int) -> Any:
     if seed % 4 == 0:  # one axis
         grid[1] = size[1] = 1
     options = {
-        "method": str(rng.choice(["linear", "cubic"])), "corners": bool(rng.integers(2)),
+        "method": str(rng.choice(["linear", "cubic"])),
+        "corners": bool(rng.integers(2)),
         "antialias": bool(rng.integers(2)),
-    }  # fmt: skip
+    }
     return rng.standard_normal((*grid, 3)), tuple(int(length) for length in size), options
 
 
@@ -136,9 +137,12 @@ def of_torch(table: Any, size: Any, options: Any) -> Any:
     is_turned = size[1] == 1  # PyTorch 2.13 repeats the first row of a result of width 1 with antialias
     image = table.permute(2, 1, 0) if is_turned else table.permute(2, 0, 1)
     result = torch.nn.functional.interpolate(
-        image.contiguous()[None], size[::-1] if is_turned else size, mode=mode, align_corners=options["corners"],
+        image.contiguous()[None],
+        size[::-1] if is_turned else size,
+        mode=mode,
+        align_corners=options["corners"],
         antialias=options["antialias"],
-    )[0]  # fmt: skip
+    )[0]
     return result.permute(2, 1, 0) if is_turned else result.permute(1, 2, 0)
 
 

@@ -160,10 +160,12 @@ def test_few_models(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 OF_DEBERTA: list[dict[str, Any]] = [
-    {"share_att_key": False, "pos_att_type": ["p2c"]}, {"share_att_key": False, "pos_att_type": ["c2p"]},
-    {"pos_att_type": []}, {"position_buckets": -1, "max_relative_positions": 5},
+    {"share_att_key": False, "pos_att_type": ["p2c"]},
+    {"share_att_key": False, "pos_att_type": ["c2p"]},
+    {"pos_att_type": []},
+    {"position_buckets": -1, "max_relative_positions": 5},
     {"relative_attention": False, "norm_rel_ebd": "none"},
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("changes", OF_DEBERTA, ids=str)
@@ -175,13 +177,14 @@ def test_configs_of_deberta(changes: dict[str, Any]) -> None:
 OF_XLNET: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "one stream": ({"attn_type": "uni"}, {}),
     "segments": (
-        {"bi_data": True}, {"token_type_ids": torch.tensor([[0] * 12 + [1] * 8 + [2], [0] * 3 + [1] * 17 + [2]])}
+        {"bi_data": True},
+        {"token_type_ids": torch.tensor([[0] * 12 + [1] * 8 + [2], [0] * 3 + [1] * 17 + [2]])},
     ),
     "two streams": (
         {"clamp_len": 5},
         {"perm_mask": torch.ones(2, 21, 21).tril(), "target_mapping": torch.eye(21)[None, :3].repeat(2, 1, 1)},
     ),
-}  # fmt: skip
+}
 """Configs and inputs of XLNet. In the order of the last, the last word sees no key in the stream of queries."""
 
 
@@ -214,10 +217,19 @@ def test_dropout_of_xlnet_changes_the_positions_of_each_sentence() -> None:
     torch.testing.assert_close(results[1], results[0], rtol=0, atol=ROUNDING * float(results[0].abs().max()))
 
 
-@pytest.mark.parametrize("name", [
-    "CpmAntForCausalLM", "DebertaForMaskedLM", "GPTJForCausalLM", "LlamaForCausalLM", "MPNetForMaskedLM",
-    "MptForCausalLM", "OpenAIGPTLMHeadModel", "XLNetLMHeadModel",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "name",
+    [
+        "CpmAntForCausalLM",
+        "DebertaForMaskedLM",
+        "GPTJForCausalLM",
+        "LlamaForCausalLM",
+        "MPNetForMaskedLM",
+        "MptForCausalLM",
+        "OpenAIGPTLMHeadModel",
+        "XLNetLMHeadModel",
+    ],
+)
 def test_weights_are_refused(name: str) -> None:
     model = build(name, "posenc")
     with pytest.raises(NotImplementedError, match=r"output_attentions of \w+ is True; expected False"):
@@ -415,10 +427,11 @@ def test_no_mask_and_no_bias_is_computed(name: str, monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize(
     ("name", "options"),
     [
-        ("LlamaForCausalLM", {"use_cache": False}), ("MistralForCausalLM", {"cache_implementation": "static"}),
+        ("LlamaForCausalLM", {"use_cache": False}),
+        ("MistralForCausalLM", {"cache_implementation": "static"}),
         ("Gemma3ForCausalLM", {"cache_implementation": "static"}),
     ],
-)  # fmt: skip
+)
 def test_caches(name: str, options: dict[str, Any]) -> None:
     """Mistral's and Gemma 3's caches hold a window of 6 keys, in all layers or in some."""
     ours = tokens(build(name, "posenc"), disable_compile=True, **options)
@@ -463,11 +476,22 @@ MASK = torch.zeros(1, 1, 3, 3)
         ("cu_seq_lens_q", torch.tensor([0, 2]), NotImplementedError, r"is \[0, 2\]; expected the ends of"),
         ("attention_mask", MASK.long(), TypeError, r"has dtype torch\.int64; expected torch\.bool"),
         ("position_bias", torch.ones(1, 2, 3, 5), ValueError, r"has shape \(1, 2, 3, 5\); expected 3 keys"),
-        *(("attention_mask", mask, ValueError, rf"has shape \({', '.join(map(str, mask.shape))}\); expected one that b")
-          for mask in (*(make(batch_size=b, q_length=n, kv_length=m) for b, n, m in ((1, 3, 2), (1, 2, 3), (2, 3, 3))),
-                       torch.ones(1, 3, 3, 3), torch.ones(3, 4), torch.ones(1, 1, 1, 3, 3, dtype=torch.bool))),
+        *(
+            (
+                "attention_mask",
+                mask,
+                ValueError,
+                rf"has shape \({', '.join(map(str, mask.shape))}\); expected one that b",
+            )
+            for mask in (
+                *(make(batch_size=b, q_length=n, kv_length=m) for b, n, m in ((1, 3, 2), (1, 2, 3), (2, 3, 3))),
+                torch.ones(1, 3, 3, 3),
+                torch.ones(3, 4),
+                torch.ones(1, 1, 1, 3, 3, dtype=torch.bool),
+            )
+        ),
     ],
-)  # fmt: skip
+)
 def test_arguments_that_do_not_fit_are_refused(argument: str, value: Any, error: Any, message: str) -> None:
     q, attend = torch.ones(1, 2, 3, 8), bridge._attention.attention_forward
     for known in ({"use_cache": True, "shape_of_the_day": None}, {"attention_mask": MASK[0, :, :1]}):
@@ -499,10 +523,11 @@ def test_models_made_with_other_tables_of_attention_are_refused() -> None:
 ENCODERS: dict[str, list[tuple[dict[str, str], str]]] = {
     "BigBirdPegasusForConditionalGeneration": [({}, "BigBirdPegasusBlockSparseAttention")],
     "LongT5ForConditionalGeneration": [
-        ({}, "LongT5LocalAttention"), ({"encoder_attention_type": "transient-global"}, "LongT5TransientGlobalAttention")
+        ({}, "LongT5LocalAttention"),
+        ({"encoder_attention_type": "transient-global"}, "LongT5TransientGlobalAttention"),
     ],
     "PegasusXForConditionalGeneration": [({}, "PegasusXGlobalLocalAttention")],
-}  # fmt: skip
+}
 """Models whose decoders use the interface and whose encoders do not: options, and the class of attention."""
 
 

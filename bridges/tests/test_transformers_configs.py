@@ -41,8 +41,15 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING, CONFIG_M
 ROOT = Path(__file__).parents[2]
 
 
-def assert_same_rotation(config: Any, x: np.ndarray, where: np.ndarray, w: posenc.RopeFrequencies, layout: str,
-                         out_layout: str | None, layer_type: str | None) -> None:  # fmt: skip
+def assert_same_rotation(
+    config: Any,
+    x: np.ndarray,
+    where: np.ndarray,
+    w: posenc.RopeFrequencies,
+    layout: str,
+    out_layout: str | None,
+    layer_type: str | None,
+) -> None:
     """Within the error of float32."""
     ours = posenc.rope(x, where, w, layout=layout, out_layout=out_layout)
     theirs = rotate(config, x, where, layer_type)
@@ -143,8 +150,11 @@ def test_what_a_part_leaves_out(model_type: str, documented: dict[str, tuple[str
         config = {**config, "rope_parameters": parameters}
     omitted: dict[str, Any] = {"model_type": model_type}
     if model.sizes is None:
-        omitted |= {key: config[key] for key in (*HIDDEN, *HEADS, "head_dim", "attention_head_dim", "kv_channels")
-                    if config.get(key) and not (key == "head_dim" and model.head_dim)}  # fmt: skip
+        omitted |= {
+            key: config[key]
+            for key in (*HIDDEN, *HEADS, "head_dim", "attention_head_dim", "kv_channels")
+            if config.get(key) and not (key == "head_dim" and model.head_dim)
+        }
     omitted |= {key: config[key] for key in ("layer_types", "per_layer_config") if key in config}
     omitted |= STATED.get(model_type, {})
     if model.requires_scaling:

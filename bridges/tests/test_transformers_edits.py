@@ -90,32 +90,49 @@ class Edit(NamedTuple):
 
 EDITS = {
     "gptj concatenates the rotated channels": Edit(
-        "models.gptj.modeling_gptj", "rotate_every_two",
+        "models.gptj.modeling_gptj",
+        "rotate_every_two",
         (("torch.stack((-x2, x1), dim=-1)", "torch.cat((-x2, x1), dim=-1)"), ("x.flatten(-2)", "x")),
-        ("order of rotate_half",), gptj,
+        ("order of rotate_half",),
+        gptj,
     ),
     "gpt_neox rotates the last channels and puts them first": Edit(
-        "models.gpt_neox.modeling_gpt_neox", "apply_rotary_pos_emb",
-        (("q[..., :rotary_dim], q[..., rotary_dim:]", "q[..., -rotary_dim:], q[..., :-rotary_dim]"),
-         ("k[..., :rotary_dim], k[..., rotary_dim:]", "k[..., -rotary_dim:], k[..., :-rotary_dim]")),
-        (), neox,
+        "models.gpt_neox.modeling_gpt_neox",
+        "apply_rotary_pos_emb",
+        (
+            ("q[..., :rotary_dim], q[..., rotary_dim:]", "q[..., -rotary_dim:], q[..., :-rotary_dim]"),
+            ("k[..., :rotary_dim], k[..., rotary_dim:]", "k[..., -rotary_dim:], k[..., :-rotary_dim]"),
+        ),
+        (),
+        neox,
     ),
     "llama3 blends the wrong way round": Edit(
-        "modeling_rope_utils", "_compute_llama3_parameters",
-        (("(1 - smooth_factor) * inv_freq_llama / factor + smooth_factor * inv_freq_llama",
-          "smooth_factor * inv_freq_llama / factor + (1 - smooth_factor) * inv_freq_llama"),),
-        ("blend reversed",), lambda label: scaling(label, LLAMA3),
+        "modeling_rope_utils",
+        "_compute_llama3_parameters",
+        (
+            (
+                "(1 - smooth_factor) * inv_freq_llama / factor + smooth_factor * inv_freq_llama",
+                "smooth_factor * inv_freq_llama / factor + (1 - smooth_factor) * inv_freq_llama",
+            ),
+        ),
+        ("blend reversed",),
+        lambda label: scaling(label, LLAMA3),
     ),
     "dynamic ntk forgets its exponent": Edit(
-        "modeling_rope_utils", "_compute_dynamic_ntk_parameters", ((" ** (dim / (dim - 2))", ""),),
-        ("ntk exponent",), lambda label: scaling(label, DYNAMIC, seq_len=512),
+        "modeling_rope_utils",
+        "_compute_dynamic_ntk_parameters",
+        ((" ** (dim / (dim - 2))", ""),),
+        ("ntk exponent",),
+        lambda label: scaling(label, DYNAMIC, seq_len=512),
     ),
     "mpt takes the even slopes first": Edit(
-        "models.mpt.modeling_mpt", "build_mpt_alibi_tensor",
+        "models.mpt.modeling_mpt",
+        "build_mpt_alibi_tensor",
         (("[slopes[:, 1::2, ...], slopes[:, ::2, ...]]", "[slopes[:, ::2, ...], slopes[:, 1::2, ...]]"),),
-        ("halves of the next power",), mpt,
+        ("halves of the next power",),
+        mpt,
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("label", EDITS)

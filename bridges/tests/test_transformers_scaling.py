@@ -45,10 +45,13 @@ def draw_dynamic(rng: np.random.Generator, dim: int) -> Keys:
 def draw_yarn(rng: np.random.Generator, dim: int) -> Keys:
     keys: Keys = {"factor": float(rng.uniform(1, 32)), "original_max_position_embeddings": length(rng)}
     optional = {
-        "beta_fast": float(rng.uniform(8, 64)), "beta_slow": float(rng.uniform(0.5, 4)),
-        "mscale": float(rng.uniform(0.1, 2)), "mscale_all_dim": float(rng.uniform(0.1, 2)),
-        "truncate": bool(rng.integers(2)), "attention_factor": float(rng.uniform(0.5, 2)),
-    }  # fmt: skip
+        "beta_fast": float(rng.uniform(8, 64)),
+        "beta_slow": float(rng.uniform(0.5, 4)),
+        "mscale": float(rng.uniform(0.1, 2)),
+        "mscale_all_dim": float(rng.uniform(0.1, 2)),
+        "truncate": bool(rng.integers(2)),
+        "attention_factor": float(rng.uniform(0.5, 2)),
+    }
     return keys | {key: value for key, value in optional.items() if rng.random() < 0.4}
 
 
@@ -77,18 +80,26 @@ def draw_proportional(rng: np.random.Generator, dim: int) -> Keys:
 
 
 DRAWN: dict[str, Callable[[np.random.Generator, int], Keys]] = {
-    "default": draw_default, "linear": draw_linear, "dynamic": draw_dynamic, "yarn": draw_yarn,
-    "longrope": draw_longrope, "llama3": draw_llama3, "proportional": draw_proportional,
-}  # fmt: skip
+    "default": draw_default,
+    "linear": draw_linear,
+    "dynamic": draw_dynamic,
+    "yarn": draw_yarn,
+    "longrope": draw_longrope,
+    "llama3": draw_llama3,
+    "proportional": draw_proportional,
+}
 
 
 def peer(dim: int, base: float, rope_type: str, keys: Keys) -> tuple[np.ndarray, float]:
     keys = dict(keys)
     seq_len, longest = keys.pop("seq_len", None), keys.pop("max_position_embeddings", 131072)
     config = LlamaConfig(
-        head_dim=dim, hidden_size=4 * dim, num_attention_heads=4, max_position_embeddings=longest,
+        head_dim=dim,
+        hidden_size=4 * dim,
+        num_attention_heads=4,
+        max_position_embeddings=longest,
         rope_parameters={"rope_type": rope_type, "rope_theta": base, **keys},
-    )  # fmt: skip
+    )
     if rope_type == "default":
         inv_freq, factor = LlamaRotaryEmbedding.compute_default_rope_parameters(config)
     else:

@@ -250,9 +250,12 @@ def conformer() -> Pair:
     peer = transformers("parakeet")
     n, channels, heads = 40, 32, 4
     config = import_module("transformers.models.parakeet.configuration_parakeet").ParakeetEncoderConfig(
-        hidden_size=channels, num_attention_heads=heads, num_key_value_heads=heads, attention_dropout=0.0,
+        hidden_size=channels,
+        num_attention_heads=heads,
+        num_key_value_heads=heads,
+        attention_dropout=0.0,
         attn_implementation="eager",
-    )  # fmt: skip
+    )
     layer = peer.ParakeetEncoderAttention(config, 0).double().eval()
     hidden = torch.from_numpy(RNG.standard_normal((1, n, channels)))
     with torch.no_grad():
@@ -285,10 +288,13 @@ def timestep() -> Pair:
             expected.append(peer.get_timestep_embedding(torch.from_numpy(times), width, is_flipped, shift, scale=2))
             ours.append(
                 posenc.sinusoidal(
-                    2 * times, width, layout="half", order="cossin" if is_flipped else "sincos",
+                    2 * times,
+                    width,
+                    layout="half",
+                    order="cossin" if is_flipped else "sincos",
                     denominator="half-1" if shift else "dim",
                 )
-            )  # fmt: skip
+            )
     return np.stack(ours), torch.stack(expected), EPS * ladder(10000, 2000) + EPS
 
 

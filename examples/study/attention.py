@@ -149,11 +149,20 @@ def statistics_by_length(
         found = statistics(setting, scheme, weights, corpus.test, max(1, STATISTICS_BYTES // length) * length, length)
         queries = tail(setting, length)
         far_equal = np.maximum(queries + 1 - setting.length, 0) / (queries + 1)
-        rows.append(Row(
-            method, length, whole, near, float(found.entropy[queries].mean()), float(np.log(queries + 1).mean()),
-            found.far, float(far_equal.mean()), float(found.size[queries].mean()),
-            unseen_angles(setting, method, length),
-        ))  # fmt: skip
+        rows.append(
+            Row(
+                method,
+                length,
+                whole,
+                near,
+                float(found.entropy[queries].mean()),
+                float(np.log(queries + 1).mean()),
+                found.far,
+                float(far_equal.mean()),
+                float(found.size[queries].mean()),
+                unseen_angles(setting, method, length),
+            )
+        )
     return rows, found
 
 

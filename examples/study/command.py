@@ -94,11 +94,14 @@ def result(setting: Setting, corpus: Corpus, chosen: evaluation.Protocol, method
     weights = trained(setting, corpus, method, seed)
     seconds = round(time.monotonic() - start, 2)
     return evaluation.Row(
-        method, seed, sum(array.size for array in weights.values()), seconds,
+        method,
+        seed,
+        sum(array.size for array in weights.values()),
+        seconds,
         *evaluation.evaluate(setting, SCHEMES[method], weights, corpus.test, chosen),
         evaluation.embedding_statistics(weights, corpus.train) if method == "learned" else None,
         evaluation.evaluate_rope_extensions(setting, weights, corpus.test, chosen) if method == "rope" else None,
-    )  # fmt: skip
+    )
 
 
 def cells(values: Iterable[float | None]) -> str:
@@ -124,17 +127,21 @@ def summary(setting: Setting, rows: Sequence[evaluation.Row], chosen: evaluation
     lengths, length = setting.lengths, setting.length
     methods = {name: [row for row in rows if row.method == name] for name in dict.fromkeys(row.method for row in rows)}
     table(
-        "Perplexity divided by that at the training length (1: longer windows do no harm):", lengths,
+        "Perplexity divided by that at the training length (1: longer windows do no harm):",
+        lengths,
         {name: [evaluation.ratios(row.perplexity, length) for row in own] for name, own in methods.items()},
-    )  # fmt: skip
+    )
     table(
-        f"The same ratio with sliding windows of stride {length}, first {chosen.sliding_targets} bytes:", lengths,
+        f"The same ratio with sliding windows of stride {length}, first {chosen.sliding_targets} bytes:",
+        lengths,
         {name: [evaluation.ratios(row.sliding, length) for row in own] for name, own in methods.items()},
-    )  # fmt: skip
+    )
     table(
         f"Perplexity of the last {length} bytes of each window, divided by that of the same bytes in windows of "
-        f"{length}:", lengths, {name: [row.last_ratio for row in own] for name, own in methods.items()},
-    )  # fmt: skip
+        f"{length}:",
+        lengths,
+        {name: [row.last_ratio for row in own] for name, own in methods.items()},
+    )
     if extensions := evaluation.rope_extensions(rows):
         title = "Methods that extend RoPE without further training, perplexity of the first"
         table(f"{title} {chosen.sliding_targets} bytes:", lengths, extensions)

@@ -74,13 +74,24 @@ def label_ends(axes: Axes, ends: list[tuple[float, int, str, str]], log_range: f
     for perplexity, length, name, color in sorted(ends):
         if length < longest:
             axes.annotate(
-                name, (length, perplexity), (8, 0), textcoords="offset points", color=color, va="center",
+                name,
+                (length, perplexity),
+                (8, 0),
+                textcoords="offset points",
+                color=color,
+                va="center",
                 annotation_clip=False,
-            )  # fmt: skip
+            )
             continue
         height = max(np.log(perplexity), height + spacing)
         arrow = {"arrowstyle": "-", "color": color, "linewidth": 0.5, "alpha": 0.5, "relpos": (0, 0.5), "shrinkB": 4}
         axes.annotate(
-            name, (length, perplexity), (1.06, np.exp(height)), textcoords=("axes fraction", "data"), color=color,
-            va="center", annotation_clip=False, arrowprops=arrow,
-        )  # fmt: skip
+            name,
+            (length, perplexity),
+            (1.06, np.exp(height)),
+            textcoords=("axes fraction", "data"),
+            color=color,
+            va="center",
+            annotation_clip=False,
+            arrowprops=arrow,
+        )

@@ -132,9 +132,15 @@ def rnn(setting: Setting, weights: Weights, x: Traced) -> Traced:
     """A GRU over the embeddings, whose states the Transformer reads in place of them."""
     start = np.zeros(setting.width, np.float32)
     return traced.recurrent(
-        start, weights["state"], weights["bias"], x.shape[-2], inputs=x, input_weight=weights["input"], cell="gru",
+        start,
+        weights["state"],
+        weights["bias"],
+        x.shape[-2],
+        inputs=x,
+        input_weight=weights["input"],
+        cell="gru",
         include_p0=False,
-    )  # fmt: skip
+    )
 
 
 def complex_order(setting: Setting, weights: Weights, x: Traced) -> Traced:

@@ -45,13 +45,18 @@ def parser() -> effects.Parser:
         "text", nargs="?", metavar="FILE", help="UTF-8 text, or - for standard input (default: a sentence)"
     )
     parser.add_argument(
-        "--swap", nargs=2, metavar=("A", "B"), help="words of one sentence that change places (default: its two "
-        "longest words)",
-    )  # fmt: skip
+        "--swap",
+        nargs=2,
+        metavar=("A", "B"),
+        help="words of one sentence that change places (default: its two longest words)",
+    )
     parser.add_argument(
-        "--out", type=Path, metavar="DIR", default=Path("posenc-tour"), help="directory of index.html, slides.html and "
-        "the pictures (default: posenc-tour)",
-    )  # fmt: skip
+        "--out",
+        type=Path,
+        metavar="DIR",
+        default=Path("posenc-tour"),
+        help="directory of index.html, slides.html and the pictures (default: posenc-tour)",
+    )
     parser.add_argument("--open", action="store_true", help="open index.html in the browser")
     return parser
 

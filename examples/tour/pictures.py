@@ -187,9 +187,10 @@ def sinusoid(text: Text) -> Picture:
 
 def decay(text: Text) -> Picture:
     figure = posenc.plot.decay(
-        np.arange(-SHOWN, SHOWN + 1), dim=effects.MODEL,
+        np.arange(-SHOWN, SHOWN + 1),
+        dim=effects.MODEL,
         schedules={"10000^(-t)": {"base": 10000.0}, "1000^(-t)": {"base": 1000.0}, "t": {"schedule": "power"}},
-    )  # fmt: skip
+    )
     found = [f"{y[-1]:.2f} with {name}" for name, (_, y) in curves(figure).items()]
     return Picture(
         "decay.png",

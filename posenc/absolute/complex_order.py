@@ -66,9 +66,13 @@ class _Operands(NamedTuple):
             frequencies = np.stack(np.broadcast_arrays(w, _rows(self.phase, index) / unit), axis=-2)
         width = self.amplitude.shape[-1]
         return _core.rotation_table(
-            positions=coordinates, frequencies=np.broadcast_to(frequencies, (*frequencies.shape[:-1], width)),
-            sine_scale=1, cosine_scale=1, t=2 * width, dtype=F64,
-        )  # fmt: skip
+            positions=coordinates,
+            frequencies=np.broadcast_to(frequencies, (*frequencies.shape[:-1], width)),
+            sine_scale=1,
+            cosine_scale=1,
+            t=2 * width,
+            dtype=F64,
+        )
 
 
 def _rows(array: Array, index: tuple[slice, ...]) -> Array:

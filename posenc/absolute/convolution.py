@@ -65,9 +65,13 @@ class _Convolution(NamedTuple):
 
 
 def _read_convolution(
-    x: npt.ArrayLike, kernel: npt.ArrayLike, bias: npt.ArrayLike | None, padding: Padding,
-    size: tuple[int, int, int] | None = None, left: int | None = None,
-) -> _Convolution:  # fmt: skip
+    x: npt.ArrayLike,
+    kernel: npt.ArrayLike,
+    bias: npt.ArrayLike | None,
+    padding: Padding,
+    size: tuple[int, int, int] | None = None,
+    left: int | None = None,
+) -> _Convolution:
     """Check the arguments of a convolution of a grid, or without `size` (height, width, prefix) of a sequence."""
     axes = "d,s" if size is None else "d,r,s"
     x, kernel, bias = _core.read(f"real x(n,d), real kernel:({axes}), real bias?:(d)", x=x, kernel=kernel, bias=bias)
@@ -97,9 +101,15 @@ def _convolve(c: _Convolution, padding: Padding, residual: bool, out: Array | No
     x, result = _core.read("real x(n,d) -> real out=(n,d)", x=c.x, out=out)
     prefix = x[..., : c.prefix, :].copy()  # `out` may be x
     _core.convolution(
-        x=c.grid(x), kernel=c.taps, bias=c.bias, out=c.grid(np.asarray(result)), top=c.top, left=c.left,
-        padding=padding, residual=residual,
-    )  # fmt: skip
+        x=c.grid(x),
+        kernel=c.taps,
+        bias=c.bias,
+        out=c.grid(np.asarray(result)),
+        top=c.top,
+        left=c.left,
+        padding=padding,
+        residual=residual,
+    )
     result[..., : c.prefix, :] = prefix
     return result
 
@@ -123,9 +133,15 @@ def _gradients(
             tokens = np.pad(tokens, [(0, 0)] * (x.ndim - 2) + [*edges, (0, 0)])
             d_tokens = np.empty(tokens.shape, compute_dtype(x))
         _core.convolution(
-            x=tokens, kernel=c.taps[::-1, ::-1], out=d_tokens, top=edges[0][1], left=edges[1][1],
-            padding="zero" if replicates else padding, residual=residual, dtype=d_tokens.dtype,
-        )  # fmt: skip
+            x=tokens,
+            kernel=c.taps[::-1, ::-1],
+            out=d_tokens,
+            top=edges[0][1],
+            left=edges[1][1],
+            padding="zero" if replicates else padding,
+            residual=residual,
+            dtype=d_tokens.dtype,
+        )
         if replicates:
             c.grid(d_x)[...] = cast_result(_add_edges(_add_edges(d_tokens, -3, *edges[0]), -2, *edges[1]), d_x.dtype)
     d_x[..., : c.prefix, :] = cast_result(grad[..., : c.prefix, :], d_x.dtype)

@@ -18,16 +18,27 @@ BLOCK_NUMBERS = 1 << 17
 
 
 def cos_sin_table(
-    positions: Array, frequencies: Float64, dtype: Dtype, cosine_scale: float = 1.0, sine_scale: float | None = None,
+    positions: Array,
+    frequencies: Float64,
+    dtype: Dtype,
+    cosine_scale: float = 1.0,
+    sine_scale: float | None = None,
     low: Float64 | None = None,
-) -> Array:  # fmt: skip
+) -> Array:
     """Return [cos | sin] of the angles ``positions * frequencies``, times their scales: (..., 2 len(frequencies))."""
     count = len(frequencies)
     table = _core.sinusoid(
-        positions=positions.reshape(positions.shape or 1), frequencies=frequencies, lo=low, sine=count,
-        cosine=0, step=1, sine_scale=cosine_scale if sine_scale is None else sine_scale, cosine_scale=cosine_scale,
-        d=2 * count, dtype=dtype,
-    )  # fmt: skip
+        positions=positions.reshape(positions.shape or 1),
+        frequencies=frequencies,
+        lo=low,
+        sine=count,
+        cosine=0,
+        step=1,
+        sine_scale=cosine_scale if sine_scale is None else sine_scale,
+        cosine_scale=cosine_scale,
+        d=2 * count,
+        dtype=dtype,
+    )
     return table if positions.ndim else table[0]
 
 
@@ -82,9 +93,14 @@ class RotatedPairs(NamedTuple):
     def rotate(self, x: Array, cos: Array, sin: Array, out: Array | None = None) -> Array:
         """Rotate x by cos and sin, which broadcast against x."""
         return _core.rope(
-            x=x, cos=cos, sin=sin, out=out, offset=self.offset, interleaved=self.interleaved,
+            x=x,
+            cos=cos,
+            sin=sin,
+            out=out,
+            offset=self.offset,
+            interleaved=self.interleaved,
             out_interleaved=self.out_interleaved,
-        )  # fmt: skip
+        )
 
     def x_gradient(self, grad: Array, cos: Array, sin: Array) -> Array:
         """Rotate `grad` by the negated angles, from the result's layout to that of x."""

@@ -86,9 +86,13 @@ class Columns(NamedTuple):
 
 
 def read_columns(
-    dim: int | None, base: float, frequencies: npt.ArrayLike | None, layout: Layout, order: Order,
+    dim: int | None,
+    base: float,
+    frequencies: npt.ArrayLike | None,
+    layout: Layout,
+    order: Order,
     denominator: Denominator,
-) -> Columns:  # fmt: skip
+) -> Columns:
     """Check the options of an encoding, and return its frequencies and columns."""
     check_choice("layout", layout, LAYOUTS)
     check_choice("order", order, ORDERS)
@@ -205,10 +209,19 @@ def sinusoidal(
         scale = as_number("scale", scale)
         check_range("scale", scale, result_dtype(dtype, out))
     return _core.sinusoid(
-        positions=positions, frequencies=columns.frequencies, lo=columns.low, out=out, sine=columns.sine,
-        cosine=columns.cosine, step=columns.step, sine_scale=scale, cosine_scale=scale, d=columns.width, dtype=dtype,
+        positions=positions,
+        frequencies=columns.frequencies,
+        lo=columns.low,
+        out=out,
+        sine=columns.sine,
+        cosine=columns.cosine,
+        step=columns.step,
+        sine_scale=scale,
+        cosine_scale=scale,
+        d=columns.width,
+        dtype=dtype,
         start=start,
-    )  # fmt: skip
+    )
 
 
 @door
@@ -283,9 +296,14 @@ class _Shift(NamedTuple):
 
 
 def _read_shift(
-    encoding: Array, offset: npt.ArrayLike, base: float, frequencies: npt.ArrayLike | None, layout: Layout,
-    order: Order, denominator: Denominator,
-) -> _Shift:  # fmt: skip
+    encoding: Array,
+    offset: npt.ArrayLike,
+    base: float,
+    frequencies: npt.ArrayLike | None,
+    layout: Layout,
+    order: Order,
+    denominator: Denominator,
+) -> _Shift:
     width = encoding.shape[-1]
     if width % 2 or not width:
         fail(ValueError, "encoding", f"last axis {width}", EVEN_WIDTH)

@@ -103,9 +103,12 @@ def rope_bands(scaled: PairFrequencies, original: PairFrequencies, *, train_leng
 
 @door
 def rope_coverage(
-    frequencies: PairFrequencies, train_length: int, *, test_length: int | None = None,
+    frequencies: PairFrequencies,
+    train_length: int,
+    *,
+    test_length: int | None = None,
     test_frequencies: PairFrequencies | None = None,
-) -> RopeCoverage:  # fmt: skip
+) -> RopeCoverage:
     """Angles of each RoPE pair that occur in training, and new distances whose angles do not.
 
     The angles of pair k are ``{r w[k] mod 2 pi : r = 0 .. L - 1}``.

@@ -73,9 +73,12 @@ def inner_product(
 ) -> InnerProduct: ...
 @door
 def inner_product(
-    m: npt.ArrayLike, n: npt.ArrayLike, frequencies: PairFrequencies, *,
+    m: npt.ArrayLike,
+    n: npt.ArrayLike,
+    frequencies: PairFrequencies,
+    *,
     weights: Array | tuple[npt.ArrayLike, npt.ArrayLike] | None = None,
-) -> np.float64 | Float64 | InnerProduct:  # fmt: skip
+) -> np.float64 | Float64 | InnerProduct:
     """Inner product of two sinusoidal encodings, with weights of the sines, then of the cosines.
 
     ``<p_m, p_n> = sum_i cos((m - n) w[i])``; with weights ``p_m' H p_n`` for a matrix H.
@@ -166,19 +169,34 @@ def _bilinear_form(m: Array, n: Array, w: Float64, matrix: Array) -> Float64:
 
 @overload
 def decay(  # pyright: ignore[reportOverlappingOverload]
-    distances: float, *, schedule: Schedule | Curve = "geometric", base: float = 10000.0, alpha: float = 1.0,
-    dim: int | None = None, weights: npt.ArrayLike | Curve | None = None,
-) -> np.complex128: ...  # fmt: skip
+    distances: float,
+    *,
+    schedule: Schedule | Curve = "geometric",
+    base: float = 10000.0,
+    alpha: float = 1.0,
+    dim: int | None = None,
+    weights: npt.ArrayLike | Curve | None = None,
+) -> np.complex128: ...
 @overload
 def decay(
-    distances: npt.ArrayLike, *, schedule: Schedule | Curve = "geometric", base: float = 10000.0, alpha: float = 1.0,
-    dim: int | None = None, weights: npt.ArrayLike | Curve | None = None,
-) -> Complex128: ...  # fmt: skip
+    distances: npt.ArrayLike,
+    *,
+    schedule: Schedule | Curve = "geometric",
+    base: float = 10000.0,
+    alpha: float = 1.0,
+    dim: int | None = None,
+    weights: npt.ArrayLike | Curve | None = None,
+) -> Complex128: ...
 @door
 def decay(
-    distances: npt.ArrayLike, *, schedule: Schedule | Curve = "geometric", base: float = 10000.0, alpha: float = 1.0,
-    dim: int | None = None, weights: npt.ArrayLike | Curve | None = None,
-) -> np.complex128 | Complex128:  # fmt: skip
+    distances: npt.ArrayLike,
+    *,
+    schedule: Schedule | Curve = "geometric",
+    base: float = 10000.0,
+    alpha: float = 1.0,
+    dim: int | None = None,
+    weights: npt.ArrayLike | Curve | None = None,
+) -> np.complex128 | Complex128:
     """Mean inner product of two sinusoidal encodings by their distance.
 
     ``mean_k h_k exp(i x theta(2 k / dim))`` over the pairs k, or its limit for large dim, the integral of

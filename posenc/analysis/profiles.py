@@ -30,9 +30,14 @@ class AttentionProfile(NamedTuple):
 
 @door
 def attention_profile(
-    scheme: Bias | PairFrequencies | None, distances: npt.ArrayLike, *, q: npt.ArrayLike | None = None,
-    k: npt.ArrayLike | None = None, position: float = 0, scale: float | None = None,
-) -> AttentionProfile:  # fmt: skip
+    scheme: Bias | PairFrequencies | None,
+    distances: npt.ArrayLike,
+    *,
+    q: npt.ArrayLike | None = None,
+    k: npt.ArrayLike | None = None,
+    position: float = 0,
+    scale: float | None = None,
+) -> AttentionProfile:
     """Attention of one query by the distance of keys that all have the same content.
 
     ``weights = softmax(logit(rel))`` over the relative positions rel.
@@ -92,9 +97,13 @@ def attention_profile(
 
 
 def _position_logits(
-    scheme: Bias | PairFrequencies | None, q: npt.ArrayLike | None, k: npt.ArrayLike | None, scale: float | None,
-    q_positions: Array, k_positions: Array,
-) -> Array:  # fmt: skip
+    scheme: Bias | PairFrequencies | None,
+    q: npt.ArrayLike | None,
+    k: npt.ArrayLike | None,
+    scale: float | None,
+    q_positions: Array,
+    k_positions: Array,
+) -> Array:
     """Return the logits (H, M) of one query and equal keys that depend on positions."""
     if scheme is None:
         return np.zeros((1, len(k_positions)))
@@ -156,9 +165,12 @@ def _read_heads(q: npt.ArrayLike | None, k: npt.ArrayLike | None, width: int | N
 
 @door
 def order_sensitivity(
-    function: Callable[[Array], npt.ArrayLike], x: npt.ArrayLike, *, permutations: int | npt.ArrayLike = 8,
+    function: Callable[[Array], npt.ArrayLike],
+    x: npt.ArrayLike,
+    *,
+    permutations: int | npt.ArrayLike = 8,
     seed: int = 0,
-) -> Float64:  # fmt: skip
+) -> Float64:
     """Sensitivity of a function to the order of the rows of its argument.
 
     ``|f(P x) - P f(x)| / |f(x)|`` for permutations P of the rows.
@@ -246,9 +258,13 @@ def _check_places(n: int, m: int, q_positions: npt.ArrayLike | None, k_positions
 
 @door
 def reference_matrix(
-    bias: PositionBias, n: int, m: int | None = None, *, q_positions: npt.ArrayLike | None = None,
+    bias: PositionBias,
+    n: int,
+    m: int | None = None,
+    *,
+    q_positions: npt.ArrayLike | None = None,
     k_positions: npt.ArrayLike | None = None,
-) -> Float64:  # fmt: skip
+) -> Float64:
     """Compute the matrix of an operator by its equation in plain NumPy.
 
     ``b[h, i, j]`` is the entry for head h, query i and key j.
@@ -290,9 +306,13 @@ def reference_matrix(
 
 @door
 def reference_logits(
-    bias: ContentBias, q: npt.ArrayLike, k: npt.ArrayLike, *, q_positions: npt.ArrayLike | None = None,
+    bias: ContentBias,
+    q: npt.ArrayLike,
+    k: npt.ArrayLike,
+    *,
+    q_positions: npt.ArrayLike | None = None,
     k_positions: npt.ArrayLike | None = None,
-) -> Float64:  # fmt: skip
+) -> Float64:
     """Compute the logits of an operator by its equation in plain NumPy.
 
     The entry [..., h, i, j] is the term for query i and key j of head h, before the common scale.

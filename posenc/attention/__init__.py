@@ -66,25 +66,45 @@ class AttentionGradient(NamedTuple):
 
 @overload
 def attention(
-    q: npt.ArrayLike, k: npt.ArrayLike, v: npt.ArrayLike, *, return_lse: Literal[False] = False,
-    out: Array | None = None, **options: Unpack[Options],
-) -> Array: ...  # fmt: skip
+    q: npt.ArrayLike,
+    k: npt.ArrayLike,
+    v: npt.ArrayLike,
+    *,
+    return_lse: Literal[False] = False,
+    out: Array | None = None,
+    **options: Unpack[Options],
+) -> Array: ...
 @overload
 def attention(
-    q: npt.ArrayLike, k: npt.ArrayLike, v: npt.ArrayLike, *, return_lse: Literal[True],
-    out: Array | None = None, **options: Unpack[Options],
-) -> tuple[Array, Array]: ...  # fmt: skip
+    q: npt.ArrayLike,
+    k: npt.ArrayLike,
+    v: npt.ArrayLike,
+    *,
+    return_lse: Literal[True],
+    out: Array | None = None,
+    **options: Unpack[Options],
+) -> tuple[Array, Array]: ...
 @overload
 def attention(
-    q: npt.ArrayLike, k: npt.ArrayLike, v: npt.ArrayLike, *, return_lse: bool,
-    out: Array | None = None, **options: Unpack[Options],
-) -> Array | tuple[Array, Array]: ...  # fmt: skip
+    q: npt.ArrayLike,
+    k: npt.ArrayLike,
+    v: npt.ArrayLike,
+    *,
+    return_lse: bool,
+    out: Array | None = None,
+    **options: Unpack[Options],
+) -> Array | tuple[Array, Array]: ...
 @door
 @show_options(before="return_lse")
 def attention(
-    q: npt.ArrayLike, k: npt.ArrayLike, v: npt.ArrayLike, *, return_lse: bool = False,
-    out: Array | None = None, **options: Unpack[Options],
-) -> Array | tuple[Array, Array]:  # fmt: skip
+    q: npt.ArrayLike,
+    k: npt.ArrayLike,
+    v: npt.ArrayLike,
+    *,
+    return_lse: bool = False,
+    out: Array | None = None,
+    **options: Unpack[Options],
+) -> Array | tuple[Array, Array]:
     """Compute attention in tiles; no N x M array is allocated.
 
     ``softmax(softcap(scale (q.k + content operators)) + position operators, over visible keys) . v``
@@ -221,16 +241,24 @@ def attention(
     are_arrays = type(q) is np.ndarray and type(k) is np.ndarray and type(v) is np.ndarray and q.ndim > 2
     if are_arrays and are_flags and (not options or options.keys() <= _OPTIONS_OF_KERNEL):
         kernel_result: Array | tuple[Array, Array] = _core.attention(
-            q=q, k=k, v=v, out=out, lse=return_lse or None, high=0.0 if causal else INFINITY,
+            q=q,
+            k=k,
+            v=v,
+            out=out,
+            lse=return_lse or None,
+            high=0.0 if causal else INFINITY,
             invariant=options.get("invariant", False),
-        )  # fmt: skip
+        )
         return kernel_result
     returns_lse = as_bool("return_lse", return_lse)
     inputs = read_inputs("attention", q, k, v, options)
     result, lse = _core.attention(
-        **inputs.arguments, invariant=inputs.options["invariant"], dtype=inputs.result_dtype,
-        out=None if inputs.is_one_head else out, lse=True,
-    )  # fmt: skip
+        **inputs.arguments,
+        invariant=inputs.options["invariant"],
+        dtype=inputs.result_dtype,
+        out=None if inputs.is_one_head else out,
+        lse=True,
+    )
     result, lse = inputs.without_heads(result), inputs.without_heads(lse)
     if out is not None and result is not out:
         result = store_result(out, result, result.dtype)

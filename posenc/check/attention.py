@@ -93,21 +93,24 @@ SOFTMAX_FIELDS: Case = {
     "reshaped": False, "present": np.True_, "cos_factor": 1.0,
     "sin_factor": 1.0, "factor": 1.0, "axis": None, "decay": None,
 }  # fmt: skip
-SOFTMAXES = hypotheses("softmax", {
-    "scale squared": {"scale": lambda c: c["scale"] ** 2},
-    "softmax factor": {"scale": factor_of(-1)},
-    "softmax factor squared": {"scale": factor_of(1)},
-    "root of the softmax factor": {"scale": factor_of(-0.5)},
-    "cap before the scale": {"softcap": capped(lambda c: c["softcap"] * c["scale"])},
-    "cap without division": {"scale": capped(lambda c: c["scale"] * c["softcap"])},
-    "cap without product": {"softcap": capped(1.0), "scale": capped(lambda c: c["scale"] / c["softcap"])},
-    "cap after the mask": {"hide": capped(lambda c: -c["softcap"])},
-    "sink scaled": {"sink": sinking(lambda c: np.multiply(c["sink"], c["scale"]))},
-    "sink capped": {"sink": sinking(capped(lambda c: c["softcap"] * np.tanh(np.divide(c["sink"], c["softcap"]))))},
-    "sign of the sink": {"sink": sinking(lambda c: np.negative(c["sink"]))},
-    "sink of 0": {"sink": sinking(lambda c: np.zeros(np.shape(c["sink"])))},
-    "no sink": {"sink": sinking(lambda c: np.full(np.shape(c["sink"]), -np.inf))},
-})  # fmt: skip
+SOFTMAXES = hypotheses(
+    "softmax",
+    {
+        "scale squared": {"scale": lambda c: c["scale"] ** 2},
+        "softmax factor": {"scale": factor_of(-1)},
+        "softmax factor squared": {"scale": factor_of(1)},
+        "root of the softmax factor": {"scale": factor_of(-0.5)},
+        "cap before the scale": {"softcap": capped(lambda c: c["softcap"] * c["scale"])},
+        "cap without division": {"scale": capped(lambda c: c["scale"] * c["softcap"])},
+        "cap without product": {"softcap": capped(1.0), "scale": capped(lambda c: c["scale"] / c["softcap"])},
+        "cap after the mask": {"hide": capped(lambda c: -c["softcap"])},
+        "sink scaled": {"sink": sinking(lambda c: np.multiply(c["sink"], c["scale"]))},
+        "sink capped": {"sink": sinking(capped(lambda c: c["softcap"] * np.tanh(np.divide(c["sink"], c["softcap"]))))},
+        "sign of the sink": {"sink": sinking(lambda c: np.negative(c["sink"]))},
+        "sink of 0": {"sink": sinking(lambda c: np.zeros(np.shape(c["sink"])))},
+        "no sink": {"sink": sinking(lambda c: np.full(np.shape(c["sink"]), -np.inf))},
+    },
+)
 
 
 CLIPPED = ("shaw", "relative_key_query")
@@ -158,47 +161,63 @@ def _other_p2c(c: Case) -> object:
     return {**options, "p2c_index": OTHER[options["p2c_index"]]} if "p2c" in options.get("terms", ()) else None
 
 
-CONTENTS = hypotheses("content", {
-    **{f"no {name}": {"arrays": edited(lambda x, c: 0 * x, name)} for name in ("rel_q", "rel_k", "rel_v", "u", "v")},
-    "direction of p2c": {"options": _other_p2c},
-    "clipped one earlier": {"arrays": _rows(lambda row, zero, c: np.clip(row, 1, len(row) - 2))},
-    "distance without its sign": {"arrays": _rows(lambda row, zero, c: zero + abs(row - zero))},
-    "distance without its sign, downwards": {"arrays": _rows(lambda row, zero, c: zero - abs(row - zero))},
-    "last row of the table not used": {"arrays": _rows(lambda row, zero, c: np.minimum(row, len(row) - 2))},
-    "first row of the table not used": {"arrays": _rows(lambda row, zero, c: np.maximum(row, 1))},
-    "negative rows": {"arrays": when(lambda c: c["reads_content"] and c["operator"].name in CLIPPED)(
-        _rows(_wrapped))},
-    "shift of the other row": {"shifted": when(lambda c: c["reads_content"] and c["operator"].name == "transformer_xl")(
-        True)},
-    "first rows of the table": {"arrays": _rows(_cut(-1))},
-    "last rows of the table": {"arrays": _rows(_cut(1))},
-})  # fmt: skip
+CONTENTS = hypotheses(
+    "content",
+    {
+        **{
+            f"no {name}": {"arrays": edited(lambda x, c: 0 * x, name)} for name in ("rel_q", "rel_k", "rel_v", "u", "v")
+        },
+        "direction of p2c": {"options": _other_p2c},
+        "clipped one earlier": {"arrays": _rows(lambda row, zero, c: np.clip(row, 1, len(row) - 2))},
+        "distance without its sign": {"arrays": _rows(lambda row, zero, c: zero + abs(row - zero))},
+        "distance without its sign, downwards": {"arrays": _rows(lambda row, zero, c: zero - abs(row - zero))},
+        "last row of the table not used": {"arrays": _rows(lambda row, zero, c: np.minimum(row, len(row) - 2))},
+        "first row of the table not used": {"arrays": _rows(lambda row, zero, c: np.maximum(row, 1))},
+        "negative rows": {
+            "arrays": when(lambda c: c["reads_content"] and c["operator"].name in CLIPPED)(_rows(_wrapped))
+        },
+        "shift of the other row": {
+            "shifted": when(lambda c: c["reads_content"] and c["operator"].name == "transformer_xl")(True)
+        },
+        "first rows of the table": {"arrays": _rows(_cut(-1))},
+        "last rows of the table": {"arrays": _rows(_cut(1))},
+    },
+)
 """Known errors of operators that read queries and keys."""
 
 
 ROTATED = (
     *guarded((h for h in ROTATION if "positions" not in h.fields), rotating),
     *guarded(FREQUENCIES, rotating),
-    *hypotheses("rotated attention", {
-        "values rotated": {"rotated": rotating(lambda c: "qkv" if c["v"].shape[-1] == c["k"].shape[-1] else None)},
-        "queries one late": {"q_at": rotating(lambda c: c["q_at"] + 1)},
-        "queries one early": {"q_at": rotating(lambda c: c["q_at"] - 1)},
-    }),
-)  # fmt: skip
+    *hypotheses(
+        "rotated attention",
+        {
+            "values rotated": {"rotated": rotating(lambda c: "qkv" if c["v"].shape[-1] == c["k"].shape[-1] else None)},
+            "queries one late": {"q_at": rotating(lambda c: c["q_at"] + 1)},
+            "queries one early": {"q_at": rotating(lambda c: c["q_at"] - 1)},
+        },
+    ),
+)
 unequal = when("unequal")
 ATTENTIONS = (
     *SOFTMAXES,
     *MASKS,
-    *hypotheses("attention", {
-        "bias divided by the scale": {"bias_times": biased(lambda c: None if c["reads_content"] else 1 / c["scale"])},
-        "alignment in the rotation": {"q_at": rotating(unequal(lambda c: c["other_q"]))},
-        "alignment everywhere": {
-            name: when("positions")(unequal(lambda c: c["other_q"])) for name in ("q_at", "mask_q", "bias_q")},
-    }),
+    *hypotheses(
+        "attention",
+        {
+            "bias divided by the scale": {
+                "bias_times": biased(lambda c: None if c["reads_content"] else 1 / c["scale"])
+            },
+            "alignment in the rotation": {"q_at": rotating(unequal(lambda c: c["other_q"]))},
+            "alignment everywhere": {
+                name: when("positions")(unequal(lambda c: c["other_q"])) for name in ("q_at", "mask_q", "bias_q")
+            },
+        },
+    ),
     *guarded((h for h in MATRICES if "future" not in h.fields and not h.name.startswith("bias by")), biased, " (bias)"),
     *CONTENTS,
     *ROTATED,
-)  # fmt: skip
+)
 """Known errors of attention: of the softmax, the mask, the bias and the rotation."""
 
 
@@ -246,18 +265,50 @@ NEED_ALL = frozenset(
     ["over_queries", "exchanged", "mask_transposed", "transposed", "matrix_reshaped", "shifted", "reshaped"]
 )
 """Fields whose numbers depend on all queries."""
-SOFTMAX = Kind("softmax", true_attention, attend, (*SOFTMAXES, *MASKS), ("head", "query", "key"), attention_bound,
-               part=some_rows, whole=NEED_ALL)  # fmt: skip
+SOFTMAX = Kind(
+    "softmax",
+    true_attention,
+    attend,
+    (*SOFTMAXES, *MASKS),
+    ("head", "query", "key"),
+    attention_bound,
+    part=some_rows,
+    whole=NEED_ALL,
+)
 OF_OUTPUT = ("head", "query", "channel")
-ATTENTION = Kind("attention", true_attention, attend, ATTENTIONS, OF_OUTPUT, attention_bound, part=some_rows,
-                 whole=NEED_ALL, rare=one_side)  # fmt: skip
+ATTENTION = Kind(
+    "attention",
+    true_attention,
+    attend,
+    ATTENTIONS,
+    OF_OUTPUT,
+    attention_bound,
+    part=some_rows,
+    whole=NEED_ALL,
+    rare=one_side,
+)
 
 
 def attention_case(
-    subject: str, heads: int, kv_heads: int, n: int, m: int, dim: int, dtype: Precision, causal: bool,
-    window: Window | None, align: str, segments: Segments | None, bias: Bias | None, frequencies: object,
-    layout: str | None, scale: float | None, softcap: float | None, sink: object, seed: int = 1,
-) -> Case:  # fmt: skip
+    subject: str,
+    heads: int,
+    kv_heads: int,
+    n: int,
+    m: int,
+    dim: int,
+    dtype: Precision,
+    causal: bool,
+    window: Window | None,
+    align: str,
+    segments: Segments | None,
+    bias: Bias | None,
+    frequencies: object,
+    layout: str | None,
+    scale: float | None,
+    softcap: float | None,
+    sink: object,
+    seed: int = 1,
+) -> Case:
     """Draw queries, keys and values, and return the fields of attention."""
     case: Case = {**SOFTMAX_FIELDS, **mask_case(subject, n, m, causal, window, align, segments)}
     if bias is not None:
@@ -270,17 +321,27 @@ def attention_case(
     if frequencies is not None or layout is not None:
         turns = angles(subject, frequencies, dim)
         case |= {**turns, **layouts(subject, layout or turns["layout"], turns), "width": dim}
-    given = (draw(heads, n, dim, dtype=dtype, seed=seed),
-             *(draw(kv_heads, m, dim, dtype=dtype, seed=seed + i) for i in (1, 2)))  # fmt: skip
+    given = (
+        draw(heads, n, dim, dtype=dtype, seed=seed),
+        *(draw(kv_heads, m, dim, dtype=dtype, seed=seed + i) for i in (1, 2)),
+    )
     case |= {
-        "given": given, **{name: x.astype(np.float64) for name, x in zip("qkv", given, strict=True)},
-        "heads": heads, "groups": kv_heads, "share": heads // max(kv_heads, 1), "n_of_call": n,
-        "dim": dim, "softcap": softcap, "sink": None if sink is None else np.array(sink, np.float64),
+        "given": given,
+        **{name: x.astype(np.float64) for name, x in zip("qkv", given, strict=True)},
+        "heads": heads,
+        "groups": kv_heads,
+        "share": heads // max(kv_heads, 1),
+        "n_of_call": n,
+        "dim": dim,
+        "softcap": softcap,
+        "sink": None if sink is None else np.array(sink, np.float64),
         **dict.fromkeys(("q_at", "bias_q"), case["mask_q"]),
         **dict.fromkeys(("k_at", "v_at", "bias_k"), case["mask_k"]),
         "scale": dim**-0.5 * case["softmax_factor"] if scale is None else scale,
-        "root_of_dim": dim**0.5, "scale_of_dim": dim**-0.5, "scale_of_model": (heads * dim) ** -0.5,
-    }  # fmt: skip
+        "root_of_dim": dim**0.5,
+        "scale_of_dim": dim**-0.5,
+        "scale_of_model": (heads * dim) ** -0.5,
+    }
     return case
 
 
@@ -293,10 +354,21 @@ def grouped(heads: int) -> int | None:
 
 
 def softmax(
-    impl: Callable[..., object], *, heads: int = 3, n: int = 9, m: int | None = None, dim: int = 16,
-    scale: float | None = None, softcap: float | None = None, sink: npt.ArrayLike | None = None, causal: bool = False,
-    window: Window | None = None, align: str = "end", dtype: Precision = "float32", array: ToArray = np.asarray,
-) -> Report:  # fmt: skip
+    impl: Callable[..., object],
+    *,
+    heads: int = 3,
+    n: int = 9,
+    m: int | None = None,
+    dim: int = 16,
+    scale: float | None = None,
+    softcap: float | None = None,
+    sink: npt.ArrayLike | None = None,
+    causal: bool = False,
+    window: Window | None = None,
+    align: str = "end",
+    dtype: Precision = "float32",
+    array: ToArray = np.asarray,
+) -> Report:
     """Check the scale, the cap, the mask and the softmax of attention.
 
     Parameters
@@ -329,8 +401,25 @@ def softmax(
     """
 
     def run(keys: int) -> Report:
-        case = attention_case("softmax", heads, heads, n, keys, dim, dtype, causal, window, align, None, None, None,
-                              None, scale, softcap, sink)  # fmt: skip
+        case = attention_case(
+            "softmax",
+            heads,
+            heads,
+            n,
+            keys,
+            dim,
+            dtype,
+            causal,
+            window,
+            align,
+            None,
+            None,
+            None,
+            None,
+            scale,
+            softcap,
+            sink,
+        )
         (found,), precision = parts("softmax", call("softmax", impl, *(array(x.copy()) for x in case["given"][:2])), 1)
         return judge(SOFTMAX, found, {**case, "v": None}, coarser(dtype, precision))
 
@@ -339,12 +428,27 @@ def softmax(
 
 
 def attention(
-    impl: Callable[..., object], *, causal: bool = False, align: str = "end", window: Window | None = None,
-    bias: Bias | None = None, frequencies: object = None, layout: str | None = None, scale: float | None = None,
-    softcap: float | None = None, sink: npt.ArrayLike | None = None, segments: Segments | None = None,
-    heads: int = 6, kv_heads: int | None = None, n: int = 9, m: int | None = None, dim: int = 16, batch: bool = False,
-    dtype: Precision = "float32", array: ToArray = np.asarray,
-) -> Report:  # fmt: skip
+    impl: Callable[..., object],
+    *,
+    causal: bool = False,
+    align: str = "end",
+    window: Window | None = None,
+    bias: Bias | None = None,
+    frequencies: object = None,
+    layout: str | None = None,
+    scale: float | None = None,
+    softcap: float | None = None,
+    sink: npt.ArrayLike | None = None,
+    segments: Segments | None = None,
+    heads: int = 6,
+    kv_heads: int | None = None,
+    n: int = 9,
+    m: int | None = None,
+    dim: int = 16,
+    batch: bool = False,
+    dtype: Precision = "float32",
+    array: ToArray = np.asarray,
+) -> Report:
     """Check attention from queries, keys and values to the output.
 
     Parameters
@@ -388,8 +492,25 @@ def attention(
     """
 
     def run(groups: int, keys: int) -> Report:
-        case = attention_case("attention", heads, groups, n, keys, dim, dtype, causal, window, align, segments, bias,
-                              frequencies, layout, scale, softcap, sink)  # fmt: skip
+        case = attention_case(
+            "attention",
+            heads,
+            groups,
+            n,
+            keys,
+            dim,
+            dtype,
+            causal,
+            window,
+            align,
+            segments,
+            bias,
+            frequencies,
+            layout,
+            scale,
+            softcap,
+            sink,
+        )
         found = call("attention", impl, *(array((x[None] if batch else x).copy()) for x in case["given"]))
         (out,), precision = parts("attention", found, 1)
         return judge(ATTENTION, out, case, coarser(dtype, precision))
@@ -435,25 +556,51 @@ def _from_the_window(more: int) -> dict[str, object]:
 
 
 CACHES = (
-    *hypotheses("cache", {
-        "cached keys rotated again": {"k_at": rotating(lambda c: c["k_at"] * (np.maximum(_age(c), 0) + 1))},
-        "cached before the rotation": {"k_at": rotating(lambda c: c["k_at"] * (_age(c) == 0))},
-        "cached keys at the new position": {"k_at": rotating(lambda c: np.where(
-            (c["end_of"] - c["start_of"] == 1)[:, None], c["q_at"][:, None], c["k_at"]))},
-        "cached keys lost": {"present": lambda c: c["present"] & (c["mask_k"] >= c["start_of"][:, None])},
-        "cache read before the update": {
-            "present": lambda c: c["present"] & ((c["mask_k"] < c["start_of"][:, None]) | _first(c))},
-        "last key of a chunk overwritten": {"present": lambda c: c["present"] & (
-            (c["mask_k"] != c["k_end_of"] - 1) | (c["mask_k"] >= c["start_of"][:, None]))},
-        "hole": {"zero_rows": lambda c: 1.0 * (c["start_of"] > 0)},
-        "window of the last query": {"present": when("reach")(lambda c: c["present"] & (
-            (c["mask_k"] >= c["end_of"][:, None] - 1 - c["reach"]) | _first(c)))},
-        "offset from the window": _from_the_window(0),
-        "offset from the window and the query": _from_the_window(1),
-    }),
-    *(h for h in ATTENTIONS if "alignment" not in h.name and h.name not in ("queries and keys exchanged", "polarity",
-      "transposed mask", "queries one late", "queries one early", "softmax over queries", "transposed (bias)")),
-)  # fmt: skip
+    *hypotheses(
+        "cache",
+        {
+            "cached keys rotated again": {"k_at": rotating(lambda c: c["k_at"] * (np.maximum(_age(c), 0) + 1))},
+            "cached before the rotation": {"k_at": rotating(lambda c: c["k_at"] * (_age(c) == 0))},
+            "cached keys at the new position": {
+                "k_at": rotating(
+                    lambda c: np.where((c["end_of"] - c["start_of"] == 1)[:, None], c["q_at"][:, None], c["k_at"])
+                )
+            },
+            "cached keys lost": {"present": lambda c: c["present"] & (c["mask_k"] >= c["start_of"][:, None])},
+            "cache read before the update": {
+                "present": lambda c: c["present"] & ((c["mask_k"] < c["start_of"][:, None]) | _first(c))
+            },
+            "last key of a chunk overwritten": {
+                "present": lambda c: (
+                    c["present"] & ((c["mask_k"] != c["k_end_of"] - 1) | (c["mask_k"] >= c["start_of"][:, None]))
+                )
+            },
+            "hole": {"zero_rows": lambda c: 1.0 * (c["start_of"] > 0)},
+            "window of the last query": {
+                "present": when("reach")(
+                    lambda c: c["present"] & ((c["mask_k"] >= c["end_of"][:, None] - 1 - c["reach"]) | _first(c))
+                )
+            },
+            "offset from the window": _from_the_window(0),
+            "offset from the window and the query": _from_the_window(1),
+        },
+    ),
+    *(
+        h
+        for h in ATTENTIONS
+        if "alignment" not in h.name
+        and h.name
+        not in (
+            "queries and keys exchanged",
+            "polarity",
+            "transposed mask",
+            "queries one late",
+            "queries one early",
+            "softmax over queries",
+            "transposed (bias)",
+        )
+    ),
+)
 WHERE = {"q_at", "k_at", "bias_q", "mask_q", "present", "zero_rows", "window_q"}
 """Fields that say which keys a chunk has, and where."""
 
@@ -477,16 +624,37 @@ def _in_parts(c: Case) -> Iterator[H]:
 
 
 ZEROS, NOT_RESET = hypotheses("rows of zeros"), hypotheses("second sequence")
-CACHE = Kind("cache", true_attention, attend_in_chunks, CACHES, OF_OUTPUT, attention_bound, part=some_rows,
-             whole=NEED_ALL, rare=_in_parts)  # fmt: skip
+CACHE = Kind(
+    "cache",
+    true_attention,
+    attend_in_chunks,
+    CACHES,
+    OF_OUTPUT,
+    attention_bound,
+    part=some_rows,
+    whole=NEED_ALL,
+    rare=_in_parts,
+)
 
 
 def cache(
-    impl: Callable[..., object], *, chunks: Sequence[int] = (4, 1, 1, 3), window: Window | None = None,
-    bias: Bias | None = None, frequencies: object = None, layout: str | None = None, scale: float | None = None,
-    softcap: float | None = None, sink: npt.ArrayLike | None = None, heads: int = 6, kv_heads: int | None = None,
-    dim: int = 16, batch: bool = False, dtype: Precision = "float32", array: ToArray = np.asarray,
-) -> Report:  # fmt: skip
+    impl: Callable[..., object],
+    *,
+    chunks: Sequence[int] = (4, 1, 1, 3),
+    window: Window | None = None,
+    bias: Bias | None = None,
+    frequencies: object = None,
+    layout: str | None = None,
+    scale: float | None = None,
+    softcap: float | None = None,
+    sink: npt.ArrayLike | None = None,
+    heads: int = 6,
+    kv_heads: int | None = None,
+    dim: int = 16,
+    batch: bool = False,
+    dtype: Precision = "float32",
+    array: ToArray = np.asarray,
+) -> Report:
     """Check causal attention that stores keys and values, chunk by chunk, against attention to the whole sequence.
 
     Parameters
@@ -519,8 +687,26 @@ def cache(
     total, starts = sum(chunks), np.cumsum([0, *chunks[:-1]])
 
     def run(groups: int, seed: int = 1, kind: Kind = CACHE) -> Report:
-        case = attention_case("cache", heads, groups, total, total, dim, dtype, True, window, "end", None, bias,
-                              frequencies, layout, scale, softcap, sink, seed)  # fmt: skip
+        case = attention_case(
+            "cache",
+            heads,
+            groups,
+            total,
+            total,
+            dim,
+            dtype,
+            True,
+            window,
+            "end",
+            None,
+            bias,
+            frequencies,
+            layout,
+            scale,
+            softcap,
+            sink,
+            seed,
+        )
         outs, dtypes = [], []
         for start, chunk in zip(starts, chunks, strict=True):
             given = [x[:, start : start + chunk] for x in case["given"]]

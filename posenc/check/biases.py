@@ -39,14 +39,23 @@ def slopes_of(c: Case) -> Float64:
 
 
 SLOPE_FIELDS: Case = {
-    "bias_max": 8.0, "first": 1, "rule": "even", "extra_first": False, "sorting": "given", "sign": 1.0,
-}  # fmt: skip
+    "bias_max": 8.0,
+    "first": 1,
+    "rule": "even",
+    "extra_first": False,
+    "sorting": "given",
+    "sign": 1.0,
+}
 SLOPES = hypotheses("slopes")
 
 SLOPE = Kind(
-    "slopes", lambda c: np.asarray(reference.alibi_slopes(c["heads"])), slopes_of, SLOPES, ("head",),
+    "slopes",
+    lambda c: np.asarray(reference.alibi_slopes(c["heads"])),
+    slopes_of,
+    SLOPES,
+    ("head",),
     lambda c, wanted, u: 16 * u * abs(wanted),  # 2**-x: x <= 8 has a relative error of 2 u, which is 11 u of the power
-)  # fmt: skip
+)
 
 
 def slopes(impl: object, heads: int = 12, *, dtype: Precision = "float32") -> Report:
@@ -152,15 +161,25 @@ BUCKET = Kind(
     "buckets",
     lambda c: reference.t5_bucket(
         c["rel"], buckets=c["buckets"], max_distance=c["max_distance"], bidirectional=c["bidirectional"]
-    ).astype(np.float64), bucket_of, BUCKETS, ("distance",), _undecided,
-    lambda c: {"distance": [f"j - i = {r}" for r in c["rel"].ravel()]}, more=other_sizes,
-)  # fmt: skip
+    ).astype(np.float64),
+    bucket_of,
+    BUCKETS,
+    ("distance",),
+    _undecided,
+    lambda c: {"distance": [f"j - i = {r}" for r in c["rel"].ravel()]},
+    more=other_sizes,
+)
 
 
 def buckets(
-    impl: object, *, buckets: int = 32, max_distance: int = 128, bidirectional: bool = True,
-    rel: npt.ArrayLike | None = None, array: ToArray = np.asarray,
-) -> Report:  # fmt: skip
+    impl: object,
+    *,
+    buckets: int = 32,
+    max_distance: int = 128,
+    bidirectional: bool = True,
+    rel: npt.ArrayLike | None = None,
+    array: ToArray = np.asarray,
+) -> Report:
     """Check the buckets of T5.
 
     Distances at which a logarithm in float32 may fall to either side of a bound are not compared.
@@ -188,8 +207,13 @@ def buckets(
     The buckets are those of a bidirectional table; expected causal.
     """
     distances = np.arange(-2 * max_distance, 2 * max_distance + 1) if rel is None else np.array(rel)
-    case = {**BUCKET_FIELDS, "rel": distances, "buckets": buckets, "max_distance": max_distance,
-            "bidirectional": bidirectional}  # fmt: skip
+    case = {
+        **BUCKET_FIELDS,
+        "rel": distances,
+        "buckets": buckets,
+        "max_distance": max_distance,
+        "bidirectional": bidirectional,
+    }
     return judge(BUCKET, call("buckets", impl, converted(array, distances)), case, "float64")
 
 
@@ -309,26 +333,32 @@ SWAPPED = ("t5", "swin", "tisa")
 """Functions of the distance without symmetry: queries and keys exchanged are the other direction."""
 known = when(lambda c: c["known_slopes"])
 MATRICES = (
-    *hypotheses("bias", {
-        "direction": {"matrix_rel": of(*SWAPPED, *RELATIVE, "fire", "beit")(-1)},
-        "transposed": {"transposed": when("square")(when(lambda c: c["operator"].name not in SWAPPED)(True))},
-        "alignment": {"bias_q": when("unequal")(lambda c: c["other_q"])},
-        "offset +1": {"bias_q": lambda c: moved(c, 1)},
-        "offset -1": {"bias_q": lambda c: moved(c, -1)},
-        "reshaped table": {"arrays": of("t5", *GRIDS)(_reshaped)},
-        "normalised by the length": {"arrays": of("fire")(_threshold(lambda x, c: np.maximum(x, c["m"])))},
-        "normalised by the last position": {"arrays": of("fire")(_threshold(lambda x, c: np.maximum(x, c["m"] - 1)))},
-        "no threshold": {"arrays": of("fire")(_threshold(lambda x, c: 1e-6))},
-        "parameters exchanged": {"arrays": of("kerple_log", "kerple_power")(
-            lambda c: {"r1": c["arrays"]["r2"], "r2": c["arrays"]["r1"]})},
-        "keys after the query as before": {"fold": of("tisa", "distance_function")(1)},
-        "keys before the query as after": {"fold": of("tisa", "distance_function")(-1)},
-        "diagonals after the query as before": {"arrays": of("toeplitz")(_folded(-1))},
-        "diagonals before the query as after": {"arrays": of("toeplitz")(_folded(1))},
-    }),
+    *hypotheses(
+        "bias",
+        {
+            "direction": {"matrix_rel": of(*SWAPPED, *RELATIVE, "fire", "beit")(-1)},
+            "transposed": {"transposed": when("square")(when(lambda c: c["operator"].name not in SWAPPED)(True))},
+            "alignment": {"bias_q": when("unequal")(lambda c: c["other_q"])},
+            "offset +1": {"bias_q": lambda c: moved(c, 1)},
+            "offset -1": {"bias_q": lambda c: moved(c, -1)},
+            "reshaped table": {"arrays": of("t5", *GRIDS)(_reshaped)},
+            "normalised by the length": {"arrays": of("fire")(_threshold(lambda x, c: np.maximum(x, c["m"])))},
+            "normalised by the last position": {
+                "arrays": of("fire")(_threshold(lambda x, c: np.maximum(x, c["m"] - 1)))
+            },
+            "no threshold": {"arrays": of("fire")(_threshold(lambda x, c: 1e-6))},
+            "parameters exchanged": {
+                "arrays": of("kerple_log", "kerple_power")(lambda c: {"r1": c["arrays"]["r2"], "r2": c["arrays"]["r1"]})
+            },
+            "keys after the query as before": {"fold": of("tisa", "distance_function")(1)},
+            "keys before the query as after": {"fold": of("tisa", "distance_function")(-1)},
+            "diagonals after the query as before": {"arrays": of("toeplitz")(_folded(-1))},
+            "diagonals before the query as after": {"arrays": of("toeplitz")(_folded(1))},
+        },
+    ),
     *guarded((h for h in BUCKETS if h.name not in ("direction", "bucket -1", "not limited")), of("t5")),
     *guarded((h for h in SLOPES if h.name not in ("sign of slopes", "reversed slopes")), known),
-)  # fmt: skip
+)
 """Known errors of the matrix of a bias."""
 
 
@@ -340,11 +370,19 @@ def of_operator(operator: Bias) -> Case:
     known = heads > 0 and np.allclose(arrays["slopes"], reference.alibi_slopes(heads), rtol=1e-6)
     table = arrays.get("table")
     return {
-        **MATRIX_FIELDS, **BUCKET_FIELDS, **SLOPE_FIELDS, "operator": operator, "arrays": arrays,
-        "options": {**operator.options}, "indexed": operator.name in INDEXED, "heads": heads, "known_slopes": known,
-        "buckets": 0 if table is None else len(table), "bidirectional": operator.options.get("bidirectional", True),
+        **MATRIX_FIELDS,
+        **BUCKET_FIELDS,
+        **SLOPE_FIELDS,
+        "operator": operator,
+        "arrays": arrays,
+        "options": {**operator.options},
+        "indexed": operator.name in INDEXED,
+        "heads": heads,
+        "known_slopes": known,
+        "buckets": 0 if table is None else len(table),
+        "bidirectional": operator.options.get("bidirectional", True),
         "max_distance": operator.options.get("max_distance", 128),
-    }  # fmt: skip
+    }
 
 
 def _true_matrix(c: Case) -> Float64:
@@ -365,14 +403,29 @@ def _other_table(c: Case, numbers: Float64) -> Iterator[Hypothesis]:
     return other_sizes(c, numbers) if c["operator"].name == "t5" else iter(())
 
 
-BIAS = Kind("bias", _true_matrix, matrix_of, MATRICES, ("head", "query", "key"), _bias_bound, part=some_rows,
-            whole=frozenset(["transposed", "matrix_reshaped"]), more=_other_table)  # fmt: skip
+BIAS = Kind(
+    "bias",
+    _true_matrix,
+    matrix_of,
+    MATRICES,
+    ("head", "query", "key"),
+    _bias_bound,
+    part=some_rows,
+    whole=frozenset(["transposed", "matrix_reshaped"]),
+    more=_other_table,
+)
 
 
 def bias(
-    impl: object, operator: PositionBias, n: int, m: int | None = None, *, causal: bool = False, align: str = "end",
+    impl: object,
+    operator: PositionBias,
+    n: int,
+    m: int | None = None,
+    *,
+    causal: bool = False,
+    align: str = "end",
     dtype: Precision = "float32",
-) -> Report:  # fmt: skip
+) -> Report:
     """Check the matrix of a bias that reads positions.
 
     Parameters

@@ -47,13 +47,24 @@ def angles(subject: str, frequencies: object, dim: int | None, seq_len: int | No
     plain = base ** (-2 * np.arange(len(w)) / r)
     rope_type = keys.get("rope_type", "default")
     return {
-        "w": w, "plain": plain, "base": base, "factor": factor, "cos_factor": factor, "sin_factor": factor,
+        "w": w,
+        "plain": plain,
+        "base": base,
+        "factor": factor,
+        "cos_factor": factor,
+        "sin_factor": factor,
         "softmax_factor": float(getattr(frequencies, "softmax_factor", 1.0)),
-        "keys": keys, "rotary_dim": r, "width": width or dim or r, "rope_type": rope_type, "reversed": False,
-        "layout": getattr(frequencies, "layout", None), "scales": not np.allclose(w, plain, rtol=1e-6, atol=0),
+        "keys": keys,
+        "rotary_dim": r,
+        "width": width or dim or r,
+        "rope_type": rope_type,
+        "reversed": False,
+        "layout": getattr(frequencies, "layout", None),
+        "scales": not np.allclose(w, plain, rtol=1e-6, atol=0),
         "scaling": f"the scaling of the config, {rope_type}" if keys else "the scaling of the frequencies",
-        "truncated": "not rounded" if keys.get("truncate", True) else "rounded", "factor_is_read": True,
-    }  # fmt: skip
+        "truncated": "not rounded" if keys.get("truncate", True) else "rounded",
+        "factor_is_read": True,
+    }
 
 
 def _head_width(config: Keys) -> int | None:
@@ -165,51 +176,65 @@ def _of_rotated(c: Case) -> Float64:
 
 
 FACTORS = factors(1.0)
-SERIES = hypotheses("series", {
-    "base": {"w": exponents(lambda plain, c: plain ** (np.log(10000.0) / np.log(c["base"])))},
-    "exponent halved": {"w": exponents(lambda plain, c: plain**0.5)},
-    "exponent doubled": {"w": exponents(lambda plain, c: plain**2)},
-    "exponent from one": {"w": exponents(lambda plain, c: plain * plain[1 % len(plain)])},
-    "exponent over pairs less one": {"w": exponents(lambda plain, c: plain ** (len(plain) / max(len(plain) - 1, 1)))},
-    "exponent over the head": {"w": exponents(lambda plain, c: plain ** (c["rotary_dim"] / c["width"]))},
-    "wavelengths": {"w": when(lambda c: c["w"].all())(lambda c: 1 / c["w"])},
-    "exponent of integers": {"w": exponents(lambda plain, c: plain**0)},
-    "turns": {"w": lambda c: 2 * np.pi * c["w"]},
-    "no pi": {"w": lambda c: c["w"] / np.pi},
-    "frequencies in bfloat16": {"w": rounding("w", "bfloat16")},
-    "frequencies in float16": {"w": rounding("w", "float16")},
-})  # fmt: skip
+SERIES = hypotheses(
+    "series",
+    {
+        "base": {"w": exponents(lambda plain, c: plain ** (np.log(10000.0) / np.log(c["base"])))},
+        "exponent halved": {"w": exponents(lambda plain, c: plain**0.5)},
+        "exponent doubled": {"w": exponents(lambda plain, c: plain**2)},
+        "exponent from one": {"w": exponents(lambda plain, c: plain * plain[1 % len(plain)])},
+        "exponent over pairs less one": {
+            "w": exponents(lambda plain, c: plain ** (len(plain) / max(len(plain) - 1, 1)))
+        },
+        "exponent over the head": {"w": exponents(lambda plain, c: plain ** (c["rotary_dim"] / c["width"]))},
+        "wavelengths": {"w": when(lambda c: c["w"].all())(lambda c: 1 / c["w"])},
+        "exponent of integers": {"w": exponents(lambda plain, c: plain**0)},
+        "turns": {"w": lambda c: 2 * np.pi * c["w"]},
+        "no pi": {"w": lambda c: c["w"] / np.pi},
+        "frequencies in bfloat16": {"w": rounding("w", "bfloat16")},
+        "frequencies in float16": {"w": rounding("w", "float16")},
+    },
+)
 """Known errors of base**(-2 k / dim)."""
-FREQUENCIES = (*SERIES, *hypotheses("frequencies", {
-    "scaling inverted": {"w": lambda c: c["plain"] ** 2 / c["w"]},
-    "scaling twice": {"w": lambda c: c["w"] ** 2 / c["plain"]},
-    "linear": {"w": as_type("linear")},
-    "ntk": {"w": as_type("ntk")},
-    "ntk exponent": {"w": when(lambda c: c["rope_type"] in ("ntk", "dynamic"))(_base_times_factor)},
-    "length ignored": {"w": again("w", seq_len=key("max_position_embeddings"))},
-    "trained length times the factor": {
-        "w": again("w", seq_len=lambda keys: keys["max_position_embeddings"] * keys["factor"])},
-    "length times the factor": {"w": again("w", seq_len=lambda keys: keys["seq_len"] * keys["factor"])},
-    "length of longrope ignored": {"w": when(_inside)(again("w", seq_len=1))},
-    "ramp reversed": {"w": of_key("factor", lambda c, s: c["plain"] + c["plain"] / s - c["w"])},
-    "blend reversed": {"w": of_key("factor", _blend_reversed)},
-    "beta_fast and beta_slow": {"w": again("w", beta_fast=key("beta_slow", 1), beta_slow=key("beta_fast", 32))},
-    "truncate": {"w": again("w", truncate=lambda k: not k.get("truncate", True))},
-    "original length": {"w": when(_inside)(_other_length)},
-    "turns without 2 pi": {"w": _turns},
-    "low and high factor": {"w": _without_blend},
-    "no blend": {"w": of_key("factor", _kept_between)},
-    "long and short factor": {"w": when(_inside)(_exchanged)},
-    "list at the trained length": {"w": when(_at_the_edge)(_exchanged)},
-    "exponent over the rotated pairs": {"w": _of_rotated},
-    "still pairs first": {"w": lambda c: np.roll(c["w"], (c["w"] == 0).sum())},
-    "attention factor squared": factors(lambda c: c["factor"] ** 2),
-    "attention factor without its root": factors(lambda c: c["factor"] ** 2),
-    "attention factor inverted": factors(lambda c: 1 / c["factor"]),
-    "mscale": factors(of_key("factor", lambda c, s: again("factor", attention_factor=0.1 * np.log(s) + 1)(c))),
-    "mscale of mscale": factors(of_key("factor", lambda c, s: 0.1 * c["factor"] * np.log(s) + 1)),
-    "mscale without division": factors(of_key("mscale", lambda c, m: 0.1 * m * np.log(c["keys"]["factor"]) + 1)),
-}))  # fmt: skip
+FREQUENCIES = (
+    *SERIES,
+    *hypotheses(
+        "frequencies",
+        {
+            "scaling inverted": {"w": lambda c: c["plain"] ** 2 / c["w"]},
+            "scaling twice": {"w": lambda c: c["w"] ** 2 / c["plain"]},
+            "linear": {"w": as_type("linear")},
+            "ntk": {"w": as_type("ntk")},
+            "ntk exponent": {"w": when(lambda c: c["rope_type"] in ("ntk", "dynamic"))(_base_times_factor)},
+            "length ignored": {"w": again("w", seq_len=key("max_position_embeddings"))},
+            "trained length times the factor": {
+                "w": again("w", seq_len=lambda keys: keys["max_position_embeddings"] * keys["factor"])
+            },
+            "length times the factor": {"w": again("w", seq_len=lambda keys: keys["seq_len"] * keys["factor"])},
+            "length of longrope ignored": {"w": when(_inside)(again("w", seq_len=1))},
+            "ramp reversed": {"w": of_key("factor", lambda c, s: c["plain"] + c["plain"] / s - c["w"])},
+            "blend reversed": {"w": of_key("factor", _blend_reversed)},
+            "beta_fast and beta_slow": {"w": again("w", beta_fast=key("beta_slow", 1), beta_slow=key("beta_fast", 32))},
+            "truncate": {"w": again("w", truncate=lambda k: not k.get("truncate", True))},
+            "original length": {"w": when(_inside)(_other_length)},
+            "turns without 2 pi": {"w": _turns},
+            "low and high factor": {"w": _without_blend},
+            "no blend": {"w": of_key("factor", _kept_between)},
+            "long and short factor": {"w": when(_inside)(_exchanged)},
+            "list at the trained length": {"w": when(_at_the_edge)(_exchanged)},
+            "exponent over the rotated pairs": {"w": _of_rotated},
+            "still pairs first": {"w": lambda c: np.roll(c["w"], (c["w"] == 0).sum())},
+            "attention factor squared": factors(lambda c: c["factor"] ** 2),
+            "attention factor without its root": factors(lambda c: c["factor"] ** 2),
+            "attention factor inverted": factors(lambda c: 1 / c["factor"]),
+            "mscale": factors(of_key("factor", lambda c, s: again("factor", attention_factor=0.1 * np.log(s) + 1)(c))),
+            "mscale of mscale": factors(of_key("factor", lambda c, s: 0.1 * c["factor"] * np.log(s) + 1)),
+            "mscale without division": factors(
+                of_key("mscale", lambda c, m: 0.1 * m * np.log(c["keys"]["factor"]) + 1)
+            ),
+        },
+    ),
+)
 """Known errors of frequencies: w, base**(-2 k / rotary_dim) scaled to longer contexts, and of the attention factor."""
 
 
@@ -257,8 +282,10 @@ def other_base(c: Case, w: Float64, weights: Float64 | float = 1.0) -> list[H]:
     found = np.asarray(start * np.exp(slope * every))
     if not np.allclose(found[pair], w, rtol=1e-4, atol=1e-6):
         return []
-    change = ("Take the base (rope_theta) of the config, and check dim in the exponents; the types ntk and dynamic "
-              "enlarge the base.")  # fmt: skip
+    change = (
+        "Take the base (rope_theta) of the config, and check dim in the exponents; the types ntk and dynamic "
+        "enlarge the base."
+    )
     bases = (np.exp(-one * c["rotary_dim"] / 2) for one in (slope, expected))
     return [H(name, text.format(*bases), change, {"w": found})]
 
@@ -283,10 +310,18 @@ def _scaling_where_none_belongs(c: Case, w: Float64, factor: float) -> list[H]:
     falls = (np.diff(ratio) <= 1e-3).all() and abs(ratio[0] - 1) < 1e-4
     if not falls or ratio[-1] > 0.99 or not abs(ratio[-2] - ratio[-1]) < 0.02 * ratio[-1]:
         return []
-    text = (f"Slow pairs are divided by {1 / ratio[-1]:.3g} and fast ones are not, as YaRN and Llama 3 do; expected no "
-            "scaling.")  # fmt: skip
-    return [H("scaling where none belongs", text, "Apply the scaling only to layers whose config has one.",
-              {"w": w, **factors(factor)})]  # fmt: skip
+    text = (
+        f"Slow pairs are divided by {1 / ratio[-1]:.3g} and fast ones are not, as YaRN and Llama 3 do; expected no "
+        "scaling."
+    )
+    return [
+        H(
+            "scaling where none belongs",
+            text,
+            "Apply the scaling only to layers whose config has one.",
+            {"w": w, **factors(factor)},
+        )
+    ]
 
 
 def other_scaling(c: Case, w: Float64) -> list[H]:
@@ -338,26 +373,44 @@ def each_off_phases(c: Case, phases: Float64) -> list[H]:
     if np.ptp(others - p) == 0:
         text = f"The positions are {abs(others[0] - p[0]):.6g} too {'large' if others[0] > p[0] else 'small'}."
     return [
-        H("positions", text, "Count tokens alone, from 0, without rounding and without a limit.",
-          {"positions": others + 0 * c["positions"]}),
-        H("other frequencies", f"Pair {pair} has the frequency {found[pair]:.6g}; expected {w[pair]:.6g}.",
-          "Compare the frequencies alone (check.frequencies).", {"w": np.append(found, c["w"][len(found) :])}),
-    ]  # fmt: skip
+        H(
+            "positions",
+            text,
+            "Count tokens alone, from 0, without rounding and without a limit.",
+            {"positions": others + 0 * c["positions"]},
+        ),
+        H(
+            "other frequencies",
+            f"Pair {pair} has the frequency {found[pair]:.6g}; expected {w[pair]:.6g}.",
+            "Compare the frequencies alone (check.frequencies).",
+            {"w": np.append(found, c["w"][len(found) :])},
+        ),
+    ]
 
 
 FREQUENCY = Kind(
-    "frequencies", _listed, _listed, FREQUENCIES, ("pair",),
-    lambda case, wanted, u: (frequency_error(case, angle_roundoff(u)) + u)
-    * np.maximum(abs(wanted), np.append(case["plain"], 1e-9)[: len(wanted)]),
+    "frequencies",
+    _listed,
+    _listed,
+    FREQUENCIES,
+    ("pair",),
+    lambda case, wanted, u: (
+        (frequency_error(case, angle_roundoff(u)) + u)
+        * np.maximum(abs(wanted), np.append(case["plain"], 1e-9)[: len(wanted)])
+    ),
     labels=lambda case: {"pair": [*(f"pair {k}" for k in range(len(case["w"]))), "the attention factor"]},
     more=_of_numbers,
-)  # fmt: skip
+)
 
 
 def frequencies(
-    impl: Any, frequencies: object = None, *, dim: int | None = None, seq_len: int | None = None,
+    impl: Any,
+    frequencies: object = None,
+    *,
+    dim: int | None = None,
+    seq_len: int | None = None,
     dtype: Precision = "float32",
-) -> Report:  # fmt: skip
+) -> Report:
     """Check the frequencies of a rotary embedding, and its attention factor if the implementation returns it.
 
     Parameters

@@ -41,14 +41,22 @@ def _gathered(function: Callable[[Float64], Float64], x: Float64, grad: Float64)
     return None
 
 
-GRADIENTS = hypotheses("gradient", {
-    "mean": {"gradients": lambda c: [one / c["results"] for one in c["gradients"]]},
-    "forward": {"gradients": when(lambda c: c["forward"] is not None)(lambda c: [c["forward"], *c["gradients"][1:]])},
-    "straight through": {"gradients": when(lambda c: c["grad"].shape == c["gradients"][0].shape)(
-        lambda c: [c["grad"], *c["gradients"][1:]])},
-    "last row read": {"gradients": when(lambda c: c["gathered"] is not None)(lambda c: [c["gathered"]])},
-    **{f"arguments {i} and {j} exchanged": _exchanged(i, j) for i in range(3) for j in range(i + 1, 4)},
-})  # fmt: skip
+GRADIENTS = hypotheses(
+    "gradient",
+    {
+        "mean": {"gradients": lambda c: [one / c["results"] for one in c["gradients"]]},
+        "forward": {
+            "gradients": when(lambda c: c["forward"] is not None)(lambda c: [c["forward"], *c["gradients"][1:]])
+        },
+        "straight through": {
+            "gradients": when(lambda c: c["grad"].shape == c["gradients"][0].shape)(
+                lambda c: [c["grad"], *c["gradients"][1:]]
+            )
+        },
+        "last row read": {"gradients": when(lambda c: c["gathered"] is not None)(lambda c: [c["gathered"]])},
+        **{f"arguments {i} and {j} exchanged": _exchanged(i, j) for i in range(3) for j in range(i + 1, 4)},
+    },
+)
 
 
 def _multiplied(c: Case, numbers: Float64) -> list[H]:
@@ -56,24 +64,43 @@ def _multiplied(c: Case, numbers: Float64) -> list[H]:
     ends = np.cumsum([one.size for one in c["gradients"]])[:-1]
     both = zip(c["gradients"], np.split(numbers, ends), strict=True)
     factors = [float(got @ one.ravel() / (one**2).sum()) if one.any() else 1.0 for one, got in both]
-    text = " ".join(f"The gradient of argument {i} is {factor:.6g} times the right one."
-                    for i, factor in enumerate(factors) if abs(factor - 1) > 1e-6)  # fmt: skip
+    text = " ".join(
+        f"The gradient of argument {i} is {factor:.6g} times the right one."
+        for i, factor in enumerate(factors)
+        if abs(factor - 1) > 1e-6
+    )
     change = "Look for a sign, a scale, a sum that became a mean, or a detached argument."
-    return [H("factor", text, change, {"gradients": list(map(np.multiply, factors, c["gradients"])),
-                                       "uncertainty": c["uncertainty"] * max(1.0, *map(abs, factors))})]  # fmt: skip
+    return [
+        H(
+            "factor",
+            text,
+            change,
+            {
+                "gradients": list(map(np.multiply, factors, c["gradients"])),
+                "uncertainty": c["uncertainty"] * max(1.0, *map(abs, factors)),
+            },
+        )
+    ]
 
 
 GRADIENT = Kind(
-    "gradient", lambda c: _flat(c["gradients"]), lambda c: _flat(c["gradients"]), GRADIENTS, ("number",),
+    "gradient",
+    lambda c: _flat(c["gradients"]),
+    lambda c: _flat(c["gradients"]),
+    GRADIENTS,
+    ("number",),
     lambda c, wanted, u: c["uncertainty"] + 64 * u * float(abs(wanted).max(initial=0)),
-    labels=lambda c: {"number": c["places"]}, more=_multiplied,
-)  # fmt: skip
+    labels=lambda c: {"number": c["places"]},
+    more=_multiplied,
+)
 
 
 def gradient(
-    impl: Callable[..., object], function: Callable[..., npt.ArrayLike], *arguments: npt.ArrayLike,
+    impl: Callable[..., object],
+    function: Callable[..., npt.ArrayLike],
+    *arguments: npt.ArrayLike,
     dtype: Precision = "float64",
-) -> Report:  # fmt: skip
+) -> Report:
     """Check a gradient by central differences.
 
     Parameters
@@ -124,10 +151,13 @@ def gradient(
         with contextlib.suppress(Exception):  # the function need not take a cotangent
             forward = right(grad, *places[1:])
     case: Case = {
-        "grad": grad, "gathered": _gathered(right, places[0], grad) if len(places) == 1 else None,
-        "gradients": gradients, "results": float(np.prod(shape)), "forward": forward,
+        "grad": grad,
+        "gathered": _gathered(right, places[0], grad) if len(places) == 1 else None,
+        "gradients": gradients,
+        "results": float(np.prod(shape)),
+        "forward": forward,
         # the truncation error grows with the square of the step; the rounding error falls with the step
         "uncertainty": float(2 * abs(_flat(gradients) - _flat(others)).max(initial=0)),
         "places": [f"argument {i}, entry {at}" for i, one in enumerate(gradients) for at in np.ndindex(one.shape)],
-    }  # fmt: skip
+    }
     return judge(GRADIENT, _flat(found), case, coarser(dtype, precision))

@@ -95,8 +95,10 @@ def when(test: str | Callable[[Case], object]) -> Guard:
 
 def guarded(table: Iterable[Hypothesis], guard: Guard, suffix: str = "") -> list[Hypothesis]:
     """Hypotheses of another check, for the cases in which they can occur."""
-    return [h._replace(name=h.name + suffix, fields={field: guard(value) for field, value in h.fields.items()})
-            for h in table]  # fmt: skip
+    return [
+        h._replace(name=h.name + suffix, fields={field: guard(value) for field, value in h.fields.items()})
+        for h in table
+    ]
 
 
 def _read(value: Any) -> Any:
@@ -298,7 +300,7 @@ def with_factor(model: Callable[[Case], Float64], case: Case, numbers: Float64) 
 
 def search(
     kind: Kind, whole: View, u: float
-) -> tuple[list[tuple[float, Hypotheses]], list[tuple[float, str]], list[str], list[str]]:  # fmt: skip
+) -> tuple[list[tuple[float, Hypotheses]], list[tuple[float, str]], list[str], list[str]]:
     """Find the hypotheses that explain the numbers.
 
     Return those with the errors that they leave, the errors that all others leave, the names of the hypotheses that
@@ -328,8 +330,11 @@ def search(
         yield from with_factor(kind.model, part.case, part.numbers)
 
     stages: tuple[Callable[[], Iterable[Hypotheses]], ...] = (
-        lambda: zip(kind.hypotheses), lambda: zip(read()), pairs, lambda: zip(kind.last(whole.case, whole.numbers)),
-    )  # fmt: skip
+        lambda: zip(kind.hypotheses),
+        lambda: zip(read()),
+        pairs,
+        lambda: zip(kind.last(whole.case, whole.numbers)),
+    )
     causes: dict[frozenset[str], tuple[float, Hypotheses]] = {}
     errors: list[tuple[float, str]] = []
     for stage in stages:
@@ -384,17 +389,28 @@ def judge(kind: Kind, got: object, case: Case, precision: str) -> Report:
     best = min((one for one in errors if one[1] not in named and np.isfinite(one[0])), default=None)
     axes = ("batch",) * (wanted.ndim - len(kind.axes)) + kind.axes[len(kind.axes) - wanted.ndim :]
     return Report(
-        kind.name, False, limit, error, precision, tuple(_cause(case, left, chosen, best) for left, chosen in found),
-        locate(wrong, numbers, wanted, axes, kind.labels(case)), () if found else tuple(active),
+        kind.name,
+        False,
+        limit,
+        error,
+        precision,
+        tuple(_cause(case, left, chosen, best) for left, chosen in found),
+        locate(wrong, numbers, wanted, axes, kind.labels(case)),
+        () if found else tuple(active),
         () if found else tuple(untried),
-        numbers, wanted, wrong, axes,
-    )  # fmt: skip
+        numbers,
+        wanted,
+        wrong,
+        axes,
+    )
 
 
 def _cause(case: Case, left: float, chosen: Hypotheses, best: tuple[float, str] | None) -> Cause:
     words = {name: f"{x:.6g}" if isinstance(x, float) else x for name, x in case.items()}
-    sentence, change = (" And: ".join(text.format(**words) for text in texts)
-                        for texts in ([h.sentence for h in chosen], [h.change for h in chosen]))  # fmt: skip
+    sentence, change = (
+        " And: ".join(text.format(**words) for text in texts)
+        for texts in ([h.sentence for h in chosen], [h.change for h in chosen])
+    )
     other = f"; the best other hypothesis, {best[1]}, leaves {best[0]:.2g}" if best else ""
     evidence = f"this explanation leaves an error of {left:.2g}{other}."
     return Cause(joined(chosen), sentence, evidence, change)

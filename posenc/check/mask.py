@@ -59,18 +59,24 @@ def _in_chunks(side: str) -> Callable[[Case], object]:
 of_window, of_segments, of_padding = when("window"), when("segments"), when("padding")
 NO_SEGMENTS = {name: of_segments(lambda c, name=name: 0 * c[name]) for name in ("q_segments", "k_segments")}
 MASK_FIELDS: Case = {"diagonal": 0, "mask_transposed": False, "inverted": False, "window": None, "window_q": None}
-MASKS = hypotheses("mask", {
-    "alignment": {"mask_q": when("unequal")(lambda c: c["other_q"])},
-    "window one wider": {"window": widened(1)},
-    "window one narrower": {"window": widened(-1)},
-    "window on both sides": {"window": _both_sides},
-    "chunks in place of a window": {
-        "window": of_window((None, None)), "q_segments": _in_chunks("q"), "k_segments": _in_chunks("k")},
-    "window in place of chunks": {"window": lambda c: c["chunk"] and (c["chunk"] - 1, None), **NO_SEGMENTS},
-    "segments of the query": {"k_segments": of_padding(lambda c: c["row_segments"][:, None])},
-    "padding on the other side": {"k_segments": of_segments(lambda c: c["k_segments"][::-1])},
-    "no segments": NO_SEGMENTS,
-})  # fmt: skip
+MASKS = hypotheses(
+    "mask",
+    {
+        "alignment": {"mask_q": when("unequal")(lambda c: c["other_q"])},
+        "window one wider": {"window": widened(1)},
+        "window one narrower": {"window": widened(-1)},
+        "window on both sides": {"window": _both_sides},
+        "chunks in place of a window": {
+            "window": of_window((None, None)),
+            "q_segments": _in_chunks("q"),
+            "k_segments": _in_chunks("k"),
+        },
+        "window in place of chunks": {"window": lambda c: c["chunk"] and (c["chunk"] - 1, None), **NO_SEGMENTS},
+        "segments of the query": {"k_segments": of_padding(lambda c: c["row_segments"][:, None])},
+        "padding on the other side": {"k_segments": of_segments(lambda c: c["k_segments"][::-1])},
+        "no segments": NO_SEGMENTS,
+    },
+)
 OF_ROWS = ("mask_q", "other_q", "window_start", "q_segments", "row_segments", "q_at", "bias_q", "present", "start_of",
            "end_of", "chunk_of", "in_chunk", "one_late", "one_early", "first_twice", "start_twice",
            "after_update")  # fmt: skip
@@ -98,8 +104,9 @@ def mask_options(c: Case) -> Case:
     """The arguments of `reference.attention` that say which pairs see each other."""
     return {
         **{name: c[name] for name in ("causal", "window", "q_segments", "k_segments")},
-        "q_positions": c["mask_q"], "k_positions": c["mask_k"],
-    }  # fmt: skip
+        "q_positions": c["mask_q"],
+        "k_positions": c["mask_k"],
+    }
 
 
 def _other_window(c: Case, numbers: Float64) -> Sequence[H]:
@@ -112,21 +119,36 @@ def _other_window(c: Case, numbers: Float64) -> Sequence[H]:
     left, right = c["window"]
     expected = f"{left} and {0 if c['causal'] else right}".replace("None", "all")
     text = f"The window reaches {back} keys back and {ahead} ahead; expected {expected}."
-    return [H("window", text, "Count the keys on each side; the query is not one of them.",
-              {"causal": False, "window": (back, ahead)})]  # fmt: skip
+    return [
+        H(
+            "window",
+            text,
+            "Count the keys on each side; the query is not one of them.",
+            {"causal": False, "window": (back, ahead)},
+        )
+    ]
 
 
 def _seen(c: Case) -> Float64:
     return visible(c).astype(np.float64)
 
 
-MASK = Kind("mask", _seen, _seen, MASKS, ("query", "key"), lambda c, wanted, u: 0.5, part=some_rows,
-            whole=frozenset(["mask_transposed"]), more=_other_window)  # fmt: skip
+MASK = Kind(
+    "mask",
+    _seen,
+    _seen,
+    MASKS,
+    ("query", "key"),
+    lambda c, wanted, u: 0.5,
+    part=some_rows,
+    whole=frozenset(["mask_transposed"]),
+    more=_other_window,
+)
 
 
 def mask_case(
     subject: str, n: int, m: int, causal: bool, window: Window | None, align: str, segments: Segments | None = None
-) -> Case:  # fmt: skip
+) -> Case:
     """The fields of a mask, with words for sentences."""
     at_end = choice(subject, "align", align, "end", "start") == "end"
     if window is not None and not (isinstance(window, tuple | list) and len(window) == 2):
@@ -153,9 +175,15 @@ def mask_case(
 
 
 def mask(
-    impl: object, n: int, m: int | None = None, *, causal: bool = True, window: Window | None = None,
-    align: str = "end", segments: Segments | None = None,
-) -> Report:  # fmt: skip
+    impl: object,
+    n: int,
+    m: int | None = None,
+    *,
+    causal: bool = True,
+    window: Window | None = None,
+    align: str = "end",
+    segments: Segments | None = None,
+) -> Report:
     """Check an attention mask.
 
     Parameters

@@ -117,7 +117,7 @@ class Report:
 
 def further(
     report: Report, run: Callable[[], Report] | None, what: str, accepted: Callable[[Cause], bool] = lambda cause: True
-) -> Report:  # fmt: skip
+) -> Report:
     """Judge an implementation that is right with other inputs, too.
 
     It need not take them. If it fails, or differs without a known cause, the report says that they were not tried.
@@ -151,9 +151,12 @@ def first_head(got: Float64, wanted: Float64) -> int:
 
 
 def locate(
-    wrong: npt.NDArray[np.bool_], got: Float64, wanted: Float64, axes: Sequence[str],
+    wrong: npt.NDArray[np.bool_],
+    got: Float64,
+    wanted: Float64,
+    axes: Sequence[str],
     labels: Mapping[str, Sequence[str]],
-) -> str:  # fmt: skip
+) -> str:
     """Describe where numbers are wrong: the first place, the extent along each axis, and a picture."""
     index = tuple(int(i) for i in np.argwhere(wrong)[0])
     place = ", ".join(labels[a][i] if a in labels else f"{a} {i}" for a, i in zip(axes, index, strict=True))

@@ -25,8 +25,14 @@ def in_16_bits(cause: Cause) -> bool:
     return "float16" in cause.name
 
 
-OTHER = {"half": "interleaved", "interleaved": "half", "sincos": "cossin", "cossin": "sincos",
-         "code": "paper", "paper": "code"}  # fmt: skip
+OTHER = {
+    "half": "interleaved",
+    "interleaved": "half",
+    "sincos": "cossin",
+    "cossin": "sincos",
+    "code": "paper",
+    "paper": "code",
+}
 NARROW = ("bfloat16", "float16")
 PAIRS = {"half": "(i, i + {0})", "interleaved": "(2 i, 2 i + 1)"}
 
@@ -91,8 +97,10 @@ def true_rotation(x: Float64, positions: Float64, c: Case) -> Float64:
     w = replace(reference.RopeFrequencies(c["given_w"]), attention_factor=c["factor"])
     options = {name: c[name] for name in ("layout", "rotary_dim", "out_layout")}
     if c["decay"] is not None:
-        turned = [reference.xpos(x, positions, w, layout=c["layout"], scale_base=c["decay"], downscale=downscale)
-                  for downscale in (False, True)]  # fmt: skip
+        turned = [
+            reference.xpos(x, positions, w, layout=c["layout"], scale_base=c["decay"], downscale=downscale)
+            for downscale in (False, True)
+        ]
         return np.asarray(np.where(c["is_key"][..., None], turned[1], turned[0]))
     if c["sections"] is not None:
         options |= {"sections": c["sections"], "interleaved": c["interleaved"]}
@@ -107,14 +115,32 @@ def layouts(subject: str, layout: str | None, case: Case, out_layout: str | None
     layout, r = choice(subject, "layout", layout, *PAIRS), case["rotary_dim"]
     other, out_layout = OTHER[layout], choice(subject, "out_layout", out_layout or layout, *PAIRS)
     return {
-        "layout": layout, "other": other, "pairs": PAIRS[layout].format(r // 2),
-        "other_pairs": PAIRS[other].format(r // 2), "tables": layout, "turn": layout, "turn_out": layout,
-        "out_layout": out_layout, "turn_sign": -1.0, "swapped": False, "rotary_offset": 0, "angle_times": 1.0,
-        "exponent_times": 1.0, "angle_dtype": "float64", "table_dtype": "float64", "in_place": False,
+        "layout": layout,
+        "other": other,
+        "pairs": PAIRS[layout].format(r // 2),
+        "other_pairs": PAIRS[other].format(r // 2),
+        "tables": layout,
+        "turn": layout,
+        "turn_out": layout,
+        "out_layout": out_layout,
+        "turn_sign": -1.0,
+        "swapped": False,
+        "rotary_offset": 0,
+        "angle_times": 1.0,
+        "exponent_times": 1.0,
+        "angle_dtype": "float64",
+        "table_dtype": "float64",
+        "in_place": False,
         "product_in_place": False,
-        "of_queries": {}, "of_keys": {}, "given_w": case["w"], "axis": None, "axes": None, "sections": None,
-        "blocks": False, "decay": None,
-    }  # fmt: skip
+        "of_queries": {},
+        "of_keys": {},
+        "given_w": case["w"],
+        "axis": None,
+        "axes": None,
+        "sections": None,
+        "blocks": False,
+        "decay": None,
+    }
 
 
 def coordinates(c: Case, axes: str | None, sections: Sequence[int] | None, interleaved: bool) -> Case:
@@ -133,8 +159,14 @@ def coordinates(c: Case, axes: str | None, sections: Sequence[int] | None, inter
     order = np.concatenate([np.arange(0, len(w), 2), np.arange(1, len(w), 2)])
     w, plain = (one[order] if axes == "alternate" else np.tile(one, 2) for one in (w, plain))
     axis = np.repeat(np.arange(2), len(w) // 2)
-    return {"axis": axis, "axes": axes, "w": w, "plain": plain, "rotary_dim": 2 * len(w),
-            "blocks": axes == "blocks" and c["layout"] == "half"}  # fmt: skip
+    return {
+        "axis": axis,
+        "axes": axes,
+        "w": w,
+        "plain": plain,
+        "rotary_dim": 2 * len(w),
+        "blocks": axes == "blocks" and c["layout"] == "half",
+    }
 
 
 def only(keys: bool) -> Callable[[Case], object]:
@@ -155,37 +187,62 @@ def _axes(*order: int) -> Callable[[Case], object]:
 
 partial_head = when("part of the head")
 _whole_head = partial_head(lambda c: c["base"] ** (-2 * np.arange(c["width"] // 2) / c["width"]))
-PLACES = hypotheses("places", {
-    "offset +1": {"positions": lambda c: c["positions"] + 1},
-    "offset -1": {"positions": lambda c: c["positions"] - 1},
-    **{f"positions in {dtype}": {"positions": rounding("positions", dtype)} for dtype in NARROW},
-    **{f"positions, frequencies and angles in {dtype}": {
-        "positions": rounding("positions", dtype), "w": rounding("w", dtype), "angle_dtype": dtype}
-       for dtype in NARROW},
-})  # fmt: skip
+PLACES = hypotheses(
+    "places",
+    {
+        "offset +1": {"positions": lambda c: c["positions"] + 1},
+        "offset -1": {"positions": lambda c: c["positions"] - 1},
+        **{f"positions in {dtype}": {"positions": rounding("positions", dtype)} for dtype in NARROW},
+        **{
+            f"positions, frequencies and angles in {dtype}": {
+                "positions": rounding("positions", dtype),
+                "w": rounding("w", dtype),
+                "angle_dtype": dtype,
+            }
+            for dtype in NARROW
+        },
+    },
+)
 """Known errors of positions and angles, which rotations and sinusoidal encodings share."""
-COORDINATES = hypotheses("coordinates", {
-    **{f"order of coordinates {order}": {"axis": _axes(*order)} for order in ((1, 0), *(
-        (0, 2, 1), (1, 0, 2), (2, 1, 0), (1, 2, 0), (2, 0, 1)))},
-    **{f"coordinate {axis} only": {"axis": _axes(axis, axis, axis)} for axis in range(3)},
-    "alternating coordinates": {
-        "axis": lambda c: np.arange(len(c["w"])) % 2, "w": lambda c: c["w"].reshape(2, -1).T.ravel()},
-    "frequencies over both coordinates": {
-        "w": lambda c: None if c["axes"] == "alternate" else c["base"] ** (-np.arange(len(c["w"])) / len(c["w"]))},
-})  # fmt: skip
+COORDINATES = hypotheses(
+    "coordinates",
+    {
+        **{
+            f"order of coordinates {order}": {"axis": _axes(*order)}
+            for order in ((1, 0), *((0, 2, 1), (1, 0, 2), (2, 1, 0), (1, 2, 0), (2, 0, 1)))
+        },
+        **{f"coordinate {axis} only": {"axis": _axes(axis, axis, axis)} for axis in range(3)},
+        "alternating coordinates": {
+            "axis": lambda c: np.arange(len(c["w"])) % 2,
+            "w": lambda c: c["w"].reshape(2, -1).T.ravel(),
+        },
+        "frequencies over both coordinates": {
+            "w": lambda c: None if c["axes"] == "alternate" else c["base"] ** (-np.arange(len(c["w"])) / len(c["w"]))
+        },
+    },
+)
 """Known errors of rotations by several coordinates."""
-ROTATION = (*hypotheses("rotation", {
-    "order of results": {"out_layout": lambda c: OTHER[c["out_layout"]]},
-    "no rotation": {"positions": lambda c: 0 * c["positions"], **factors(1.0)},
-    "rotated twice": {"positions": lambda c: 2 * c["positions"], **factors(lambda c: c["factor"] ** 2)},
-    "positions over heads": {"positions": when(lambda c: c["heads"] > 1)(
-        lambda c: np.arange(float(c["heads"]))[:, None] + 0 * c["positions"])},
-    "first positions": {"positions": lambda c: c["row"] + 0 * c["positions"]},
-    "queries only": {"positions": only(False)},
-    "keys only": {"positions": only(True)},
-    "whole head": {"w": _whole_head, "plain": _whole_head, "rotary_dim": lambda c: c["width"]},
-    "last channels": {"rotary_offset": partial_head(lambda c: c["width"] - c["rotary_dim"])},
-}), *PLACES)  # fmt: skip
+ROTATION = (
+    *hypotheses(
+        "rotation",
+        {
+            "order of results": {"out_layout": lambda c: OTHER[c["out_layout"]]},
+            "no rotation": {"positions": lambda c: 0 * c["positions"], **factors(1.0)},
+            "rotated twice": {"positions": lambda c: 2 * c["positions"], **factors(lambda c: c["factor"] ** 2)},
+            "positions over heads": {
+                "positions": when(lambda c: c["heads"] > 1)(
+                    lambda c: np.arange(float(c["heads"]))[:, None] + 0 * c["positions"]
+                )
+            },
+            "first positions": {"positions": lambda c: c["row"] + 0 * c["positions"]},
+            "queries only": {"positions": only(False)},
+            "keys only": {"positions": only(True)},
+            "whole head": {"w": _whole_head, "plain": _whole_head, "rotary_dim": lambda c: c["width"]},
+            "last channels": {"rotary_offset": partial_head(lambda c: c["width"] - c["rotary_dim"])},
+        },
+    ),
+    *PLACES,
+)
 """Known errors of a rotation."""
 
 
@@ -242,8 +299,10 @@ def _rotated(c: Case) -> Float64:
 def _phases(c: Case, numbers: Float64) -> Float64:
     """The angle of each position and pair, (N, pairs)."""
     start, r = c["rotary_offset"], c["rotary_dim"]
-    before, after = (converted_layout(x[..., start : start + r], layout, "half")
-                     for x, layout in ((c["x"], c["turn"]), (numbers, c["out_layout"])))  # fmt: skip
+    before, after = (
+        converted_layout(x[..., start : start + r], layout, "half")
+        for x, layout in ((c["x"], c["turn"]), (numbers, c["out_layout"]))
+    )
     before, after = (x[..., : r // 2] + 1j * x[..., r // 2 :] for x in (before, after))
     return np.asarray(np.angle((before.conj() * after).sum(tuple(range(before.ndim - 2)))))
 
@@ -271,22 +330,41 @@ def _some_places(c: Case, off: Float64) -> tuple[Any, Case]:
 
 
 ROPE = Kind(
-    "rope", lambda c: true_rotation(c["x"], c["positions"], c), _rotated, (*ROTATION, *COORDINATES, *FREQUENCIES),
-    ("batch", "head", "position", "channel"), _rope_bound,
+    "rope",
+    lambda c: true_rotation(c["x"], c["positions"], c),
+    _rotated,
+    (*ROTATION, *COORDINATES, *FREQUENCIES),
+    ("batch", "head", "position", "channel"),
+    _rope_bound,
     labels=lambda c: {"channel": [f"channel {i}{_pair(i, c)}" for i in range(c["width"])]},
-    part=_some_places, more=_read, last=_last,
+    part=_some_places,
+    more=_read,
+    last=_last,
     rare=lambda c: on_one_side((*ROTATION, *COORDINATES, *FREQUENCIES)) if c["is_key"].any() else (),
-)  # fmt: skip
+)
 
 
 def rope(
-    impl: Callable[..., object] | None = None, frequencies: object = None, *, dim: int | None = None,
-    layout: str | None = None, out_layout: str | None = None, rotary_dim: int | None = None,
-    inputs: Sequence[str] = ("x",), positions: npt.ArrayLike | None = None, seq_axis: int = -2,
-    dtype: Precision = "float32", array: ToArray = np.asarray, seq_len: int | None = None, axes: str | None = None,
-    sections: Sequence[int] | None = None, interleaved: bool = False, scale_base: float | None = None,
-    got: object = None, x: npt.ArrayLike | None = None,
-) -> Report:  # fmt: skip
+    impl: Callable[..., object] | None = None,
+    frequencies: object = None,
+    *,
+    dim: int | None = None,
+    layout: str | None = None,
+    out_layout: str | None = None,
+    rotary_dim: int | None = None,
+    inputs: Sequence[str] = ("x",),
+    positions: npt.ArrayLike | None = None,
+    seq_axis: int = -2,
+    dtype: Precision = "float32",
+    array: ToArray = np.asarray,
+    seq_len: int | None = None,
+    axes: str | None = None,
+    sections: Sequence[int] | None = None,
+    interleaved: bool = False,
+    scale_base: float | None = None,
+    got: object = None,
+    x: npt.ArrayLike | None = None,
+) -> Report:
     """Check a rotary embedding.
 
     Parameters
@@ -356,8 +434,13 @@ def rope(
         at = where.astype(np.float64)
         if several:
             at = np.broadcast_to(at.reshape(len(at), *[1] * (given.ndim - 2), -1), (len(at), *given.shape[:-1]))
-        of_x = {"x": given, "heads": heads, "is_key": (np.arange(heads) >= 3)[:, None] & (len(inputs) == 2),
-                "row": np.arange(float(where.shape[-1])), "positions": at}  # fmt: skip
+        of_x = {
+            "x": given,
+            "heads": heads,
+            "is_key": (np.arange(heads) >= 3)[:, None] & (len(inputs) == 2),
+            "row": np.arange(float(where.shape[-1])),
+            "positions": at,
+        }
         return judge(ROPE, got, {**case, **of_x}, precision)
 
     def run(where: Array) -> Report:
@@ -423,16 +506,22 @@ def _encode(c: Case) -> Float64:
 SINUSOIDS = (
     *SERIES,
     *PLACES,
-    *hypotheses("sinusoid", {
-        "exponent over dim": {
-            "w": when(lambda c: c["denominator"] == "half-1")(lambda c: c["plain"] ** (1 - 1 / len(c["plain"])))},
-        "order": {"order": lambda c: OTHER[c["order"]]},
-        "a frequency for each channel": {"by_channel": lambda c: c["base"] ** (-2 * np.arange(c["dim"]) / c["dim"])},
-        "exponent of the channel": {"by_channel": lambda c: c["base"] ** (-np.arange(c["dim"]) / c["dim"])},
-        "offset +2": {"positions": lambda c: c["positions"] + 2},
-        "root of dim": {"scaled": lambda c: c["dim"] ** 0.5},
-    }),
-)  # fmt: skip
+    *hypotheses(
+        "sinusoid",
+        {
+            "exponent over dim": {
+                "w": when(lambda c: c["denominator"] == "half-1")(lambda c: c["plain"] ** (1 - 1 / len(c["plain"])))
+            },
+            "order": {"order": lambda c: OTHER[c["order"]]},
+            "a frequency for each channel": {
+                "by_channel": lambda c: c["base"] ** (-2 * np.arange(c["dim"]) / c["dim"])
+            },
+            "exponent of the channel": {"by_channel": lambda c: c["base"] ** (-np.arange(c["dim"]) / c["dim"])},
+            "offset +2": {"positions": lambda c: c["positions"] + 2},
+            "root of dim": {"scaled": lambda c: c["dim"] ** 0.5},
+        },
+    ),
+)
 
 
 def _sine_phases(c: Case, numbers: Float64) -> Float64:
@@ -457,20 +546,41 @@ def _some_sines(c: Case, off: Float64) -> tuple[Any, Case]:
 
 
 SINUSOID = Kind(
-    "sinusoid", lambda c: np.asarray(reference.sinusoidal(
-        c["positions"], c["dim"], base=c["base"], frequencies=c["given_w"], layout=c["sine_layout"], order=c["order"],
-        denominator=c["denominator"])),
-    _encode, SINUSOIDS, ("position", "channel"), _sine_bound, part=_some_sines,
+    "sinusoid",
+    lambda c: np.asarray(
+        reference.sinusoidal(
+            c["positions"],
+            c["dim"],
+            base=c["base"],
+            frequencies=c["given_w"],
+            layout=c["sine_layout"],
+            order=c["order"],
+            denominator=c["denominator"],
+        )
+    ),
+    _encode,
+    SINUSOIDS,
+    ("position", "channel"),
+    _sine_bound,
+    part=_some_sines,
     more=lambda c, numbers: off_phases(c, _sine_phases(c, numbers), 1.0),
     last=lambda c, numbers: each_off_phases(c, _sine_phases(c, numbers)),
-)  # fmt: skip
+)
 
 
 def sinusoid(
-    impl: object, dim: int | None = None, *, base: float = 10000.0, frequencies: npt.ArrayLike | None = None,
-    layout: str = "interleaved", order: str = "sincos", denominator: str = "dim",
-    positions: npt.ArrayLike | None = None, dtype: Precision = "float32", array: ToArray = np.asarray,
-) -> Report:  # fmt: skip
+    impl: object,
+    dim: int | None = None,
+    *,
+    base: float = 10000.0,
+    frequencies: npt.ArrayLike | None = None,
+    layout: str = "interleaved",
+    order: str = "sincos",
+    denominator: str = "dim",
+    positions: npt.ArrayLike | None = None,
+    dtype: Precision = "float32",
+    array: ToArray = np.asarray,
+) -> Report:
     """Check a sinusoidal encoding.
 
     Parameters

@@ -112,9 +112,14 @@ def figure_of(ax: Axes) -> Figure:
 
 
 def draw_curves(
-    ax: Axes | None, x: npt.ArrayLike, curves: Mapping[str, npt.ArrayLike], labels: Mapping[str, Any], *,
-    colors: Sequence[Color] | None = None, legend: bool = True,
-) -> tuple[Figure, Axes]:  # fmt: skip
+    ax: Axes | None,
+    x: npt.ArrayLike,
+    curves: Mapping[str, npt.ArrayLike],
+    labels: Mapping[str, Any],
+    *,
+    colors: Sequence[Color] | None = None,
+    legend: bool = True,
+) -> tuple[Figure, Axes]:
     """Draw curves by their names, with a grid, and a legend to the right of the axes, where it hides no curve.
 
     `labels` are the title and other properties of the axes; `colors` are those of an ordered family.

@@ -41,9 +41,12 @@ def profile_of(argument: str, scheme: Bias | PairFrequencies | None, distances: 
 
 @door
 def decay(
-    distances: npt.ArrayLike | None = None, *, schedules: Mapping[str, Mapping[str, Any]] = SCHEDULES,
-    dim: int | None = None, ax: Axes | None = None,
-) -> Figure:  # fmt: skip
+    distances: npt.ArrayLike | None = None,
+    *,
+    schedules: Mapping[str, Mapping[str, Any]] = SCHEDULES,
+    dim: int | None = None,
+    ax: Axes | None = None,
+) -> Figure:
     """Draw the inner product of two sinusoidal encodings against their distance, for several theta(t).
 
     Parameters
@@ -214,9 +217,12 @@ def biases(operators: Mapping[str, Bias], *, distances: npt.ArrayLike | None = N
 
 @door
 def profile(
-    schemes: Mapping[str, Bias | PairFrequencies | None], *, distances: npt.ArrayLike | None = None, head: int = 0,
+    schemes: Mapping[str, Bias | PairFrequencies | None],
+    *,
+    distances: npt.ArrayLike | None = None,
+    head: int = 0,
     ax: Axes | None = None,
-) -> Figure:  # fmt: skip
+) -> Figure:
     """Draw the attention weight of keys of equal content against their relative position, for several schemes.
 
     Parameters

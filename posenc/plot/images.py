@@ -134,9 +134,14 @@ def similarity(values: npt.ArrayLike, *, kind: Kind = "product", ax: Axes | None
 
 @door
 def logits(
-    operator: ContentBias, q: npt.ArrayLike, k: npt.ArrayLike, *, words: Sequence[str] | None = None, head: int = 0,
+    operator: ContentBias,
+    q: npt.ArrayLike,
+    k: npt.ArrayLike,
+    *,
+    words: Sequence[str] | None = None,
+    head: int = 0,
     ax: Axes | None = None,
-) -> Figure:  # fmt: skip
+) -> Figure:
     """Draw the logits that an operator adds to the logits of queries and keys, as an image: queries downwards.
 
     White is 0. A term that reads the query differs between rows of different content, and one that reads the key
@@ -251,9 +256,13 @@ def triangles(values: npt.ArrayLike, *, ax: Axes | None = None) -> Figure:
 
 @door
 def extrapolation(
-    frequencies: PairFrequencies, train_length: int, test_length: int, *,
-    test_frequencies: PairFrequencies | None = None, ax: Axes | None = None,
-) -> Figure:  # fmt: skip
+    frequencies: PairFrequencies,
+    train_length: int,
+    test_length: int,
+    *,
+    test_frequencies: PairFrequencies | None = None,
+    ax: Axes | None = None,
+) -> Figure:
     """Draw which angles of RoPE are new beyond the training length, by pair and distance.
 
     Parameters
@@ -304,9 +313,12 @@ def extrapolation(
 
 @door
 def attention_maps(
-    maps: Mapping[str, Sequence[npt.ArrayLike]], words: Sequence[Sequence[str]], rows: Sequence[str], *,
+    maps: Mapping[str, Sequence[npt.ArrayLike]],
+    words: Sequence[Sequence[str]],
+    rows: Sequence[str],
+    *,
     label: str = "weight",
-) -> Figure:  # fmt: skip
+) -> Figure:
     """Draw attention weights as images: a column for each scheme, a row for each text.
 
     The images of a text share one colour scale. After six schemes the columns continue below.
@@ -387,9 +399,12 @@ def comparison(got: Float64, wanted: Float64, title: str, labels: tuple[str, str
     figure = Figure(figsize=(9.0, 3.0), layout="constrained")
     scale = color_scale(np.nan_to_num(wanted))
     for axes, values, name, colours in zip(
-        figure.subplots(1, 3), (got, wanted, abs(got - wanted)), ("yours", "right", "|difference|"),
-        (scale, scale, {"cmap": "Reds", "vmin": 0.0}), strict=True,
-    ):  # fmt: skip
+        figure.subplots(1, 3),
+        (got, wanted, abs(got - wanted)),
+        ("yours", "right", "|difference|"),
+        (scale, scale, {"cmap": "Reds", "vmin": 0.0}),
+        strict=True,
+    ):
         image = axes.imshow(values, aspect="auto", interpolation="nearest", **colours)
         axes.set(xlabel=labels[1], ylabel=labels[0])
         axes.set_title(name, fontsize="medium")

@@ -44,8 +44,18 @@ def _columns(dim, count, layout, order):
     return sine[sine < dim], cosine[cosine < dim]
 
 
-def sinusoidal(positions, dim=None, *, base=10000.0, frequencies=None, layout="interleaved", order="sincos",
-               denominator="dim", scale=1.0, start=0):  # fmt: skip
+def sinusoidal(
+    positions,
+    dim=None,
+    *,
+    base=10000.0,
+    frequencies=None,
+    layout="interleaved",
+    order="sincos",
+    denominator="dim",
+    scale=1.0,
+    start=0,
+):
     """Encode positions by sines and cosines.
 
     ``PE[p, 2i] = sin(p w_i)``, ``PE[p, 2i + 1] = cos(p w_i)``.
@@ -68,8 +78,7 @@ def sinusoidal(positions, dim=None, *, base=10000.0, frequencies=None, layout="i
     return table
 
 
-def shift(encoding, offset, *, base=10000.0, frequencies=None, layout="interleaved", order="sincos",
-          denominator="dim"):  # fmt: skip
+def shift(encoding, offset, *, base=10000.0, frequencies=None, layout="interleaved", order="sincos", denominator="dim"):
     """Move a sinusoidal encoding to another position.
 
     ``sin(a + b) = sin a cos b + cos a sin b``, ``cos(a + b) = cos a cos b - sin a sin b`` with ``b = offset w_i``.
@@ -87,8 +96,9 @@ def shift(encoding, offset, *, base=10000.0, frequencies=None, layout="interleav
     return moved
 
 
-def shift_matrix(offset, dim, *, base=10000.0, frequencies=None, layout="interleaved", order="sincos",
-                 denominator="dim"):  # fmt: skip
+def shift_matrix(
+    offset, dim, *, base=10000.0, frequencies=None, layout="interleaved", order="sincos", denominator="dim"
+):
     """Compute the matrix that moves a sinusoidal encoding.
 
     ``p[pos + offset] = matrix @ p[pos]``; its columns are the moved unit vectors.

@@ -13,9 +13,29 @@ from .dropout import dropout_factors
 
 
 @np.errstate(divide="ignore")  # a query that sees no key: lse = log 0 = -inf
-def attention(q, k, v, *, bias=(), keep=None, causal=False, align=None, window=None, q_positions=None, k_positions=None,
-              q_segments=None, k_segments=None, scale=None, softcap=None, sink=None, dropout=0.0, seed=None,
-              invariant=False, precision="high", return_lse=False):  # fmt: skip
+def attention(
+    q,
+    k,
+    v,
+    *,
+    bias=(),
+    keep=None,
+    causal=False,
+    align=None,
+    window=None,
+    q_positions=None,
+    k_positions=None,
+    q_segments=None,
+    k_segments=None,
+    scale=None,
+    softcap=None,
+    sink=None,
+    dropout=0.0,
+    seed=None,
+    invariant=False,
+    precision="high",
+    return_lse=False,
+):
     """Compute attention.
 
     ``softmax(softcap(scale (q.k + content operators)) + position operators, over visible keys) . v``
@@ -100,9 +120,27 @@ def visible(i, j, *, keep=None, causal=False, window=None, q_segments=None, k_se
     return seen
 
 
-def attention_weights(q, k, *, bias=(), keep=None, causal=False, align=None, window=None, q_positions=None,
-                      k_positions=None, q_segments=None, k_segments=None, scale=None, softcap=None, sink=None,
-                      dropout=0.0, seed=None, invariant=False, precision="high"):  # fmt: skip
+def attention_weights(
+    q,
+    k,
+    *,
+    bias=(),
+    keep=None,
+    causal=False,
+    align=None,
+    window=None,
+    q_positions=None,
+    k_positions=None,
+    q_segments=None,
+    k_segments=None,
+    scale=None,
+    softcap=None,
+    sink=None,
+    dropout=0.0,
+    seed=None,
+    invariant=False,
+    precision="high",
+):
     """Return the weights of attention, the softmax itself.
 
     ``softmax(softcap(scale (q.k + content operators)) + position operators, over visible keys)``: attention to values
@@ -111,10 +149,24 @@ def attention_weights(q, k, *, bias=(), keep=None, causal=False, align=None, win
     k = dequantize(k)
     unit_vectors = np.broadcast_to(np.eye(k.shape[-2]), (*k.shape[:-1], k.shape[-2]))
     return attention(
-        q, k, unit_vectors, bias=[replace(b, added_to_values=None) for b in parts_of(bias)], keep=keep, causal=causal,
-        align=align, window=window, q_positions=q_positions, k_positions=k_positions, q_segments=q_segments,
-        k_segments=k_segments, scale=scale, softcap=softcap, sink=sink, dropout=dropout, seed=seed,
-    )  # fmt: skip
+        q,
+        k,
+        unit_vectors,
+        bias=[replace(b, added_to_values=None) for b in parts_of(bias)],
+        keep=keep,
+        causal=causal,
+        align=align,
+        window=window,
+        q_positions=q_positions,
+        k_positions=k_positions,
+        q_segments=q_segments,
+        k_segments=k_segments,
+        scale=scale,
+        softcap=softcap,
+        sink=sink,
+        dropout=dropout,
+        seed=seed,
+    )
 
 
 @np.errstate(divide="ignore")  # parts without a visible key: lse = log 0 = -inf

@@ -62,8 +62,19 @@ def rope_table(positions, frequencies, *, start=0):
     return a * cos(angle), a * sin(angle)
 
 
-def rope(x, positions, frequencies=None, *, layout=None, rotary_dim=None, rotary_offset=0, inverse=False,
-         out_layout=None, seq_axis=-2, start=0):  # fmt: skip
+def rope(
+    x,
+    positions,
+    frequencies=None,
+    *,
+    layout=None,
+    rotary_dim=None,
+    rotary_offset=0,
+    inverse=False,
+    out_layout=None,
+    seq_axis=-2,
+    start=0,
+):
     """Rotate queries or keys by their positions.
 
     ``(x1 + i x2) a exp(i p w_k)`` for pair k of the channels; `positions` may be the table (cos, sin).
@@ -96,8 +107,19 @@ def rope_matrix(position, frequencies, *, layout=None, dim=None):
     return rope(np.eye(width), np.full(width, position), frequencies, layout=layout, rotary_dim=2 * pairs).T
 
 
-def rope_2d(x, positions, frequencies, *, layout=None, axes="concat", rotary_dim=None, rotary_offset=0, inverse=False,
-            out_layout=None, seq_axis=-2):  # fmt: skip
+def rope_2d(
+    x,
+    positions,
+    frequencies,
+    *,
+    layout=None,
+    axes="concat",
+    rotary_dim=None,
+    rotary_offset=0,
+    inverse=False,
+    out_layout=None,
+    seq_axis=-2,
+):
     """Rotate queries or keys of an image by their rows and columns.
 
     ``angle = [row w, column w]`` over the pairs; "alternate" is ``[row w[0::2], column w[1::2]]``.
@@ -117,8 +139,18 @@ def rope_2d(x, positions, frequencies, *, layout=None, axes="concat", rotary_dim
     return _rotate(x, a * cos(angle), a * sin(angle), layout, rotary_dim, rotary_offset, *options)
 
 
-def rope_nd(x, positions, frequencies, *, layout=None, rotary_dim=None, rotary_offset=0, inverse=False, out_layout=None,
-            seq_axis=-2):  # fmt: skip
+def rope_nd(
+    x,
+    positions,
+    frequencies,
+    *,
+    layout=None,
+    rotary_dim=None,
+    rotary_offset=0,
+    inverse=False,
+    out_layout=None,
+    seq_axis=-2,
+):
     """Rotate queries or keys by several coordinates.
 
     ``angle_k = sum_a positions[a] frequencies[a, k]``. Heo et al. 2024, equation 9.
@@ -145,8 +177,21 @@ def axial_frequencies(dims, *, base=10000.0):
     return table
 
 
-def mrope(x, positions, frequencies, *, layout=None, sections, interleaved=False, overflow=0, rotary_dim=None,
-          rotary_offset=0, inverse=False, out_layout=None, seq_axis=-2):  # fmt: skip
+def mrope(
+    x,
+    positions,
+    frequencies,
+    *,
+    layout=None,
+    sections,
+    interleaved=False,
+    overflow=0,
+    rotary_dim=None,
+    rotary_offset=0,
+    inverse=False,
+    out_layout=None,
+    seq_axis=-2,
+):
     """Rotate queries or keys by time, height and width.
 
     ``angle_k = positions[axis[k]] w_k``: the first section of pairs reads time, the next height, the last width.
@@ -159,8 +204,17 @@ def mrope(x, positions, frequencies, *, layout=None, sections, interleaved=False
         axis = np.where(k < 3 * np.take(sections, k % 3), k % 3, overflow)
     positions = np.stack([_heads(p, np.ndim(x)) for p in places(positions)])
     angle = np.moveaxis(positions[axis], 0, -1) * w
-    return _rotate(x, a * cos(angle), a * sin(angle), layout or frequencies.layout, rotary_dim, rotary_offset, inverse,
-                   out_layout, seq_axis)  # fmt: skip
+    return _rotate(
+        x,
+        a * cos(angle),
+        a * sin(angle),
+        layout or frequencies.layout,
+        rotary_dim,
+        rotary_offset,
+        inverse,
+        out_layout,
+        seq_axis,
+    )
 
 
 def xpos(x, positions, frequencies, *, layout=None, scale_base=512, gamma=0.4, center=0, downscale=False, seq_axis=-2):
@@ -244,8 +298,14 @@ def _ntk_by_parts(dim, base, *, factor, original_max_position_embeddings, beta_f
 
 def _llama3(dim, base, *, factor, low_freq_factor, high_freq_factor, original_max_position_embeddings, **_):
     """NTK by parts with other names. Llama 3.1."""
-    return _ntk_by_parts(dim, base, factor=factor, original_max_position_embeddings=original_max_position_embeddings,
-                         beta_fast=high_freq_factor, beta_slow=low_freq_factor)  # fmt: skip
+    return _ntk_by_parts(
+        dim,
+        base,
+        factor=factor,
+        original_max_position_embeddings=original_max_position_embeddings,
+        beta_fast=high_freq_factor,
+        beta_slow=low_freq_factor,
+    )
 
 
 def _stretch(factor, max_position_embeddings, original_max_position_embeddings, w):
@@ -253,8 +313,21 @@ def _stretch(factor, max_position_embeddings, original_max_position_embeddings, 
     return precise(max_position_embeddings, w) / original_max_position_embeddings if factor is None else wide(factor)
 
 
-def _yarn(dim, base, *, original_max_position_embeddings, factor=None, max_position_embeddings=None, beta_fast=32,
-          beta_slow=1, truncate=True, mscale=0.0, mscale_all_dim=0.0, attention_factor=None, **_):  # fmt: skip
+def _yarn(
+    dim,
+    base,
+    *,
+    original_max_position_embeddings,
+    factor=None,
+    max_position_embeddings=None,
+    beta_fast=32,
+    beta_slow=1,
+    truncate=True,
+    mscale=0.0,
+    mscale_all_dim=0.0,
+    attention_factor=None,
+    **_,
+):
     """``w (1 - ramp + ramp / s)``, the ramp between the pairs of beta_fast and of beta_slow turns.
 
     Peng et al. 2023, section 3.4, and their code."""
@@ -277,8 +350,19 @@ def _temperature(s, mscale):
     return 0.1 * mscale * log(s) + 1
 
 
-def _longrope(dim, base, *, short_factor, long_factor, original_max_position_embeddings, factor=None,
-              max_position_embeddings=None, attention_factor=None, seq_len=None, **_):  # fmt: skip
+def _longrope(
+    dim,
+    base,
+    *,
+    short_factor,
+    long_factor,
+    original_max_position_embeddings,
+    factor=None,
+    max_position_embeddings=None,
+    attention_factor=None,
+    seq_len=None,
+    **_,
+):
     """``w_k / factor_k``, with ``sqrt(1 + ln s / ln L)`` of Phi-3. Ding et al. 2024."""
     length, w = original_max_position_embeddings, _default(dim, base)
     if attention_factor is None:
@@ -350,15 +434,23 @@ def rope_from_config(config, *, seq_len=None, layer_type=None):
 # ---- longer contexts ----
 
 
-def rerotate(k, old_positions, new_positions, frequencies, *, layout=None, rotary_dim=None, rotary_offset=0,
-             seq_axis=-2):  # fmt: skip
+def rerotate(
+    k, old_positions, new_positions, frequencies, *, layout=None, rotary_dim=None, rotary_offset=0, seq_axis=-2
+):
     """Move keys that are rotated already to new positions.
 
     ``k exp(i (new - old) w)``: the keys have the attention factor already. Su et al. 2021, equation 15.
     """
     moves = places(new_positions) - places(old_positions)
-    return rope(k, moves, _read(frequencies)[0], layout=layout or frequencies.layout, rotary_dim=rotary_dim,
-                rotary_offset=rotary_offset, seq_axis=seq_axis)  # fmt: skip
+    return rope(
+        k,
+        moves,
+        _read(frequencies)[0],
+        layout=layout or frequencies.layout,
+        rotary_dim=rotary_dim,
+        rotary_offset=rotary_offset,
+        seq_axis=seq_axis,
+    )
 
 
 def logn_scale(positions, train_length, *, base_clip=1.0):

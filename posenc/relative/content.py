@@ -250,9 +250,17 @@ def read_logits(
 def _arguments(q: Array, k: Array, positions: Positions, terms: tuple[Term, ...], scale: float) -> dict[str, Any]:
     q_at, k_at = positions.arrays or (None, None)
     return {
-        "q": q, "k": k, "q_positions": q_at, "k_positions": k_at, "bias": terms, "scale": scale, "softcap": 0.0,
-        "low": -INFINITY, "high": INFINITY, "shift": positions.shift,
-    }  # fmt: skip
+        "q": q,
+        "k": k,
+        "q_positions": q_at,
+        "k_positions": k_at,
+        "bias": terms,
+        "scale": scale,
+        "softcap": 0.0,
+        "low": -INFINITY,
+        "high": INFINITY,
+        "shift": positions.shift,
+    }
 
 
 def differentiate_logits(bias: Bias, inputs: LogitsInputs, grad: Array) -> tuple[Array, Array, Any]:

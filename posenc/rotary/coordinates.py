@@ -341,9 +341,13 @@ def mrope_vjp(
 
 
 def _angles_by_sections(
-    rotation: Rotation, positions: npt.ArrayLike, frequencies: Frequencies, sections: Iterable[int],
-    interleaved: bool, overflow: int,
-) -> Angles:  # fmt: skip
+    rotation: Rotation,
+    positions: npt.ArrayLike,
+    frequencies: Frequencies,
+    sections: Iterable[int],
+    interleaved: bool,
+    overflow: int,
+) -> Angles:
     positions, (w, factor) = rotation.coordinates(positions, 3), rotation.frequencies(frequencies)
     coordinate = _coordinate_of_pair(len(w), sections, interleaved, overflow)
     return Angles.of_pairs(positions, w, factor, coordinate)

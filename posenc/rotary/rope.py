@@ -157,22 +157,40 @@ def rope(
         chosen_dim = rotary_dim if frequencies.rotary_dim is None else frequencies.rotary_dim
     if (
         (type(positions) is int or (type(positions) is np.ndarray and positions.ndim == 1))
-        and type(seq_axis) is int and seq_axis == -2 and w is not None and chosen_layout is not None
-        and (layout is None or layout is chosen_layout) and (rotary_dim is None or rotary_dim is chosen_dim)
-    ):  # fmt: skip
+        and type(seq_axis) is int
+        and seq_axis == -2
+        and w is not None
+        and chosen_layout is not None
+        and (layout is None or layout is chosen_layout)
+        and (rotary_dim is None or rotary_dim is chosen_dim)
+    ):
         return _core.rope_positions(
-            "rope", x=x, positions=positions, frequencies=w, out=out, layout=chosen_layout, rotary_offset=rotary_offset,
-            out_layout=out_layout, inverse=inverse, attention_factor=factor, rotary_dim=chosen_dim, start=start,
-        )  # fmt: skip
+            "rope",
+            x=x,
+            positions=positions,
+            frequencies=w,
+            out=out,
+            layout=chosen_layout,
+            rotary_offset=rotary_offset,
+            out_layout=out_layout,
+            inverse=inverse,
+            attention_factor=factor,
+            rotary_dim=chosen_dim,
+            start=start,
+        )
     options = layout, rotary_dim, rotary_offset, inverse, out_layout, seq_axis
     return _rope_by_table(x, positions, frequencies, start, out, options)
 
 
 @partial(door, name="rope")
 def _rope_by_table(
-    x: npt.ArrayLike, positions: npt.ArrayLike | Table, frequencies: Frequencies | None, start: int, out: Array | None,
+    x: npt.ArrayLike,
+    positions: npt.ArrayLike | Table,
+    frequencies: Frequencies | None,
+    start: int,
+    out: Array | None,
     options: tuple[Any, ...],
-) -> Array:  # fmt: skip
+) -> Array:
     """Compute `rope` with the options of `read_rotation` by a table of the positions, or the caller's."""
     rotation = read_rotation(x, frequencies, *options)
     if frequencies is None:
@@ -184,16 +202,34 @@ def _rope_by_table(
 
 @overload
 def rope_vjp(
-    grad: npt.ArrayLike, x: npt.ArrayLike, positions: npt.ArrayLike, frequencies: Frequencies, *,
-    layout: Layout | None = None, rotary_dim: int | None = None, rotary_offset: int = 0, inverse: bool = False,
-    out_layout: Layout | None = None, seq_axis: int = -2, start: int = 0,
-) -> RopeGradient: ...  # fmt: skip
+    grad: npt.ArrayLike,
+    x: npt.ArrayLike,
+    positions: npt.ArrayLike,
+    frequencies: Frequencies,
+    *,
+    layout: Layout | None = None,
+    rotary_dim: int | None = None,
+    rotary_offset: int = 0,
+    inverse: bool = False,
+    out_layout: Layout | None = None,
+    seq_axis: int = -2,
+    start: int = 0,
+) -> RopeGradient: ...
 @overload
 def rope_vjp(
-    grad: npt.ArrayLike, x: npt.ArrayLike, positions: Table, frequencies: None = None, *,
-    layout: Layout | None = None, rotary_dim: int | None = None, rotary_offset: int = 0, inverse: bool = False,
-    out_layout: Layout | None = None, seq_axis: int = -2, start: int = 0,
-) -> RopeTableGradient: ...  # fmt: skip
+    grad: npt.ArrayLike,
+    x: npt.ArrayLike,
+    positions: Table,
+    frequencies: None = None,
+    *,
+    layout: Layout | None = None,
+    rotary_dim: int | None = None,
+    rotary_offset: int = 0,
+    inverse: bool = False,
+    out_layout: Layout | None = None,
+    seq_axis: int = -2,
+    start: int = 0,
+) -> RopeTableGradient: ...
 @door
 def rope_vjp(
     grad: npt.ArrayLike,
@@ -327,9 +363,17 @@ def rope_table(
     check_range("attention_factor", factor, result_dtype(dtype, None))
     pairs = len(frequencies)
     table = _core.sinusoid(
-        positions=positions, frequencies=frequencies, sine=pairs, cosine=0, step=1,
-        sine_scale=factor, cosine_scale=factor, d=2 * pairs, dtype=dtype, start=start,
-    )  # fmt: skip
+        positions=positions,
+        frequencies=frequencies,
+        sine=pairs,
+        cosine=0,
+        step=1,
+        sine_scale=factor,
+        cosine_scale=factor,
+        d=2 * pairs,
+        dtype=dtype,
+        start=start,
+    )
     return halves(table)
 
 
@@ -381,9 +425,13 @@ def rope_matrix(
     dim = rotary_dim if dim is None else as_index("dim", dim, rotary_dim, MOST_WIDTH)
     check_table_size(dim * dim, dim=dim)
     rows = _core.rope_positions(
-        x=np.eye(dim), positions=np.full(dim, array), frequencies=frequencies, layout=layout, attention_factor=factor,
+        x=np.eye(dim),
+        positions=np.full(dim, array),
+        frequencies=frequencies,
+        layout=layout,
+        attention_factor=factor,
         rotary_dim=rotary_dim,
-    )  # fmt: skip
+    )
     return np.ascontiguousarray(rows.T)
 
 

@@ -193,9 +193,13 @@ class Rotation:
         else:
             frequencies = np.moveaxis(frequencies, 0, 1)[:, None]  # (H, 1, A, pairs)
         return _core.rotation_table(
-            positions=positions, frequencies=frequencies, sine_scale=sine_scale,
-            cosine_scale=cosine_scale, t=2 * frequencies.shape[-1], dtype=self.dtype,
-        )  # fmt: skip
+            positions=positions,
+            frequencies=frequencies,
+            sine_scale=sine_scale,
+            cosine_scale=cosine_scale,
+            t=2 * frequencies.shape[-1],
+            dtype=self.dtype,
+        )
 
     def _table_by_coordinate(
         self, positions: Array, frequencies: Float64, coordinate: Indices, sine_scale: float, cosine_scale: float
@@ -208,9 +212,15 @@ class Rotation:
         for axis, (begin, end) in enumerate(zip(first[:-1].tolist(), first[1:].tolist(), strict=True)):
             if begin < end:
                 _core.sinusoid(  # Each call clears the columns right of its own.
-                    positions=positions[..., axis], frequencies=frequencies[order[begin:end]], out=table,
-                    sine=pairs + begin, cosine=begin, step=1, sine_scale=sine_scale, cosine_scale=cosine_scale,
-                )  # fmt: skip
+                    positions=positions[..., axis],
+                    frequencies=frequencies[order[begin:end]],
+                    out=table,
+                    sine=pairs + begin,
+                    cosine=begin,
+                    step=1,
+                    sine_scale=sine_scale,
+                    cosine_scale=cosine_scale,
+                )
         if (order[:-1] > order[1:]).any():
             place = np.argsort(order)
             table = np.take(table, np.concatenate([place, pairs + place]), axis=-1)
@@ -268,10 +278,16 @@ class Rotation:
 
 
 def read_rotation(
-    x: npt.ArrayLike, frequencies: Frequencies | None, layout: Layout | None = None, rotary_dim: int | None = None,
-    rotary_offset: int = 0, inverse: bool = False, out_layout: Layout | None = None, seq_axis: int = -2,
+    x: npt.ArrayLike,
+    frequencies: Frequencies | None,
+    layout: Layout | None = None,
+    rotary_dim: int | None = None,
+    rotary_offset: int = 0,
+    inverse: bool = False,
+    out_layout: Layout | None = None,
+    seq_axis: int = -2,
     argument: str = "x",
-) -> Rotation:  # fmt: skip
+) -> Rotation:
     """Check the arguments that `rope` and its relatives share; `argument` is their name of x.
 
     The frequencies are read for the options that they include.

@@ -111,8 +111,13 @@ Keys: TypeAlias = Mapping[str, Any]
 LEAST = {"factor": 1.0, "mscale": 0.0, "mscale_all_dim": 0.0, "partial_rotary_factor": 0.0, "b": 0.0}
 """The least values of keys. All other numbers are above 0."""
 DEFAULTS = {
-    "beta_fast": 32.0, "beta_slow": 1.0, "mscale": 0.0, "mscale_all_dim": 0.0, "partial_rotary_factor": 1.0, "b": 0.625,
-}  # fmt: skip
+    "beta_fast": 32.0,
+    "beta_slow": 1.0,
+    "mscale": 0.0,
+    "mscale_all_dim": 0.0,
+    "partial_rotary_factor": 1.0,
+    "b": 0.625,
+}
 
 
 class _Request(NamedTuple):

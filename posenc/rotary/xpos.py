@@ -24,9 +24,14 @@ def _logarithm_limit(dtype: np.dtype[np.floating]) -> float:
 
 
 def _angles(
-    rotation: Rotation, positions: npt.ArrayLike, frequencies: Frequencies, scale_base: float, gamma: float,
-    center: float, downscale: bool,
-) -> tuple[Array, Angles, Float64]:  # fmt: skip
+    rotation: Rotation,
+    positions: npt.ArrayLike,
+    frequencies: Frequencies,
+    scale_base: float,
+    gamma: float,
+    center: float,
+    downscale: bool,
+) -> tuple[Array, Angles, Float64]:
     """Return the table, the angles and the growth (1, pairs)."""
     dtype = rotation.x.dtype
     angles = Angles(rotation.positions(positions), *rotation.frequencies(frequencies))

@@ -54,10 +54,17 @@ def test_half_gradients_are_summed_wide():
 
 
 @pytest.mark.parametrize("function", ["learned", "learned_vjp"])
-@pytest.mark.parametrize(("positions", "named"), [
-    ([0, 5, 9], "id 5"), ([-1], "id -1"), (6, "id 5"), ([2**62], "id 4611"), (2**60, "id 1152921504606846975"),
-    (np.array([2**64 - 1], np.uint64), "id 18446744073709551615"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("positions", "named"),
+    [
+        ([0, 5, 9], "id 5"),
+        ([-1], "id -1"),
+        (6, "id 5"),
+        ([2**62], "id 4611"),
+        (2**60, "id 1152921504606846975"),
+        (np.array([2**64 - 1], np.uint64), "id 18446744073709551615"),
+    ],
+)
 def test_ids_without_a_row(function, positions, named):
     table = np.ones((5, 2))
     arguments = (table, positions) if function == "learned" else (np.ones((3, 2)), table, positions)

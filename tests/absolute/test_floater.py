@@ -100,9 +100,13 @@ def test_an_infinite_slope_of_weight_0_does_not_count(method):
 
 
 REFUSED = [
-    ({"dt": np.inf}, ValueError, "dt"), ({"substeps": 0}, ValueError, "substeps"), ({"n": -1}, ValueError, "n"),
-    ({"n": 3.0}, TypeError, "n"), ({"p0": 1.0}, ValueError, "p0"), ({"w2": np.ones((3, 5))}, ValueError, "w2"),
-]  # fmt: skip
+    ({"dt": np.inf}, ValueError, "dt"),
+    ({"substeps": 0}, ValueError, "substeps"),
+    ({"n": -1}, ValueError, "n"),
+    ({"n": 3.0}, TypeError, "n"),
+    ({"p0": 1.0}, ValueError, "p0"),
+    ({"w2": np.ones((3, 5))}, ValueError, "w2"),
+]
 
 
 @pytest.mark.parametrize(("changed", "kind", "name"), REFUSED, ids=str)
@@ -118,10 +122,14 @@ def test_floater_refuses(changed, kind, name):
 @pytest.mark.parametrize(
     ("h", "kind"),
     [
-        (lambda t, p: p[0], ValueError), (lambda t, p: p[None], ValueError), (lambda t, p: p > 0, TypeError),
-        (lambda t, p: p * 1j, TypeError), (lambda t, p: None, TypeError), (3, TypeError),
+        (lambda t, p: p[0], ValueError),
+        (lambda t, p: p[None], ValueError),
+        (lambda t, p: p > 0, TypeError),
+        (lambda t, p: p * 1j, TypeError),
+        (lambda t, p: None, TypeError),
+        (3, TypeError),
     ],
-)  # fmt: skip
+)
 def test_integrate_refuses_what_is_no_slope(h, kind):
     out = np.full((2, 3), 7.0)
     with pytest.raises(kind, match=r"^integrate: h (has|is) .+; expected "):

@@ -9,11 +9,12 @@ SQUARES = np.array([[0.0], [1.0], [4.0], [9.0]])
 PUBLISHED = {
     "cubic": ({"method": "cubic", "corners": False}, [-0.06075, 0.39025, 2.125, 5.72575, 9.30375]),
     "antialias": (
-        {"method": "cubic", "corners": False, "antialias": True}, [-0.043269, 0.505574, 2.25, 5.617063, 9.216346],
+        {"method": "cubic", "corners": False, "antialias": True},
+        [-0.043269, 0.505574, 2.25, 5.617063, 9.216346],
     ),
     "linear": ({"corners": False}, [0.5, 6.5]),
     "linear antialias": ({"corners": False, "antialias": True}, [1, 5.714286]),
-}  # fmt: skip
+}
 """Of 0, 1, 4, 9, resampled by PyTorch."""
 
 
@@ -44,18 +45,21 @@ def test_rows_before_the_positions_are_kept(rng):
     assert gradient[2:].sum() == pytest.approx(12 * 5)
 
 
-@pytest.mark.parametrize(("table", "n", "options", "message"), [
-    ((4, 2), (2, 2), {}, r"n is \(2, 2\); expected an integer for a table"),
-    ((4, 4, 2), 2, {}, "table has 3 axes"),
-    ((17, 2), (5, 5), {"grid": (4, 4)}, r"table has 17 rows; expected 0 \+ 4 \* 4, prefix and grid"),
-    ((4, 2), 2, {"prefix": 5}, "table has 4 rows; expected at least 5"),
-    ((4, 2), 2, {"prefix": 4}, "table has no rows"),
-    ((4, 2), 2, {"grid": (2, 2)}, r"grid is \(2, 2\); expected None, because n is one number"),
-    ((4, 4, 2), (2, 2), {"prefix": 1}, r"prefix is 1; expected 0 for a table \(H, W, D\)"),
-    ((4, 2), (2, 2, 2), {"grid": (2, 2)}, r"n is \(2, 2, 2\); expected two lengths"),
-    ((4, 2), (2, 2), {"grid": 4}, "grid is 4; expected two lengths"),
-    ((4, 2), 2, {"method": "nearest"}, "method is 'nearest'; expected one of 'linear', 'cubic'"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("table", "n", "options", "message"),
+    [
+        ((4, 2), (2, 2), {}, r"n is \(2, 2\); expected an integer for a table"),
+        ((4, 4, 2), 2, {}, "table has 3 axes"),
+        ((17, 2), (5, 5), {"grid": (4, 4)}, r"table has 17 rows; expected 0 \+ 4 \* 4, prefix and grid"),
+        ((4, 2), 2, {"prefix": 5}, "table has 4 rows; expected at least 5"),
+        ((4, 2), 2, {"prefix": 4}, "table has no rows"),
+        ((4, 2), 2, {"grid": (2, 2)}, r"grid is \(2, 2\); expected None, because n is one number"),
+        ((4, 4, 2), (2, 2), {"prefix": 1}, r"prefix is 1; expected 0 for a table \(H, W, D\)"),
+        ((4, 2), (2, 2, 2), {"grid": (2, 2)}, r"n is \(2, 2, 2\); expected two lengths"),
+        ((4, 2), (2, 2), {"grid": 4}, "grid is 4; expected two lengths"),
+        ((4, 2), 2, {"method": "nearest"}, "method is 'nearest'; expected one of 'linear', 'cubic'"),
+    ],
+)
 def test_refusals(table, n, options, message):
     for function, arguments in ((posenc.interpolate_table, ()), (posenc.interpolate_table_vjp, (np.ones(1),))):
         with pytest.raises(ValueError, match=f"^{function.__name__}: {message}"):

@@ -19,8 +19,9 @@ def test_gru_gates_are_accurate(rng, isa):
     m, z = np.tanh(wide[0, 2 * c :]), 1 / (1 + np.exp(-wide[0, c : 2 * c]))
     wanted = reference.recurrent(p0, np.zeros((3 * c, c)), wide, 1, cell="gru", include_p0=False)[0]
     assert np.abs((ours - wanted) / (np.abs(m) + z * np.abs(p0))).max() <= 8 * 2.0**-53
-    far = posenc.recurrent(np.ones(c), np.zeros((3 * c, c)), bias * (np.arange(3 * c) < 2 * c), 1, cell="gru",
-                           include_p0=False)[0]  # fmt: skip
+    far = posenc.recurrent(
+        np.ones(c), np.zeros((3 * c, c)), bias * (np.arange(3 * c) < 2 * c), 1, cell="gru", include_p0=False
+    )[0]
     # with m = 0 and p = 1 the state is z; without FMA the exponent of exp(-|x|) is off by half an ulp
     lost = np.maximum(-bias[0, c : 2 * c], 0) if isa == "base" else 0
     assert np.all(np.abs(far / z - 1) <= (6 + lost) * 2.0**-53)
@@ -28,8 +29,14 @@ def test_gru_gates_are_accurate(rng, isa):
 
 def layer(rng, c=5, e=3, n=9):
     weight, input_weight = rng.standard_normal((c, c)) / 3, rng.standard_normal((c, e))
-    return {"p0": rng.standard_normal(c), "weight": weight, "bias": rng.standard_normal(c), "n": n,
-            "inputs": rng.standard_normal((2, n, e)), "input_weight": input_weight}  # fmt: skip
+    return {
+        "p0": rng.standard_normal(c),
+        "weight": weight,
+        "bias": rng.standard_normal(c),
+        "n": n,
+        "inputs": rng.standard_normal((2, n, e)),
+        "input_weight": input_weight,
+    }
 
 
 def test_rows_with_and_without_p0(rng):
@@ -60,14 +67,17 @@ def test_an_rnn_before_attention_sees_order(rng):
     assert np.abs(last(states[0]) - last(states[1])).max() > 1e-3
 
 
-@pytest.mark.parametrize(("change", "message"), [
-    ({"input_weight": None}, "input_weight is None; expected an array, because inputs are given"),
-    ({"inputs": None}, "input_weight has an array; expected None, because inputs is None"),
-    ({"inputs": np.ones((2, 8, 3))}, "inputs has length 8 in axis 1; expected 9"),
-    ({"inputs": np.ones(9)}, "inputs has 1 axes; expected at least 2"),
-    ({"input_weight": np.ones((5, 4))}, "input_weight has length 4 in axis 1; expected 3"),
-    ({"p0": np.ones((3, 5))}, "inputs has length 2 in axis 0; expected 3"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"input_weight": None}, "input_weight is None; expected an array, because inputs are given"),
+        ({"inputs": None}, "input_weight has an array; expected None, because inputs is None"),
+        ({"inputs": np.ones((2, 8, 3))}, "inputs has length 8 in axis 1; expected 9"),
+        ({"inputs": np.ones(9)}, "inputs has 1 axes; expected at least 2"),
+        ({"input_weight": np.ones((5, 4))}, "input_weight has length 4 in axis 1; expected 3"),
+        ({"p0": np.ones((3, 5))}, "inputs has length 2 in axis 0; expected 3"),
+    ],
+)
 def test_inputs_that_do_not_fit(change, message, rng):
     options = {**layer(rng), **change}
     with pytest.raises(ValueError, match=f"recurrent: {message}"):

@@ -34,8 +34,20 @@ def sampled():
     """Positions 0..2**31: dense near 0, then thinner, and on both sides of every power of two."""
     rng = np.random.default_rng(3)
     powers = [2**k + d for k in range(4, 31) for d in (-1, 0, 1)]
-    return sorted({*range(16), 2047, 131071, HIGHEST - 1, -1, -2, -131071, 1 - HIGHEST, *powers,
-                   *(int(p) for p in np.exp2(rng.uniform(4, 31, 60)))})  # fmt: skip
+    return sorted(
+        {
+            *range(16),
+            2047,
+            131071,
+            HIGHEST - 1,
+            -1,
+            -2,
+            -131071,
+            1 - HIGHEST,
+            *powers,
+            *(int(p) for p in np.exp2(rng.uniform(4, 31, 60))),
+        }
+    )
 
 
 def nearest_zeros(w, below, most=6):
@@ -111,10 +123,14 @@ def test_given_frequencies_are_exact_float64(isa):
     assert_ulps(halves(table), wanted)
 
 
-@pytest.mark.parametrize(("positions", "bound"), [
-    ([2**31, 2**40 + 12345, 2**52 + 1, 2**53 - 1, 2**53, -(2**53)], 1e-12),
-    ([-1e6 / 3, -0.5, 0.1, 1 / 3, 1e6 / 7, 1e-300, 5e-324], 4e-16),
-], ids=["far", "fractions"])  # fmt: skip
+@pytest.mark.parametrize(
+    ("positions", "bound"),
+    [
+        ([2**31, 2**40 + 12345, 2**52 + 1, 2**53 - 1, 2**53, -(2**53)], 1e-12),
+        ([-1e6 / 3, -0.5, 0.1, 1 / 3, 1e6 / 7, 1e-300, 5e-324], 4e-16),
+    ],
+    ids=["far", "fractions"],
+)
 def test_far_and_fractional_positions(positions, bound, isa):
     """No ulp is promised near the zeros; the absolute bounds hold."""
     wanted = truth(positions, exact(10000))

@@ -243,13 +243,16 @@ LLAMA = {"factor": 8, "low_freq_factor": 1, "high_freq_factor": 4, "original_max
 YARN = {"factor": 8, "original_max_position_embeddings": 8192}
 
 
-@pytest.mark.parametrize(("rope_type", "keys", "kinds"), [
-    ("linear", {"factor": 8}, {"interpolated"}),
-    ("ntk", {"factor": 8}, {"kept", "blended", "interpolated"}),
-    ("yarn", YARN, {"kept", "blended", "interpolated"}),
-    ("llama3", LLAMA, {"kept", "blended", "interpolated"}),
-    ("default", {}, {"kept"}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("rope_type", "keys", "kinds"),
+    [
+        ("linear", {"factor": 8}, {"interpolated"}),
+        ("ntk", {"factor": 8}, {"kept", "blended", "interpolated"}),
+        ("yarn", YARN, {"kept", "blended", "interpolated"}),
+        ("llama3", LLAMA, {"kept", "blended", "interpolated"}),
+        ("default", {}, {"kept"}),
+    ],
+)
 def test_bands(rope_type, keys, kinds):
     plain = posenc.rope_frequencies(128)
     bands = analysis.rope_bands(posenc.rope_frequencies(128, rope_type=rope_type, **keys), plain, train_length=8192)
@@ -380,39 +383,45 @@ def test_taylor_terms_of_a_polynomial():
 ONES = np.ones((3, 2))
 
 
-@pytest.mark.parametrize(("call", "message"), [
-    (lambda: analysis.rope_coverage([-1.0], 4), "frequencies has a negative frequency"),
-    (lambda: analysis.rope_coverage([1.0], 4, test_length=3), "test_length is 3"),
-    (lambda: analysis.rope_bands([1.0], [0.0], train_length=4), "original has"),
-    (lambda: analysis.inner_product(1, 2, []), "frequencies has shape"),
-    (lambda: analysis.inner_product(1, 2, [1.0], weights=[1.0]), "weights has"),
-    (lambda: analysis.inner_product(1, 2, [1.0], weights=ONES), "weights has shape"),
-    (lambda: analysis.inner_product(1, 2, [1.0], weights=np.nan * ONES[:2]), "weights has NaN"),
-    (lambda: analysis.inner_product([1, 2], [1, 2, 3], [1.0]), "m has shape"),
-    (lambda: analysis.inner_product(np.nan, 2, [1.0]), "m has nan"),
-    (lambda: analysis.decay(1, base=0), "base is 0"),
-    (lambda: analysis.decay(1, alpha=-1), "alpha is -1"),
-    (lambda: analysis.decay(1, schedule="linear"), "schedule is 'linear'"),
-    (lambda: analysis.decay([1.0, 2.0], schedule=lambda t: t[:-1]), "schedule has results of shape"),
-    (lambda: analysis.decay(1, schedule=lambda t: np.where(t > 0, t, np.nan), dim=8), "schedule has NaN .* at t = 0"),
-    (lambda: analysis.decay(1, schedule=lambda t: "x"), "schedule has"),
-    (lambda: analysis.decay(1, weights=lambda t: np.full(len(t), np.inf)), "weights has NaN or infinity"),
-    (lambda: analysis.decay(1, weights=[1.0, 2.0], dim=8), "weights has 2 entries"),
-    (lambda: analysis.decay(1, weights=np.ones(4)), "decay: weights has an array; expected a function h"),
-    (lambda: analysis.decay(0.0, schedule="power", weights=lambda t: 1 / t), "weights has no integral near t = 0"),
-    (lambda: analysis.correlation_matrix(np.zeros((2, 0))), "encoding has last axis 0"),
-    (lambda: analysis.distance_matrix([1.0]), "encoding has 1 axes"),
-    (lambda: analysis.attention_profile("rope", [0]), "attention_profile: scheme has type str; expected"),
-    (lambda: analysis.attention_profile(SLOPES, 3), "attention_profile: distances has 0 axes; expected 1"),
-    (lambda: analysis.taylor_terms(np.sum, ONES[0], ONES[0], 0, 1), "x has shape"),
-    (lambda: analysis.taylor_terms(np.sum, ONES, ONES[:, :1], 0, 1), "encoding has shape"),
-    (lambda: analysis.taylor_terms(np.sum, ONES, ONES, 1, 1), "n is 1; expected a row other"),
-    (lambda: analysis.taylor_terms(np.sum, ONES, ONES, 0, 3), "n is 3"),
-    (lambda: analysis.taylor_terms(np.sum, ONES, ONES, 0, 1, step=0), "step is 0"),
-    (lambda: analysis.taylor_terms(lambda x: x * np.inf, ONES, ONES, 0, 1), "f has a result with NaN"),
-    (lambda: analysis.interaction_matrix(lambda x: x, ONES, 0, 1), "f has a result of shape"),
-    (lambda: analysis.order_sensitivity(np.sum, ONES, permutations=np.zeros((2, 3), int)), "permutations has"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: analysis.rope_coverage([-1.0], 4), "frequencies has a negative frequency"),
+        (lambda: analysis.rope_coverage([1.0], 4, test_length=3), "test_length is 3"),
+        (lambda: analysis.rope_bands([1.0], [0.0], train_length=4), "original has"),
+        (lambda: analysis.inner_product(1, 2, []), "frequencies has shape"),
+        (lambda: analysis.inner_product(1, 2, [1.0], weights=[1.0]), "weights has"),
+        (lambda: analysis.inner_product(1, 2, [1.0], weights=ONES), "weights has shape"),
+        (lambda: analysis.inner_product(1, 2, [1.0], weights=np.nan * ONES[:2]), "weights has NaN"),
+        (lambda: analysis.inner_product([1, 2], [1, 2, 3], [1.0]), "m has shape"),
+        (lambda: analysis.inner_product(np.nan, 2, [1.0]), "m has nan"),
+        (lambda: analysis.decay(1, base=0), "base is 0"),
+        (lambda: analysis.decay(1, alpha=-1), "alpha is -1"),
+        (lambda: analysis.decay(1, schedule="linear"), "schedule is 'linear'"),
+        (lambda: analysis.decay([1.0, 2.0], schedule=lambda t: t[:-1]), "schedule has results of shape"),
+        (
+            lambda: analysis.decay(1, schedule=lambda t: np.where(t > 0, t, np.nan), dim=8),
+            "schedule has NaN .* at t = 0",
+        ),
+        (lambda: analysis.decay(1, schedule=lambda t: "x"), "schedule has"),
+        (lambda: analysis.decay(1, weights=lambda t: np.full(len(t), np.inf)), "weights has NaN or infinity"),
+        (lambda: analysis.decay(1, weights=[1.0, 2.0], dim=8), "weights has 2 entries"),
+        (lambda: analysis.decay(1, weights=np.ones(4)), "decay: weights has an array; expected a function h"),
+        (lambda: analysis.decay(0.0, schedule="power", weights=lambda t: 1 / t), "weights has no integral near t = 0"),
+        (lambda: analysis.correlation_matrix(np.zeros((2, 0))), "encoding has last axis 0"),
+        (lambda: analysis.distance_matrix([1.0]), "encoding has 1 axes"),
+        (lambda: analysis.attention_profile("rope", [0]), "attention_profile: scheme has type str; expected"),
+        (lambda: analysis.attention_profile(SLOPES, 3), "attention_profile: distances has 0 axes; expected 1"),
+        (lambda: analysis.taylor_terms(np.sum, ONES[0], ONES[0], 0, 1), "x has shape"),
+        (lambda: analysis.taylor_terms(np.sum, ONES, ONES[:, :1], 0, 1), "encoding has shape"),
+        (lambda: analysis.taylor_terms(np.sum, ONES, ONES, 1, 1), "n is 1; expected a row other"),
+        (lambda: analysis.taylor_terms(np.sum, ONES, ONES, 0, 3), "n is 3"),
+        (lambda: analysis.taylor_terms(np.sum, ONES, ONES, 0, 1, step=0), "step is 0"),
+        (lambda: analysis.taylor_terms(lambda x: x * np.inf, ONES, ONES, 0, 1), "f has a result with NaN"),
+        (lambda: analysis.interaction_matrix(lambda x: x, ONES, 0, 1), "f has a result of shape"),
+        (lambda: analysis.order_sensitivity(np.sum, ONES, permutations=np.zeros((2, 3), int)), "permutations has"),
+    ],
+)
 def test_refusals(call, message):
     with pytest.raises((ValueError, TypeError), match=message):
         call()

@@ -86,10 +86,14 @@ def test_given_axes_are_used(name, ax):
         CALLS[name](ax="here")
 
 
-@pytest.mark.parametrize(("kind", "function"), [
-    ("product", analysis.gram_matrix), ("distance", analysis.distance_matrix),
-    ("correlation", analysis.correlation_matrix),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("kind", "function"),
+    [
+        ("product", analysis.gram_matrix),
+        ("distance", analysis.distance_matrix),
+        ("correlation", analysis.correlation_matrix),
+    ],
+)
 def test_cells_are_the_matrix(kind, function, ax):
     plot.similarity(P, kind=kind, ax=ax)
     assert same_bits(np.asarray(ax.images[0].get_array()), function(P.astype(np.float64)))
@@ -143,8 +147,10 @@ def test_a_profile_names_its_head():
 def test_descriptions():
     """Kinds of figures that no page and no notebook has; tests/docs compares the descriptions of those."""
     text = plot.description(plot.bias(posenc.alibi(posenc.alibi_slopes(16))))
-    assert text.endswith("16 curves of added to the logit by position of key - position of query (-64 to 64): head 0, "
-                         "-45 to 0; head 15, -0.25 to 0.")  # fmt: skip
+    assert text.endswith(
+        "16 curves of added to the logit by position of key - position of query (-64 to 64): head 0, "
+        "-45 to 0; head 15, -0.25 to 0."
+    )
     assert plot.description(WHOLE["attention_maps"]()).startswith("14 panels: scheme 0, scheme 1, ")
     empty = Figure()
     empty.subplots().imshow(np.full((2, 2), np.nan))
@@ -190,34 +196,41 @@ def test_logits_hide_keys_that_are_not_counted():
     assert figure.axes[0].get_title() == "posenc.cope, head 1 of 2"
 
 
-@pytest.mark.parametrize(("call", "kind", "message"), [
-    (lambda: plot.logits(ALIBI, KINDS, KINDS), TypeError, "logits: operator has type .*; posenc.plot.bias draws"),
-    (lambda: plot.logits(SHAW, KINDS[0], KINDS[0]), ValueError, r"q has shape \(4, 2\); expected three axes"),
-    (lambda: plot.logits(SHAW, KINDS, KINDS[:, :2]), ValueError, r"k has shape \(1, 2, 2\); expected \(1, 4, 2\)"),
-    (lambda: plot.logits(SHAW, KINDS, KINDS, head=-1), ValueError, "head is -1; expected at least 0"),
-    (lambda: plot.logits(SHAW, KINDS, KINDS, head=1), IndexError, "index 1 is out of bounds"),
-    (lambda: plot.encoding(W), ValueError, "values has shape .*rope_bands and extrapolation draw frequencies"),
-    (lambda: plot.encoding(np.zeros((0, 3))), ValueError, "values"),
-    (lambda: plot.encoding("words"), TypeError, "values"),
-    (lambda: plot.similarity(P, kind="angle"), ValueError, "kind"),
-    (lambda: plot.bias("alibi"), TypeError, "operator"),
-    (lambda: plot.bias(posenc.dense(np.ones((1, 2, 2)))), TypeError, "operator has dense, which reads no positions; "),
-    (lambda: plot.bias(posenc.shaw(np.zeros((3, 4)))), TypeError, "q is None; expected a query and a key"),
-    (lambda: plot.biases({}), ValueError, "operators"),
-    (lambda: plot.profile(SHAW), TypeError, "profile"),
-    (lambda: plot.triangles(P[:1]), ValueError, "triangles"),
-    (lambda: plot.distance_curves(P, positions=[512]), IndexError, "index 512 is out of bounds"),
-    (lambda: plot.attention_maps(MAPS, [["a", "b"]] * 2, ["first", "second"]), ValueError, "maps has shapes"),
-    (lambda: plot.description("figure"), TypeError, "figure has type str; expected a matplotlib Figure"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("call", "kind", "message"),
+    [
+        (lambda: plot.logits(ALIBI, KINDS, KINDS), TypeError, "logits: operator has type .*; posenc.plot.bias draws"),
+        (lambda: plot.logits(SHAW, KINDS[0], KINDS[0]), ValueError, r"q has shape \(4, 2\); expected three axes"),
+        (lambda: plot.logits(SHAW, KINDS, KINDS[:, :2]), ValueError, r"k has shape \(1, 2, 2\); expected \(1, 4, 2\)"),
+        (lambda: plot.logits(SHAW, KINDS, KINDS, head=-1), ValueError, "head is -1; expected at least 0"),
+        (lambda: plot.logits(SHAW, KINDS, KINDS, head=1), IndexError, "index 1 is out of bounds"),
+        (lambda: plot.encoding(W), ValueError, "values has shape .*rope_bands and extrapolation draw frequencies"),
+        (lambda: plot.encoding(np.zeros((0, 3))), ValueError, "values"),
+        (lambda: plot.encoding("words"), TypeError, "values"),
+        (lambda: plot.similarity(P, kind="angle"), ValueError, "kind"),
+        (lambda: plot.bias("alibi"), TypeError, "operator"),
+        (
+            lambda: plot.bias(posenc.dense(np.ones((1, 2, 2)))),
+            TypeError,
+            "operator has dense, which reads no positions; ",
+        ),
+        (lambda: plot.bias(posenc.shaw(np.zeros((3, 4)))), TypeError, "q is None; expected a query and a key"),
+        (lambda: plot.biases({}), ValueError, "operators"),
+        (lambda: plot.profile(SHAW), TypeError, "profile"),
+        (lambda: plot.triangles(P[:1]), ValueError, "triangles"),
+        (lambda: plot.distance_curves(P, positions=[512]), IndexError, "index 512 is out of bounds"),
+        (lambda: plot.attention_maps(MAPS, [["a", "b"]] * 2, ["first", "second"]), ValueError, "maps has shapes"),
+        (lambda: plot.description("figure"), TypeError, "figure has type str; expected a matplotlib Figure"),
+    ],
+)
 def test_refusals(call, kind, message):
     with pytest.raises(kind, match=message):
         call()
 
 
-@pytest.mark.parametrize(("operator", "last"), [
-    (posenc.beit(np.ones((12, 1)), 2, 2), 4), (posenc.fox(np.full((1, 3), -0.5)), 2),
-], ids=repr)  # fmt: skip
+@pytest.mark.parametrize(
+    ("operator", "last"), [(posenc.beit(np.ones((12, 1)), 2, 2), 4), (posenc.fox(np.full((1, 3), -0.5)), 2)], ids=repr
+)
 def test_operators_with_a_table_of_positions(operator, last):
     """The query is at 0, so the default distances leave the table. The message says where the keys may be."""
     message = f"distances has a key outside the table; expected keys at 0 to {last}, because {operator.name} has"

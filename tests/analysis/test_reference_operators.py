@@ -33,12 +33,15 @@ def test_is_the_equation(case):
         assert np.array_equal(function(placed, **given), function(bias, **of_method(arguments)))
 
 
-@pytest.mark.parametrize(("call", "error", "message"), [
-    (lambda: analysis.reference_matrix(SHAW, 3), TypeError, "bias has type ContentBias"),
-    (lambda: analysis.reference_matrix(ALIBI, 3, q_positions=[1, 2]), ValueError, "q_positions has shape"),
-    (lambda: analysis.reference_logits(ALIBI, 0, 0), TypeError, "bias has type PositionBias"),
-    (lambda: analysis.reference_logits(SHAW, 0, 0), ValueError, "q has 0 axes; expected"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: analysis.reference_matrix(SHAW, 3), TypeError, "bias has type ContentBias"),
+        (lambda: analysis.reference_matrix(ALIBI, 3, q_positions=[1, 2]), ValueError, "q_positions has shape"),
+        (lambda: analysis.reference_logits(ALIBI, 0, 0), TypeError, "bias has type PositionBias"),
+        (lambda: analysis.reference_logits(SHAW, 0, 0), ValueError, "q has 0 axes; expected"),
+    ],
+)
 def test_refusals(call, error, message):
     with pytest.raises(error, match=message):
         call()

@@ -68,10 +68,15 @@ RELATIVE = """[
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="the resource module is POSIX")
-@pytest.mark.parametrize(("sizes", "bias", "options"), [
-    (SMALL, ALIBI, ""), (SMALL, ALIBI, PLACED), pytest.param((16, 2048, 32), RELATIVE, "", id="relative"),
-    *[pytest.param(LARGE, ALIBI, options, marks=pytest.mark.slow) for options in ("", PLACED)],
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("sizes", "bias", "options"),
+    [
+        (SMALL, ALIBI, ""),
+        (SMALL, ALIBI, PLACED),
+        pytest.param((16, 2048, 32), RELATIVE, "", id="relative"),
+        *[pytest.param(LARGE, ALIBI, options, marks=pytest.mark.slow) for options in ("", PLACED)],
+    ],
+)
 def test_memory_does_not_grow_with_n_times_m(sizes, bias, options, run_python):
     """At most 64 MiB with 32 heads, where a dense float32 bias would be 512 MiB, and 8 GiB at N = 8192; dense logits of
     the relative operators would be 256 MiB each."""

@@ -39,14 +39,23 @@ def test_errors(kind, rng):
         posenc.attention(**{**qkv(rng, N, M), **options})
 
 
-@pytest.mark.parametrize(("call", "hint"), [
-    (lambda q: posenc.attention(q, q, q, keep=np.ones((2, 4), bool)), "keep[..., None, None, :]"),
-    (lambda q: posenc.attention(q, q, q, bias=np.zeros((4, 4))), "dense(array)"),
-    (lambda q: posenc.attention(q, q, q, bias=posenc.alibi(3)), "alibi_slopes(H)"),
-    (lambda q: posenc.attention(q, q, q, scale=np.ones(2)), "has shape (2,); expected a number, or (3,), one for each"),
-    (lambda q: posenc.attention(q, q, q, scale=np.ones(3), bias=SHAW), "expected a number, because shaw reads queries"),
-    (lambda q: posenc.attention(q, q, q, scale=np.full(3, np.nan)), "scale is nan; expected a finite number"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("call", "hint"),
+    [
+        (lambda q: posenc.attention(q, q, q, keep=np.ones((2, 4), bool)), "keep[..., None, None, :]"),
+        (lambda q: posenc.attention(q, q, q, bias=np.zeros((4, 4))), "dense(array)"),
+        (lambda q: posenc.attention(q, q, q, bias=posenc.alibi(3)), "alibi_slopes(H)"),
+        (
+            lambda q: posenc.attention(q, q, q, scale=np.ones(2)),
+            "has shape (2,); expected a number, or (3,), one for each",
+        ),
+        (
+            lambda q: posenc.attention(q, q, q, scale=np.ones(3), bias=SHAW),
+            "expected a number, because shaw reads queries",
+        ),
+        (lambda q: posenc.attention(q, q, q, scale=np.full(3, np.nan)), "scale is nan; expected a finite number"),
+    ],
+)
 def test_what_is_meant_is_named(call, hint):
     """The message names the argument of posenc for habits from other libraries: a mask, a matrix, a number of heads."""
     with pytest.raises((TypeError, ValueError), match=re.escape(hint)):

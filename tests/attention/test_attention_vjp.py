@@ -9,9 +9,12 @@ from cases.layouts import same_bits
 import posenc
 
 FEATURES = {
-    "plain": {}, "causal": {"causal": True}, "softcap": {"softcap": 2.0}, "window": {"window": (40, 10)},
+    "plain": {},
+    "causal": {"causal": True},
+    "softcap": {"softcap": 2.0},
+    "window": {"window": (40, 10)},
     "alibi": {"bias": (("alibi", {"slopes": np.array([0.5, 0.25, 0.125, 0.0625])}),)},
-}  # fmt: skip
+}
 
 
 def assert_within_bounds(found, arguments, options, dtype):
@@ -122,9 +125,9 @@ def test_empty(shape, rng):
     assert not any(g.any() for g in (*found[:3], *(of[0] for of in found.bias)))
 
 
-@pytest.mark.parametrize(("name", "shape"), [
-    ("out", (2, 5, 3)), ("lse", (2, 5, 1)), ("grad", (1, 5, 4)), ("grad_lse", (5,))
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "shape"), [("out", (2, 5, 3)), ("lse", (2, 5, 1)), ("grad", (1, 5, 4)), ("grad_lse", (5,))]
+)
 def test_errors(name, shape, rng):
     (grad, q, k, v), ours, _ = problem(rng, 5, 5, 2, 2, 4, 4)
     with pytest.raises(ValueError, match=f"attention_vjp: {name} has shape"):

@@ -31,9 +31,10 @@ def made(operator, n, m):
 
 def qkv(rng, n, m, batch=()):
     return {
-        "q": rng.standard_normal((*batch, H, n, D)), "k": rng.standard_normal((*batch, G, m, D)),
+        "q": rng.standard_normal((*batch, H, n, D)),
+        "k": rng.standard_normal((*batch, G, m, D)),
         "v": rng.standard_normal((*batch, G, m, DV)),
-    }  # fmt: skip
+    }
 
 
 # ---- masked numbers are never used ----

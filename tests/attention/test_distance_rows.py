@@ -12,11 +12,14 @@ HEADS = 4
 
 RNG = np.random.default_rng(0)
 OPERATORS = [
-    posenc.alibi(posenc.alibi_slopes(HEADS)), posenc.kerple_log(np.ones(HEADS), np.full(HEADS, 0.3)),
-    posenc.kerple_power(np.ones(HEADS), np.full(HEADS, 0.7)), posenc.t5(RNG.standard_normal((32, HEADS))),
-    posenc.tisa(*RNG.standard_normal((3, HEADS, 5))), posenc.sandwich(HEADS, 16),
+    posenc.alibi(posenc.alibi_slopes(HEADS)),
+    posenc.kerple_log(np.ones(HEADS), np.full(HEADS, 0.3)),
+    posenc.kerple_power(np.ones(HEADS), np.full(HEADS, 0.7)),
+    posenc.t5(RNG.standard_normal((32, HEADS))),
+    posenc.tisa(*RNG.standard_normal((3, HEADS, 5))),
+    posenc.sandwich(HEADS, 16),
     posenc.distance_function(lambda rel: np.sin(np.outer(np.arange(1, 5), rel)), HEADS),
-]  # fmt: skip
+]
 """One operator for each DISTANCE row of csrc/ops.def."""
 CALLS = [(70, 300, (), {"align": "end"}), (40, 40, (2,), {"causal": True}), (33, 200, (2, 3), {"align": "start"})]
 """Queries, keys, batch axes and options; more queries than decoding has, and more than one block of them."""

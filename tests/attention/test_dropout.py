@@ -21,19 +21,25 @@ DRAWS = {"dropout": 0.3, "seed": SEED}
     [
         ([0] * 4, 0, "5f6fb709 0d893f64 4f121f81 4f730a48", "6627e8d5 e169c58d bc57ac4c 9b00dbd8"),
         ([2**32 - 1] * 4, 2**64 - 1, "5207ddc2 45165e59 4d8ee751 8c52f662", "408f276d 41c83b0e a20bc7c6 6d5451fd"),
-        ([0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344], 0x299F31D0A4093822, "4dfccaba 190a87f0 c47362ba b6b5242a",
-         "d16cfe09 94fdcceb 5001e420 24126ea1"),
+        (
+            [0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344],
+            0x299F31D0A4093822,
+            "4dfccaba 190a87f0 c47362ba b6b5242a",
+            "d16cfe09 94fdcceb 5001e420 24126ea1",
+        ),
     ],
-)  # fmt: skip
+)
 def test_known_answers_of_philox(counter, seed, of_seven, of_ten):
     """Those of the authors' library Random123, tests/kat_vectors, for philox4x32."""
     for rounds, words in ((7, of_seven), (10, of_ten)):
         assert " ".join(f"{int(word):08x}" for word in philox(counter, seed, rounds)) == words
 
 
-@pytest.mark.parametrize(("shape", "dtype"), [
-    ((1, 1), F64), ((3, 203), F16), ((16, 97), F32), ((130, 101), F64), ((2, 16500), F32)
-], ids=["one", "few queries", "vector", "blocks", "parts"])  # fmt: skip
+@pytest.mark.parametrize(
+    ("shape", "dtype"),
+    [((1, 1), F64), ((3, 203), F16), ((16, 97), F32), ((130, 101), F64), ((2, 16500), F32)],
+    ids=["one", "few queries", "vector", "blocks", "parts"],
+)
 def test_the_mask_is_that_of_the_reference(shape, dtype, rng, isa):
     """Also in panels of one vector, for keys in parts, and where heads share keys. Each of the last 20 keys has
     a value in a channel of its own, which shows the weights."""

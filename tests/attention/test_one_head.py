@@ -94,15 +94,23 @@ SHAW, ONES = posenc.shaw(np.ones((3, 8))), np.ones((5, 4))
 ERRORS = [
     (lambda q, k, v: posenc.attention(q, k[None], v[None]), "attention: q has 2 axes; expected at least 3"),
     (lambda q, k, v: posenc.attention(q[None], k[None], v), "attention: v has 2 axes; expected at least 3"),
-    (lambda q, k, v: posenc.attention_vjp(ONES, q, k, v, out=ONES),
-     "attention_vjp: lse is None; expected an array, because out is passed, or both None"),
-    (lambda q, k, v: posenc.attention_vjp(ONES, q, k, v, lse=np.ones(5)),
-     "attention_vjp: out is None; expected an array, because lse is passed, or both None"),
-    (lambda q, k, v: SHAW.logits(q, k[None]),
-     r"shaw.logits: q has shape \(5, 8\); expected \(..., heads, positions, width\), or 2 axes of q and k"),
-    (lambda q, k, v: SHAW.logits_vjp(np.ones((1, 5, 7)), q, k),
-     r"shaw.logits_vjp: grad has shape \(1, 5, 7\); expected \(5, 7\)"),
-]  # fmt: skip
+    (
+        lambda q, k, v: posenc.attention_vjp(ONES, q, k, v, out=ONES),
+        "attention_vjp: lse is None; expected an array, because out is passed, or both None",
+    ),
+    (
+        lambda q, k, v: posenc.attention_vjp(ONES, q, k, v, lse=np.ones(5)),
+        "attention_vjp: out is None; expected an array, because lse is passed, or both None",
+    ),
+    (
+        lambda q, k, v: SHAW.logits(q, k[None]),
+        r"shaw.logits: q has shape \(5, 8\); expected \(..., heads, positions, width\), or 2 axes of q and k",
+    ),
+    (
+        lambda q, k, v: SHAW.logits_vjp(np.ones((1, 5, 7)), q, k),
+        r"shaw.logits_vjp: grad has shape \(1, 5, 7\); expected \(5, 7\)",
+    ),
+]
 
 
 @pytest.mark.parametrize(("call", "message"), ERRORS)

@@ -61,11 +61,17 @@ def test_merge_with_parts_that_saw_nothing_keeps_every_bit(dtype, rng):
     assert all(map(same_bits, merged, more))
 
 
-@pytest.mark.parametrize(("outs", "lses", "argument"), [
-    ((), (), "outs"), ((np.ones((2, 3)), np.ones((2, 4))), np.ones((2, 2)), "outs"),
-    (np.ones((2, 3, 4)), np.ones((3, 3)), "lses"), (np.ones(3), np.ones(3), "outs"),
-    (np.ones((0, 3, 4)), np.ones((0, 3)), "outs"),
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    ("outs", "lses", "argument"),
+    [
+        ((), (), "outs"),
+        ((np.ones((2, 3)), np.ones((2, 4))), np.ones((2, 2)), "outs"),
+        (np.ones((2, 3, 4)), np.ones((3, 3)), "lses"),
+        (np.ones(3), np.ones(3), "outs"),
+        (np.ones((0, 3, 4)), np.ones((0, 3)), "outs"),
+    ],
+    ids=str,
+)
 def test_merge_refuses(outs, lses, argument):
     with pytest.raises(ValueError, match=rf"^merge_attention: {argument} (has|is) .+; expected "):
         posenc.merge_attention(outs, lses)

@@ -157,9 +157,10 @@ def test_sinks_groups_and_batches(rng):
 
 
 @pytest.mark.parametrize("dtype", HALVES, ids=str)
-@pytest.mark.parametrize(("heads", "groups", "n", "width"), [
-    (4, 4, 1, 1), (4, 4, 1, 24), (4, 1, 1, 16), (32, 1, 1, 64), (4, 4, 7, 576), (2, 2, 15, 64),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("heads", "groups", "n", "width"),
+    [(4, 4, 1, 1), (4, 4, 1, 24), (4, 1, 1, 16), (32, 1, 1, 64), (4, 4, 7, 576), (2, 2, 15, 64)],
+)
 def test_half_caches_give_the_bits_of_float32(dtype, heads, groups, n, width, rng, isa):
     """Widening is exact and sums have one order: float16 and bfloat16 keys and values, subnormal ones too, give the
     bits of the same numbers in float32."""

@@ -30,10 +30,13 @@ def test_the_last_of_many_heads_may_be_nan(rng, isa):
 
 LONG = 8192 + 77
 SPLITS = [
-    (20, {"softcap": 2.0}), (20, {"causal": True, "align": "end"}), (1, {"sink": np.array([3.0, -1.0])}),
-    (1, {"bias": TWO_SLOPES, "align": "end"}), (20, {"window": (300, 0), "align": "end"}),
+    (20, {"softcap": 2.0}),
+    (20, {"causal": True, "align": "end"}),
+    (1, {"sink": np.array([3.0, -1.0])}),
+    (1, {"bias": TWO_SLOPES, "align": "end"}),
+    (20, {"window": (300, 0), "align": "end"}),
     (1, {"window": (None, -20000), "align": "end"}),  # sees no key
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("n", "options"), SPLITS)
@@ -81,9 +84,10 @@ def test_gates_are_not_split(rng):
 
 
 OPERATORS = {
-    "none": (), "positions": ("alibi", "t5", "kerple_log", "sandwich", "fox"),
+    "none": (),
+    "positions": ("alibi", "t5", "kerple_log", "sandwich", "fox"),
     "content": ("shaw", "transformer_xl", "deberta"),
-}  # fmt: skip
+}
 OPERATORS["both"] = OPERATORS["positions"] + OPERATORS["content"]
 
 

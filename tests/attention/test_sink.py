@@ -86,10 +86,15 @@ def test_infinite_sink_has_no_gradient(rng):
     assert np.isfinite(found).all()
 
 
-@pytest.mark.parametrize(("sink", "message"), [
-    ([0, np.inf], r"NaN or \+inf; expected finite numbers or -inf"), (1.0, r"shape \(\); expected \(2,\)"),
-    ([0], r"shape \(1,\); expected \(2,\)"), ([1e39, 0], "numbers beyond float32"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("sink", "message"),
+    [
+        ([0, np.inf], r"NaN or \+inf; expected finite numbers or -inf"),
+        (1.0, r"shape \(\); expected \(2,\)"),
+        ([0], r"shape \(1,\); expected \(2,\)"),
+        ([1e39, 0], "numbers beyond float32"),
+    ],
+)
 def test_errors(sink, message, rng):
     with pytest.raises(ValueError, match=f"attention: sink has {message}"):
         posenc.attention(**ANY.cast(qkv(rng, 3, 4), F32), sink=np.array(sink))

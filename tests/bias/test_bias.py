@@ -79,9 +79,10 @@ def test_heads_of_shared_tables():
 
 
 GAPS = {
-    "both": lambda table: table[::-1, ::-1], "step": lambda table: np.repeat(table, 2, 0)[::2],
+    "both": lambda table: table[::-1, ::-1],
+    "step": lambda table: np.repeat(table, 2, 0)[::2],
     "swapped": lambda table: np.asfortranarray(table.astype(table.dtype.newbyteorder())),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("gaps", GAPS)

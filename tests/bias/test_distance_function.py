@@ -62,8 +62,16 @@ def test_one_call_with_the_visible_distances():
 
     q, k, v = qkv()
     posenc.attention(q, k, v, bias=posenc.distance_function(function, 2), causal=True, align="end", window=(20, None))
-    posenc.attention(q, k, v, bias=posenc.distance_function(function, 2), causal=True, window=(20, None),
-                     q_positions=np.arange(70)[::-1] + 60, k_positions=np.arange(130))  # fmt: skip
+    posenc.attention(
+        q,
+        k,
+        v,
+        bias=posenc.distance_function(function, 2),
+        causal=True,
+        window=(20, None),
+        q_positions=np.arange(70)[::-1] + 60,
+        k_positions=np.arange(130),
+    )
     assert len(calls) == 2
     assert all(np.array_equal(rel, np.arange(-20.0, 1)) for rel in calls)
 
@@ -174,9 +182,11 @@ def test_one_head_without_heads(rng):
 
     plain = posenc.distance_function(one, arrays=[np.array(2.0)], vjp=one_vjp)
     headed = posenc.distance_function(
-        lambda rel, width: one(rel, width)[None], 1, arrays=[np.array(2.0)],
+        lambda rel, width: one(rel, width)[None],
+        1,
+        arrays=[np.array(2.0)],
         vjp=lambda grad, rel, width: one_vjp(grad[0], rel, width),
-    )  # fmt: skip
+    )
     assert (plain.heads, plain.options["heads"], headed.options["heads"]) == (1, None, 1)
     q, k, v, g = rng.standard_normal((4, 1, 3, 3))
     for where in ({}, {"q_positions": [0, 2.5, 9], "k_positions": [1, 4, 4]}):
@@ -210,7 +220,7 @@ def test_calls_without_pairs(batch, n, m, kind):
     where = {
         "q_positions": np.arange(n * 1.0).astype(kind) * np.ones((*batch, 1), kind),
         "k_positions": np.full((*batch, m), 7, kind),
-    }  # fmt: skip
+    }
     matrix = bias.matrix(n, m, **where)
     assert matrix.shape == (*batch, 2, n, m)
     assert np.array_equal(bias.vjp(np.ones(matrix.shape), n, m, **where).arrays, [np.zeros(3)])

@@ -9,11 +9,13 @@ RNG = np.random.default_rng(19)
 N, M = 70, 130
 X_Q, X_K = RNG.integers(0, 9, N), RNG.integers(0, 9, M)
 OPERATORS = {
-    "alibi": posenc.alibi([0.5, 0.25]), "fox": posenc.fox(np.linspace(-1, 0, 2 * 9).reshape(2, 9)),
-    "t5": posenc.t5(np.linspace(-1, 1, 64).reshape(32, 2)), "sandwich": posenc.sandwich(2, 8),
+    "alibi": posenc.alibi([0.5, 0.25]),
+    "fox": posenc.fox(np.linspace(-1, 0, 2 * 9).reshape(2, 9)),
+    "t5": posenc.t5(np.linspace(-1, 1, 64).reshape(32, 2)),
+    "sandwich": posenc.sandwich(2, 8),
     "shaw": posenc.shaw(np.linspace(-1, 1, 20).reshape(5, 4)),
     "transformer_xl": posenc.transformer_xl(np.ones((2, 5, 4)), np.ones((2, 4)), np.ones((2, 4))),
-}  # fmt: skip
+}
 
 
 def qkv(batch=()):

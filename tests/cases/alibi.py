@@ -16,10 +16,19 @@ def make_alibi(rng, n):
 CASES = [
     Case(
         # The exponent, at most 8, is off by half an ulp after the division; |d 2**-x| = ln 2 d x.
-        function="alibi_slopes", tolerance=ulps(8), least=1, make=lambda rng, n: {"heads": n},
+        function="alibi_slopes",
+        tolerance=ulps(8),
+        least=1,
+        make=lambda rng, n: {"heads": n},
     ),
-    *with_placed(BiasCase(
-        function="alibi", tolerance=ulps(2), make=make_alibi, axes={"slopes": "h"}, gradients=at("slopes"),
-        real=lambda rng: {"slopes": 2.0 ** -np.arange(1, 33), **REAL},
-    )),
-]  # fmt: skip
+    *with_placed(
+        BiasCase(
+            function="alibi",
+            tolerance=ulps(2),
+            make=make_alibi,
+            axes={"slopes": "h"},
+            gradients=at("slopes"),
+            real=lambda rng: {"slopes": 2.0 ** -np.arange(1, 33), **REAL},
+        )
+    ),
+]

@@ -141,8 +141,24 @@ class Pairs:
         return [case.tolerance((b,), work, given)[0] for b, (case, given) in zip(numbers, self.after, strict=True)]
 
 
-def pairs_of(q, k, v, *, bias=(), scale=None, softcap=None, align=None, q_positions=None, k_positions=None, sink=None,
-             dropout=0.0, seed=None, invariant=False, precision="high", **mask):  # fmt: skip
+def pairs_of(
+    q,
+    k,
+    v,
+    *,
+    bias=(),
+    scale=None,
+    softcap=None,
+    align=None,
+    q_positions=None,
+    k_positions=None,
+    sink=None,
+    dropout=0.0,
+    seed=None,
+    invariant=False,
+    precision="high",
+    **mask,
+):
     """The stages of `posenc.reference.attention` up to the softmax, of which bounds are made."""
     q, k, v = (np.asarray(x, F64) for x in (q, k, v))
     heads, n, m, width = *q.shape[-3:-1], k.shape[-2], q.shape[-1] or 1
@@ -170,9 +186,24 @@ def pairs_of(q, k, v, *, bias=(), scale=None, softcap=None, align=None, q_positi
     rows = [one.added_to_values(*where) for _, _, one, where in content if one.added_to_values]
     sink = np.full(heads, -np.inf) if sink is None else np.asarray(sink, F64)
     kept = reference.dropout_factors(seen.shape, dropout, seed) if dropout else np.ones(seen.shape)
-    return Pairs(q, k, v, share, scale, softcap, seen, products, capped, logits, numbers, rows,
-                 [(case, given, where) for case, given, _, where in content],
-                 [(case, given) for case, given, *_ in after], sink[..., None, None], kept)  # fmt: skip
+    return Pairs(
+        q,
+        k,
+        v,
+        share,
+        scale,
+        softcap,
+        seen,
+        products,
+        capped,
+        logits,
+        numbers,
+        rows,
+        [(case, given, where) for case, given, _, where in content],
+        [(case, given) for case, given, *_ in after],
+        sink[..., None, None],
+        kept,
+    )
 
 
 def rounding_bounds(expected, work, arguments):
@@ -198,26 +229,35 @@ def sixteen_errors(pairs, lse, is_low, has_float16):
 
 def make_plain(rng, n):
     return {
-        "q": rng.standard_normal((4, n, 8)), "k": rng.standard_normal((2, n + 3, 8)),
-        "v": rng.standard_normal((2, n + 3, 5)), "return_lse": True,
-    }  # fmt: skip
+        "q": rng.standard_normal((4, n, 8)),
+        "k": rng.standard_normal((2, n + 3, 8)),
+        "v": rng.standard_normal((2, n + 3, 5)),
+        "return_lse": True,
+    }
 
 
 def make_full(rng, n):
     """Broadcast batch axes, a cap, three biases, every mask, and queries for which no key is visible."""
     m = n + 3
     return {
-        "q": rng.standard_normal((2, 4, n, 16)), "k": rng.standard_normal((2, m, 16)),
-        "v": rng.standard_normal((2, 2, m, 16)), "softcap": 5.0, "return_lse": True, "causal": True,
-        "window": (40, None), "q_positions": np.sort(rng.integers(0, 2 * m, n)), "k_positions": np.arange(m) * 2,
-        "keep": rng.random((2, 1, n, m)) > 0.3, "q_segments": rng.integers(0, 2, n),
+        "q": rng.standard_normal((2, 4, n, 16)),
+        "k": rng.standard_normal((2, m, 16)),
+        "v": rng.standard_normal((2, 2, m, 16)),
+        "softcap": 5.0,
+        "return_lse": True,
+        "causal": True,
+        "window": (40, None),
+        "q_positions": np.sort(rng.integers(0, 2 * m, n)),
+        "k_positions": np.arange(m) * 2,
+        "keep": rng.random((2, 1, n, m)) > 0.3,
+        "q_segments": rng.integers(0, 2, n),
         "k_segments": rng.integers(0, 2, m),
         "bias": (
             ("alibi", {"slopes": rng.uniform(0, 1, 4)}),
             ("toeplitz", {"diagonals": rng.standard_normal((4, n + m - 1))}),
             ("dense", {"array": rng.standard_normal((4, n, m))}),
         ),
-    }  # fmt: skip
+    }
 
 
 def make_sink(rng, n):
@@ -228,10 +268,16 @@ def make_sink(rng, n):
     keep = rng.random((2, 1, n, m)) > 0.3
     keep[1, :, ::3] = False
     return {
-        "q": rng.standard_normal((2, 4, n, 3)), "k": rng.standard_normal((2, m, 3)),
-        "v": rng.standard_normal((2, 2, m, 2)), "softcap": 2.0, "causal": True, "align": "end", "keep": keep,
-        "sink": sink, "bias": (("alibi", {"slopes": rng.uniform(0, 1, 4)}),),
-    }  # fmt: skip
+        "q": rng.standard_normal((2, 4, n, 3)),
+        "k": rng.standard_normal((2, m, 3)),
+        "v": rng.standard_normal((2, 2, m, 2)),
+        "softcap": 2.0,
+        "causal": True,
+        "align": "end",
+        "keep": keep,
+        "sink": sink,
+        "bias": (("alibi", {"slopes": rng.uniform(0, 1, 4)}),),
+    }
 
 
 def make_dropout(rng, n):
@@ -246,20 +292,34 @@ def make_relative(rng, n):
     queries for which no key is visible."""
     m, normal = n + 2, rng.standard_normal
     return {
-        "q": normal((2, 2, n, 3)), "k": normal((1, m, 3)), "v": normal((2, 1, m, 2)), "softcap": 2.0, "scale": 0.4,
-        "causal": True, "window": (2 * n, None), "q_positions": np.sort(rng.integers(0, 2 * m, n)),
-        "k_positions": np.sort(rng.uniform(0, 2 * m, (2, m))), "keep": rng.random((2, 1, n, m)) > 0.2,
+        "q": normal((2, 2, n, 3)),
+        "k": normal((1, m, 3)),
+        "v": normal((2, 1, m, 2)),
+        "softcap": 2.0,
+        "scale": 0.4,
+        "causal": True,
+        "window": (2 * n, None),
+        "q_positions": np.sort(rng.integers(0, 2 * m, n)),
+        "k_positions": np.sort(rng.uniform(0, 2 * m, (2, m))),
+        "keep": rng.random((2, 1, n, m)) > 0.2,
         "bias": (
             ("shaw", {"rel_k": normal((5, 3)), "rel_v": normal((2, 5, 2))}),
             ("transformer_xl", {"r": normal((2, 5, 3)), "u": normal((2, 3)), "v": normal((2, 3))}),
             ("deberta", {"rel_q": normal((2, 4, 3)), "rel_k": normal((2, 4, 3)), "p2c_index": "paper"}),
             ("cope", {"table": normal((3, 3))}),
-            ("tupe", {"pos_q": normal((2, n, 2)), "pos_k": normal((2, m, 2)), "cls_to_any": normal(2),
-                      "any_to_cls": normal(2)}),
+            (
+                "tupe",
+                {
+                    "pos_q": normal((2, n, 2)),
+                    "pos_k": normal((2, m, 2)),
+                    "cls_to_any": normal(2),
+                    "any_to_cls": normal(2),
+                },
+            ),
             ("gated_distance", {"gates": normal((2, n, 2)), "table": normal((2, 4, 2)), "rows": "past"}),
             ("gated_distance", {"gates": normal((2, n, 1)), "table": normal((3, 1))}),
         ),
-    }  # fmt: skip
+    }
 
 
 def make_gradient(rng, n):
@@ -267,26 +327,39 @@ def make_gradient(rng, n):
     is -inf for a query without a visible key and so has no central differences."""
     m = n + 3
     return {
-        "q": rng.standard_normal((2, 4, n, 3)), "k": rng.standard_normal((2, m, 3)),
-        "v": rng.standard_normal((2, 2, m, 2)), "softcap": 2.0, "causal": True, "window": (2 * n, None),
-        "q_positions": np.sort(rng.uniform(0, 2 * m, n)), "k_positions": np.arange(m) * 2,
-        "keep": rng.random((2, 1, n, m)) > 0.2, "q_segments": rng.integers(0, 2, n),
+        "q": rng.standard_normal((2, 4, n, 3)),
+        "k": rng.standard_normal((2, m, 3)),
+        "v": rng.standard_normal((2, 2, m, 2)),
+        "softcap": 2.0,
+        "causal": True,
+        "window": (2 * n, None),
+        "q_positions": np.sort(rng.uniform(0, 2 * m, n)),
+        "k_positions": np.arange(m) * 2,
+        "keep": rng.random((2, 1, n, m)) > 0.2,
+        "q_segments": rng.integers(0, 2, n),
         "k_segments": rng.integers(0, 2, m),
         "bias": (
             ("alibi", {"slopes": rng.uniform(0, 1, 4)}),
             ("kerple_log", {"r1": rng.uniform(0.1, 2, 4), "r2": rng.uniform(0, 1, 4)}),
-            ("dense", {"array": rng.standard_normal((n, m))}), ("dense", {"array": rng.standard_normal((4, n, m))}),
+            ("dense", {"array": rng.standard_normal((n, m))}),
+            ("dense", {"array": rng.standard_normal((4, n, m))}),
         ),
-    }  # fmt: skip
+    }
 
 
 def make_gradient_of_rows(rng, n):
     """Consecutive positions: the gradients of the biases are sums along diagonals, rows and columns."""
     m = n + 3
     return {
-        "q": rng.standard_normal((2, 1, 4, n, 3)), "k": rng.standard_normal((3, 2, m, 3)),
-        "v": rng.standard_normal((2, m, 2)), "softcap": 2.0, "causal": True, "window": (2 + n // 2, 5), "align": "end",
-        "return_lse": True, "scale": -0.7,
+        "q": rng.standard_normal((2, 1, 4, n, 3)),
+        "k": rng.standard_normal((3, 2, m, 3)),
+        "v": rng.standard_normal((2, m, 2)),
+        "softcap": 2.0,
+        "causal": True,
+        "window": (2 + n // 2, 5),
+        "align": "end",
+        "return_lse": True,
+        "scale": -0.7,
         "bias": (
             ("alibi", {"slopes": rng.uniform(0, 1, 4)}),
             ("toeplitz", {"diagonals": rng.standard_normal((4, n + m - 1))}),
@@ -295,7 +368,7 @@ def make_gradient_of_rows(rng, n):
             ("dense", {"array": rng.standard_normal((n, 1))}),
             ("dense", {"array": rng.standard_normal((3, 4, n, m))}),
         ),
-    }  # fmt: skip
+    }
 
 
 def make_placed(rng, n):
@@ -306,30 +379,74 @@ def make_placed(rng, n):
         return {"q_positions": rng.integers(least, most, n), "k_positions": rng.integers(least, most, m)}
 
     return {
-        "q": normal((2, 2, n, 3)), "k": normal((1, m, 3)), "v": normal((2, 1, m, 2)), "scale": 0.4, "softcap": 2.0,
-        "causal": True, "align": "end", "window": (2 * n, None), "return_lse": True,
+        "q": normal((2, 2, n, 3)),
+        "k": normal((1, m, 3)),
+        "v": normal((2, 1, m, 2)),
+        "scale": 0.4,
+        "softcap": 2.0,
+        "causal": True,
+        "align": "end",
+        "window": (2 * n, None),
+        "return_lse": True,
         "bias": (
             ("alibi", {"slopes": rng.uniform(0, 1, 2), "at": rows_and_columns()}),
-            ("alibi", {"slopes": rng.uniform(0, 1, 2),
-                       "at": {"q_positions": np.arange(n) + 3, "k_positions": np.arange(m)}}),
-            ("kerple_log", {"r1": rng.uniform(0.1, 2, 2), "r2": rng.uniform(0, 1, 2),
-                            "at": {"k_positions": rng.uniform(0, 9, m)}}),
-            ("fire", {"w1": normal((2, 1)), "b1": normal(2), "w2": normal((2, 2)), "b2": normal(2), "c": np.array(0.5),
-                      "threshold": np.array(4.0), "at": rows_and_columns(0)}),
+            (
+                "alibi",
+                {"slopes": rng.uniform(0, 1, 2), "at": {"q_positions": np.arange(n) + 3, "k_positions": np.arange(m)}},
+            ),
+            (
+                "kerple_log",
+                {"r1": rng.uniform(0.1, 2, 2), "r2": rng.uniform(0, 1, 2), "at": {"k_positions": rng.uniform(0, 9, m)}},
+            ),
+            (
+                "fire",
+                {
+                    "w1": normal((2, 1)),
+                    "b1": normal(2),
+                    "w2": normal((2, 2)),
+                    "b2": normal(2),
+                    "c": np.array(0.5),
+                    "threshold": np.array(4.0),
+                    "at": rows_and_columns(0),
+                },
+            ),
             ("fox", {"log_forget": -rng.uniform(0, 1, (2, 9)), "at": rows_and_columns(0)}),
             ("shaw", {"rel_k": normal((5, 3)), "rel_v": normal((2, 5, 2)), "at": rows_and_columns()}),
-            ("transformer_xl", {"r": normal((2, 5, 3)), "u": normal((2, 3)), "v": normal((2, 3)),
-                                "at": rows_and_columns()}),
-            ("deberta", {"rel_q": normal((2, 4, 3)), "rel_k": normal((2, 4, 3)),
-                         "at": {"q_positions": np.arange(n) - 2, "k_positions": np.arange(m)}}),
+            (
+                "transformer_xl",
+                {"r": normal((2, 5, 3)), "u": normal((2, 3)), "v": normal((2, 3)), "at": rows_and_columns()},
+            ),
+            (
+                "deberta",
+                {
+                    "rel_q": normal((2, 4, 3)),
+                    "rel_k": normal((2, 4, 3)),
+                    "at": {"q_positions": np.arange(n) - 2, "k_positions": np.arange(m)},
+                },
+            ),
             ("cope", {"table": normal((3, 3))}),
-            ("tupe", {"pos_q": normal((2, n, 2)), "pos_k": normal((2, m, 2)), "cls_to_any": normal(2),
-                      "any_to_cls": normal(2)}),
+            (
+                "tupe",
+                {
+                    "pos_q": normal((2, n, 2)),
+                    "pos_k": normal((2, m, 2)),
+                    "cls_to_any": normal(2),
+                    "any_to_cls": normal(2),
+                },
+            ),
             ("sandwich", {"heads": 2, "dim": 6, "at": rows_and_columns()}),
-            ("gated_distance", {"gates": normal((2, n, 2)), "table": normal((2, 6, 2)), "rows": "buckets",
-                                "max_distance": 7, "at": rows_and_columns()}),
+            (
+                "gated_distance",
+                {
+                    "gates": normal((2, n, 2)),
+                    "table": normal((2, 6, 2)),
+                    "rows": "buckets",
+                    "max_distance": 7,
+                    "at": rows_and_columns(),
+                },
+            ),
         ),
-    }  # fmt: skip
+    }
 
 
 def with_gradients(make, *names):
@@ -464,9 +581,10 @@ WALLS = {
 def qkv(rng, n, m, heads=2, groups=2, width=8, value_width=8, batch=()):
     """Random q, k and v."""
     return {
-        "q": rng.standard_normal((*batch, heads, n, width)), "k": rng.standard_normal((*batch, groups, m, width)),
+        "q": rng.standard_normal((*batch, heads, n, width)),
+        "k": rng.standard_normal((*batch, groups, m, width)),
         "v": rng.standard_normal((*batch, groups, m, value_width)),
-    }  # fmt: skip
+    }
 
 
 def check(arguments, dtypes=(F64, F32), **options):

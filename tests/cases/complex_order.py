@@ -54,8 +54,11 @@ def make(shape, with_phase=False, count=False):
     def arguments(rng, n):
         c = n + 1
         kept = {"nc": (2, n, c), "n1": (2, n, 1), "1c": (c,)}[shape]
-        made = {"amplitude": rng.standard_normal((2, n, c)), "frequency": rng.uniform(-2, 2, kept),
-                "positions": n if count else rng.integers(-2000, 2000, (2, n))}  # fmt: skip
+        made = {
+            "amplitude": rng.standard_normal((2, n, c)),
+            "frequency": rng.uniform(-2, 2, kept),
+            "positions": n if count else rng.integers(-2000, 2000, (2, n)),
+        }
         return {**made, "phase": rng.uniform(-9, 9, kept)} if with_phase else made
 
     return arguments
@@ -65,12 +68,31 @@ FIELDS = at("amplitude", "frequency", "positions")
 PAIR = {"function": "complex_order", "tolerance": tolerance, "data": ("amplitude",)}
 
 CASES = [
-    PairCase(**PAIR, make=make("nc"), axes={"amplitude": "b n c", "frequency": "b n? c?", "positions": "b n"},
-             gradients=FIELDS),
-    PairCase(**PAIR, label="word", make=make("n1", with_phase=True), gradients={**FIELDS, **at("phase")},
-             axes={"amplitude": "b n c", "frequency": "b n? 1", "phase": "b n? 1", "positions": "b n"}),
-    PairCase(**PAIR, label="dimension", make=make("1c", with_phase=True), gradients={**FIELDS, **at("phase")},
-             axes={"amplitude": "b n c", "frequency": "c?", "phase": "c?", "positions": "b n"}),
-    PairCase(**PAIR, label="count", make=make("1c", count=True), gradients=at("amplitude", "frequency"),
-             axes={"amplitude": "b n c", "frequency": "c?"}),
-]  # fmt: skip
+    PairCase(
+        **PAIR,
+        make=make("nc"),
+        axes={"amplitude": "b n c", "frequency": "b n? c?", "positions": "b n"},
+        gradients=FIELDS,
+    ),
+    PairCase(
+        **PAIR,
+        label="word",
+        make=make("n1", with_phase=True),
+        gradients={**FIELDS, **at("phase")},
+        axes={"amplitude": "b n c", "frequency": "b n? 1", "phase": "b n? 1", "positions": "b n"},
+    ),
+    PairCase(
+        **PAIR,
+        label="dimension",
+        make=make("1c", with_phase=True),
+        gradients={**FIELDS, **at("phase")},
+        axes={"amplitude": "b n c", "frequency": "c?", "phase": "c?", "positions": "b n"},
+    ),
+    PairCase(
+        **PAIR,
+        label="count",
+        make=make("1c", count=True),
+        gradients=at("amplitude", "frequency"),
+        axes={"amplitude": "b n c", "frequency": "c?"},
+    ),
+]

@@ -42,9 +42,10 @@ def make(**tables):
 def placed(inner):
     def arguments(rng, n):
         return {
-            **inner(rng, n), "q_positions": np.sort(rng.integers(-40, 40, n)),
+            **inner(rng, n),
+            "q_positions": np.sort(rng.integers(-40, 40, n)),
             "k_positions": rng.uniform(-50, 50, (2, n + 2)),
-        }  # fmt: skip
+        }
 
     return arguments
 

@@ -31,9 +31,11 @@ def make_1d(taps, channels=lambda n: n, bias=True, **options):
     def make(rng, n):
         d = channels(max(n, 1))
         return {
-            "x": rng.standard_normal((2, n, d)), "kernel": rng.standard_normal((d, taps)),
-            "bias": rng.standard_normal(d) if bias else None, **options,
-        }  # fmt: skip
+            "x": rng.standard_normal((2, n, d)),
+            "kernel": rng.standard_normal((d, taps)),
+            "bias": rng.standard_normal(d) if bias else None,
+            **options,
+        }
 
     return make
 
@@ -48,9 +50,14 @@ def make_2d(rows, columns, prefix=0, **options):
         height, width, d = (n + 2) // 3, max(n // 2, 1), 3 + n % 40
         front = prefix if n else 0  # n = 0 has no tokens
         return {
-            "x": rng.standard_normal((2, front + height * width, d)), "kernel": rng.standard_normal((d, rows, columns)),
-            "bias": rng.standard_normal(d), "height": height, "width": width, "prefix": front, **options,
-        }  # fmt: skip
+            "x": rng.standard_normal((2, front + height * width, d)),
+            "kernel": rng.standard_normal((d, rows, columns)),
+            "bias": rng.standard_normal(d),
+            "height": height,
+            "width": width,
+            "prefix": front,
+            **options,
+        }
 
     return make
 
@@ -67,19 +74,31 @@ DATA, GRADIENTS = ("x", "kernel", "bias"), at("x", "kernel", "bias")
 def case_1d(label, make, **changes):
     return Case(
         **{
-            "function": "conv_position", "label": label, "oracle": reference.conv_position, "make": make,
-            "real": real_1d, "tolerance": sum_of_magnitudes(reference.conv_position), "axes": AXES, "data": DATA,
+            "function": "conv_position",
+            "label": label,
+            "oracle": reference.conv_position,
+            "make": make,
+            "real": real_1d,
+            "tolerance": sum_of_magnitudes(reference.conv_position),
+            "axes": AXES,
+            "data": DATA,
             "gradients": GRADIENTS,
             **changes,
         }
-    )  # fmt: skip
+    )
 
 
 def case_2d(label, make):
     return Case(
-        function="conv_position_2d", label=label, oracle=reference.conv_position_2d, make=make,
-        axes=GRID_AXES, tolerance=sum_of_magnitudes(reference.conv_position_2d), data=DATA, gradients=GRADIENTS,
-    )  # fmt: skip
+        function="conv_position_2d",
+        label=label,
+        oracle=reference.conv_position_2d,
+        make=make,
+        axes=GRID_AXES,
+        tolerance=sum_of_magnitudes(reference.conv_position_2d),
+        data=DATA,
+        gradients=GRADIENTS,
+    )
 
 
 # Numbers of taps on both sides of the register tiles of csrc/kernels/absolute/convolution.c.

@@ -34,11 +34,20 @@ class CopeCase(ContentCase):
 
 CASES = [
     CopeCase(
-        function="cope", tolerance=sum_of_products(40), make=make(table=normal(7, 4)),
-        axes={**QK, "table": "p d"}, data=("q", "k"), gradients=at("q", "k", "table"),
+        function="cope",
+        tolerance=sum_of_products(40),
+        make=make(table=normal(7, 4)),
+        axes={**QK, "table": "p d"},
+        data=("q", "k"),
+        gradients=at("q", "k", "table"),
     ),
     CopeCase(
-        function="cope", label="placed", tolerance=sum_of_products(40), data=("q", "k"),
-        make=placed(make(table=normal(3, 7, 4), scale=1.5)), axes={"table": "h? p d"}, gradients=at("q", "k", "table"),
+        function="cope",
+        label="placed",
+        tolerance=sum_of_products(40),
+        data=("q", "k"),
+        make=placed(make(table=normal(3, 7, 4), scale=1.5)),
+        axes={"table": "h? p d"},
+        gradients=at("q", "k", "table"),
     ),
-]  # fmt: skip
+]

@@ -8,22 +8,38 @@ from .content import QK, ContentCase, K, make, normal, placed, sum_of_products
 DEBERTA = {"rel_q": normal(3, 2 * K, 4), "rel_k": normal(3, 2 * K, 4)}
 CASES = [
     ContentCase(
-        function="deberta", tolerance=sum_of_products(2), make=make(**DEBERTA),
-        axes={**QK, "rel_q": "h? t d", "rel_k": "h? t d"}, data=("q", "k"), gradients=at("q", "k", "rel_q", "rel_k"),
-    ),
-    ContentCase(
-        function="deberta", label="buckets", tolerance=sum_of_products(2), data=("q", "k"),
-        make=placed(make(**DEBERTA, buckets=6, max_position=12, p2c_index="paper")), axes={"rel_q": "h? t d"},
+        function="deberta",
+        tolerance=sum_of_products(2),
+        make=make(**DEBERTA),
+        axes={**QK, "rel_q": "h? t d", "rel_k": "h? t d"},
+        data=("q", "k"),
         gradients=at("q", "k", "rel_q", "rel_k"),
     ),
     ContentCase(
-        function="deberta", label="shared", tolerance=sum_of_products(2), data=("q", "k"),
-        make=make(rel_q=normal(2 * K, 4), rel_k=normal(2 * K, 4)), axes={"rel_q": "t d"},
+        function="deberta",
+        label="buckets",
+        tolerance=sum_of_products(2),
+        data=("q", "k"),
+        make=placed(make(**DEBERTA, buckets=6, max_position=12, p2c_index="paper")),
+        axes={"rel_q": "h? t d"},
         gradients=at("q", "k", "rel_q", "rel_k"),
     ),
     ContentCase(
-        function="deberta", label="c2p", tolerance=sum_of_products(2), data=("q", "k"),
+        function="deberta",
+        label="shared",
+        tolerance=sum_of_products(2),
+        data=("q", "k"),
+        make=make(rel_q=normal(2 * K, 4), rel_k=normal(2 * K, 4)),
+        axes={"rel_q": "t d"},
+        gradients=at("q", "k", "rel_q", "rel_k"),
+    ),
+    ContentCase(
+        function="deberta",
+        label="c2p",
+        tolerance=sum_of_products(2),
+        data=("q", "k"),
         make=make(rel_q=None, rel_k=normal(3, 2 * K, 4), terms=("c2p",), buckets=6, max_position=12),
-        axes={"rel_k": "h? t! d"}, gradients=at("q", "k", "rel_k"),
+        axes={"rel_k": "h? t! d"},
+        gradients=at("q", "k", "rel_k"),
     ),
-]  # fmt: skip
+]

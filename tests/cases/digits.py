@@ -21,19 +21,29 @@ def make_reals(rng, n):
 
 CASES = [
     Case(
-        function="digits", kinds="", tolerance=ulps(0), make=make_reals,
+        function="digits",
+        kinds="",
+        tolerance=ulps(0),
+        make=make_reals,
     ),
     Case(
-        function="digits", label="integers", kinds="", tolerance=ulps(0),
+        function="digits",
+        label="integers",
+        kinds="",
+        tolerance=ulps(0),
         make=lambda rng, n: {"numbers": rng.integers(0, 16**4, (n,)), "width": 4, "base": 16},
     ),
     Case(
-        function="from_digits", tolerance=ulps(8, horner), axes={"digits": "b d"},
+        function="from_digits",
+        tolerance=ulps(8, horner),
+        axes={"digits": "b d"},
         make=lambda rng, n: {"digits": rng.uniform(-9, 9, (n, 7)), "base": 7},
     ),
     IntegerCase(
-        function="positions_from_mask", tolerance=ulps(0), axes={"keep": "b n"},
+        function="positions_from_mask",
+        tolerance=ulps(0),
+        axes={"keep": "b n"},
         make=lambda rng, n: {"keep": rng.random((3, n)) < 0.6, "start": 2},
         real=lambda rng: {"keep": rng.random((4, 256)) < 0.9},
     ),
-]  # fmt: skip
+]

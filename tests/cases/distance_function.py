@@ -30,7 +30,10 @@ def made(rng, n):
 
 # A rounded division counts twice in the square, and the square is rounded.
 PLAIN = FunctionCase(
-    function="distance_function", tolerance=ulps(4), gradients={"arrays": ("arrays", 0)}, make=made,
+    function="distance_function",
+    tolerance=ulps(4),
+    gradients={"arrays": ("arrays", 0)},
+    make=made,
     real=lambda rng: {**made(rng, 1), **REAL},
-)  # fmt: skip
+)
 CASES = [*with_placed(PLAIN), replace(with_placed(PLAIN, whole=True)[1], label="placed at integers")]

@@ -32,22 +32,41 @@ def make_hierarchical(rng, n):
 # float64 oracle rounds numbers of that size six times.
 CASES = [
     Case(
-        function="learned", tolerance=ulps(0), make=make_learned, axes={"table": "r d", "positions": "b n"},
+        function="learned",
+        tolerance=ulps(0),
+        make=make_learned,
+        axes={"table": "r d", "positions": "b n"},
         real=lambda rng: {"table": rng.standard_normal((8192, 1024)), "positions": rng.integers(0, 8192, (1, 8192))},
-        data=("table",), gradients=at("table"), ids=("positions",),
+        data=("table",),
+        gradients=at("table"),
+        ids=("positions",),
     ),
     Case(
-        function="learned", label="count", tolerance=ulps(0), axes={"table": "r d"}, data=("table",),
-        make=lambda rng, n: {"table": rng.standard_normal((n + 3, 300)), "positions": n}, gradients=at("table"),
-    ),
-    Case(
-        function="hierarchical", tolerance=ulps(8, parts), make=make_hierarchical,
-        real=lambda rng: {"table": rng.standard_normal((128, 1024)), "positions": rng.integers(0, 128**2, (1, 8192))},
-        axes={"table": "r d", "positions": "b n"}, data=("table",), gradients=at("table"), ids=("positions",),
-    ),
-    Case(
-        function="hierarchical", label="count", tolerance=ulps(8, parts), axes={"table": "r d"},
-        make=lambda rng, n: {"table": rng.standard_normal((n, 5)), "positions": min(n * n, 300)}, data=("table",),
+        function="learned",
+        label="count",
+        tolerance=ulps(0),
+        axes={"table": "r d"},
+        data=("table",),
+        make=lambda rng, n: {"table": rng.standard_normal((n + 3, 300)), "positions": n},
         gradients=at("table"),
     ),
-]  # fmt: skip
+    Case(
+        function="hierarchical",
+        tolerance=ulps(8, parts),
+        make=make_hierarchical,
+        real=lambda rng: {"table": rng.standard_normal((128, 1024)), "positions": rng.integers(0, 128**2, (1, 8192))},
+        axes={"table": "r d", "positions": "b n"},
+        data=("table",),
+        gradients=at("table"),
+        ids=("positions",),
+    ),
+    Case(
+        function="hierarchical",
+        label="count",
+        tolerance=ulps(8, parts),
+        axes={"table": "r d"},
+        make=lambda rng, n: {"table": rng.standard_normal((n, 5)), "positions": min(n * n, 300)},
+        data=("table",),
+        gradients=at("table"),
+    ),
+]

@@ -20,25 +20,39 @@ def fire_tolerance(expected, work, arguments):
 def make_fire(rng, n):
     width = 5
     return {
-        "w1": rng.standard_normal((width, 1)), "b1": rng.standard_normal(width), "w2": rng.standard_normal((3, width)),
-        "b2": rng.standard_normal(3), "c": np.array(-0.7), "threshold": np.array(-3.3), "n": n, "m": n + 2,
-    }  # fmt: skip
+        "w1": rng.standard_normal((width, 1)),
+        "b1": rng.standard_normal(width),
+        "w2": rng.standard_normal((3, width)),
+        "b2": rng.standard_normal(3),
+        "c": np.array(-0.7),
+        "threshold": np.array(-3.3),
+        "n": n,
+        "m": n + 2,
+    }
 
 
 def real_fire(rng):
     return {
-        "w1": rng.standard_normal((32, 1)), "b1": rng.standard_normal(32), "w2": rng.standard_normal((8, 32)),
-        "b2": rng.standard_normal(8), "c": 0.1, "threshold": 512.0, "n": 512,
-    }  # fmt: skip
+        "w1": rng.standard_normal((32, 1)),
+        "b1": rng.standard_normal(32),
+        "w2": rng.standard_normal((8, 32)),
+        "b2": rng.standard_normal(8),
+        "c": 0.1,
+        "threshold": 512.0,
+        "n": 512,
+    }
 
 
 CASES = [
     *with_placed(
         BiasCase(
-            function="fire", tolerance=fire_tolerance, make=make_fire, real=real_fire,
+            function="fire",
+            tolerance=fire_tolerance,
+            make=make_fire,
+            real=real_fire,
             axes={"w1": "w 1", "b1": "w", "w2": "h w", "b2": "h"},
             gradients=at("w1", "b1", "w2", "b2", "c", "threshold"),
         ),
         low=0,
-    ),
-]  # fmt: skip
+    )
+]

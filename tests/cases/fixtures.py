@@ -90,8 +90,12 @@ def run_python():
     def run(code, timeout=60, warnings="error", **environment):
         env = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
         return subprocess.run(
-            [sys.executable, "-W", warnings, "-c", code], env=env, timeout=timeout * PATIENCE, capture_output=True,
-            text=True, check=False,
-        )  # fmt: skip
+            [sys.executable, "-W", warnings, "-c", code],
+            env=env,
+            timeout=timeout * PATIENCE,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
 
     return run

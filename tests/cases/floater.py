@@ -33,8 +33,11 @@ def make_floater(c=None, e=None, n=None, batch=(2,), span=0.5, **options):
             "w1": rng.standard_normal((hidden, width + 1)) / np.sqrt(width + 1),
             "b1": rng.standard_normal(hidden) * 0.5,
             "w2": rng.standard_normal((width, hidden + 1)) / np.sqrt(hidden + 1),
-            "b2": rng.standard_normal(width) * 0.5, "n": count, "dt": span / max(count, 1), **options,
-        }  # fmt: skip
+            "b2": rng.standard_normal(width) * 0.5,
+            "n": count,
+            "dt": span / max(count, 1),
+            **options,
+        }
 
     return arguments
 
@@ -60,9 +63,7 @@ def integrate_tolerance(expected, work, arguments):
 
 def make_integrate(**options):
     def arguments(rng, size):
-        return {
-            "h": rotation, "p0": rng.standard_normal((2, 3)), "times": np.sort(rng.uniform(-1, 2, size)), **options,
-        }  # fmt: skip
+        return {"h": rotation, "p0": rng.standard_normal((2, 3)), "times": np.sort(rng.uniform(-1, 2, size)), **options}
 
     return arguments
 
@@ -73,9 +74,16 @@ AXES = {"p0": "b c!", "w1": "e f!", "b1": "e", "w2": "g h!", "b2": "g"}
 
 def floater_case(label, make, **changes):
     return Case(
-        function="floater", label=label, oracle=reference.floater, tolerance=floater_tolerance, make=make,
-        real=real_floater, data=DATA, gradients=at(*DATA), **{"axes": AXES, **changes},
-    )  # fmt: skip
+        function="floater",
+        label=label,
+        oracle=reference.floater,
+        tolerance=floater_tolerance,
+        make=make,
+        real=real_floater,
+        data=DATA,
+        gradients=at(*DATA),
+        **{"axes": AXES, **changes},
+    )
 
 
 CASES = [
@@ -88,11 +96,20 @@ CASES = [
     floater_case("midpoint", make_floater(4, 3, span=-0.5, substeps=19, method="midpoint")),
     floater_case("euler", make_floater(2, 9, substeps=1, method="euler")),
     Case(
-        function="integrate", oracle=reference.integrate, tolerance=integrate_tolerance, make=make_integrate(),
-        axes={"p0": "b c", "times": "n"}, data=("p0",),
+        function="integrate",
+        oracle=reference.integrate,
+        tolerance=integrate_tolerance,
+        make=make_integrate(),
+        axes={"p0": "b c", "times": "n"},
+        data=("p0",),
     ),
     Case(
-        function="integrate", label="midpoint", oracle=reference.integrate, tolerance=integrate_tolerance,
-        make=make_integrate(substeps=3, method="midpoint"), axes={"p0": "b c", "times": "n"}, data=("p0",),
+        function="integrate",
+        label="midpoint",
+        oracle=reference.integrate,
+        tolerance=integrate_tolerance,
+        make=make_integrate(substeps=3, method="midpoint"),
+        axes={"p0": "b c", "times": "n"},
+        data=("p0",),
     ),
-]  # fmt: skip
+]

@@ -20,18 +20,29 @@ def make_fox(rng, n):
 
 def make_fox_placed(rng, n):
     return {
-        "log_forget": -rng.uniform(0, 2, (2, 3, n + 4)), "n": n, "m": n + 2,
-        "q_positions": rng.integers(0, n + 4, n), "k_positions": rng.integers(0, n + 4, (2, n + 2)),
-    }  # fmt: skip
+        "log_forget": -rng.uniform(0, 2, (2, 3, n + 4)),
+        "n": n,
+        "m": n + 2,
+        "q_positions": rng.integers(0, n + 4, n),
+        "k_positions": rng.integers(0, n + 4, (2, n + 2)),
+    }
 
 
 CASES = [
     BiasCase(
-        function="fox", tolerance=fox_tolerance, make=make_fox, axes={"log_forget": "h t"},
-        real=lambda rng: {"log_forget": -rng.uniform(0, 1, (32, 2048)), **REAL}, gradients=at("log_forget"),
+        function="fox",
+        tolerance=fox_tolerance,
+        make=make_fox,
+        axes={"log_forget": "h t"},
+        real=lambda rng: {"log_forget": -rng.uniform(0, 1, (32, 2048)), **REAL},
+        gradients=at("log_forget"),
     ),
     BiasCase(
-        function="fox", label="placed", tolerance=fox_tolerance, make=make_fox_placed,
-        axes={"log_forget": "b h t", "q_positions": "n!", "k_positions": "b m!"}, gradients=at("log_forget"),
+        function="fox",
+        label="placed",
+        tolerance=fox_tolerance,
+        make=make_fox_placed,
+        axes={"log_forget": "b h t", "q_positions": "n!", "k_positions": "b m!"},
+        gradients=at("log_forget"),
     ),
-]  # fmt: skip
+]

@@ -14,18 +14,26 @@ from .sinusoid import integers
 def make_rerotate(rng, n):
     half = max(n, 1)
     return {
-        "k": rng.standard_normal((2, n, 2 * half)), "old_positions": integers(rng, n),
-        "new_positions": integers(rng, n), "frequencies": rng.uniform(0, 2, half), "layout": "half",
-    }  # fmt: skip
+        "k": rng.standard_normal((2, n, 2 * half)),
+        "old_positions": integers(rng, n),
+        "new_positions": integers(rng, n),
+        "frequencies": rng.uniform(0, 2, half),
+        "layout": "half",
+    }
 
 
 def make_cache(rng, n):
     half = max(n, 1)
     return {
-        "k": rng.standard_normal((2, n, 3, 2 * half + 5)), "old_positions": integers(rng, 2, 1, n),
-        "new_positions": n, "frequencies": posenc.RopeFrequencies(rng.uniform(0, 2, half), 1.25, 1.0),
-        "layout": "interleaved", "rotary_dim": 2 * half, "rotary_offset": 3, "seq_axis": 1,
-    }  # fmt: skip
+        "k": rng.standard_normal((2, n, 3, 2 * half + 5)),
+        "old_positions": integers(rng, 2, 1, n),
+        "new_positions": n,
+        "frequencies": posenc.RopeFrequencies(rng.uniform(0, 2, half), 1.25, 1.0),
+        "layout": "interleaved",
+        "rotary_dim": 2 * half,
+        "rotary_offset": 3,
+        "seq_axis": 1,
+    }
 
 
 AXES = {"k": "b n d!", "old_positions": "n", "new_positions": "n", "frequencies": "e!"}

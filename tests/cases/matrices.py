@@ -39,9 +39,16 @@ def real(rng):
 
 def case(function, tolerance, label="", width=lambda n: n + 2):
     return Case(
-        module="posenc.analysis", function=function, label=label, oracle=getattr(reference, function), make=make(width),
-        tolerance=tolerance, real=real, axes={"encoding": "b n d"}, data=("encoding",),
-    )  # fmt: skip
+        module="posenc.analysis",
+        function=function,
+        label=label,
+        oracle=getattr(reference, function),
+        make=make(width),
+        tolerance=tolerance,
+        real=real,
+        axes={"encoding": "b n d"},
+        data=("encoding",),
+    )
 
 
 CASES = [

@@ -49,9 +49,15 @@ def make_broadcast(shape):
 
 def case(label, make, count=0.5001, size=None, axes=None):
     return Case(
-        function="merge", label=label, oracle=reference.merge, tolerance=converted(ulps(count, size)), make=make,
-        axes=axes or {"x": "b n d", "p": "n? d?"}, data=("x", "p"), gradients=at("x", "p"),
-    )  # fmt: skip
+        function="merge",
+        label=label,
+        oracle=reference.merge,
+        tolerance=converted(ulps(count, size)),
+        make=make,
+        axes=axes or {"x": "b n d", "p": "n? d?"},
+        data=("x", "p"),
+        gradients=at("x", "p"),
+    )
 
 
 # An exact sum or product is rounded once, by the float64 oracle, too; one in np.longdouble would be rounded twice.

@@ -40,8 +40,11 @@ def make(cell, width=None, n=None, batch=(2,), inputs=None, **options):
             "p0": rng.standard_normal((*batch, c)),
             "weight": rng.standard_normal((rows, c)) * 0.35 / np.sqrt(max(c, 1)),
             "bias": rng.standard_normal((2, rows) if cell == "gru" else rows) * 0.5,
-            "n": count, "cell": cell, **options, **given,
-        }  # fmt: skip
+            "n": count,
+            "cell": cell,
+            **options,
+            **given,
+        }
 
     return arguments
 
@@ -58,36 +61,74 @@ WITH_INPUTS = {"data": (*DATA, "inputs", "input_weight"), "gradients": {**GRADIE
 
 CASES = [
     Case(
-        function="recurrent", oracle=reference.recurrent, tolerance=tolerance, make=make("tanh", 5), real=real("tanh"),
-        axes=TANH_AXES, data=DATA, gradients=GRADIENTS,
-    ),
-    Case(
-        # as wide as the panels of weights and wider
-        function="recurrent", label="wide", oracle=reference.recurrent, tolerance=tolerance,
-        make=make("tanh", n=4, include_p0=False), axes=TANH_AXES, data=DATA, gradients=GRADIENTS,
-    ),
-    Case(
-        function="recurrent", label="gru", oracle=reference.recurrent, tolerance=tolerance, make=make("gru", 3),
-        axes=GRU_AXES, data=DATA, gradients=GRADIENTS,
-    ),
-    Case(
-        # more streams than a group of columns holds, so that there are several work items
-        function="recurrent", label="gru-streams", oracle=reference.recurrent, tolerance=tolerance,
-        make=make("gru", 4, include_p0=False, batch=(3, 9)), axes={**GRU_AXES, "p0": "b s? c!"}, data=DATA,
+        function="recurrent",
+        oracle=reference.recurrent,
+        tolerance=tolerance,
+        make=make("tanh", 5),
+        real=real("tanh"),
+        axes=TANH_AXES,
+        data=DATA,
         gradients=GRADIENTS,
     ),
     Case(
-        function="recurrent", label="gru-wide", oracle=reference.recurrent, tolerance=tolerance,
-        make=make("gru", n=3), axes=GRU_AXES, data=DATA, gradients=GRADIENTS,
+        # as wide as the panels of weights and wider
+        function="recurrent",
+        label="wide",
+        oracle=reference.recurrent,
+        tolerance=tolerance,
+        make=make("tanh", n=4, include_p0=False),
+        axes=TANH_AXES,
+        data=DATA,
+        gradients=GRADIENTS,
     ),
     Case(
-        function="recurrent", label="inputs", oracle=reference.recurrent, tolerance=tolerance,
-        make=make("tanh", n=5, inputs=(2, 3)), axes={**TANH_AXES, **INPUT_AXES}, **WITH_INPUTS,
+        function="recurrent",
+        label="gru",
+        oracle=reference.recurrent,
+        tolerance=tolerance,
+        make=make("gru", 3),
+        axes=GRU_AXES,
+        data=DATA,
+        gradients=GRADIENTS,
+    ),
+    Case(
+        # more streams than a group of columns holds, so that there are several work items
+        function="recurrent",
+        label="gru-streams",
+        oracle=reference.recurrent,
+        tolerance=tolerance,
+        make=make("gru", 4, include_p0=False, batch=(3, 9)),
+        axes={**GRU_AXES, "p0": "b s? c!"},
+        data=DATA,
+        gradients=GRADIENTS,
+    ),
+    Case(
+        function="recurrent",
+        label="gru-wide",
+        oracle=reference.recurrent,
+        tolerance=tolerance,
+        make=make("gru", n=3),
+        axes=GRU_AXES,
+        data=DATA,
+        gradients=GRADIENTS,
+    ),
+    Case(
+        function="recurrent",
+        label="inputs",
+        oracle=reference.recurrent,
+        tolerance=tolerance,
+        make=make("tanh", n=5, inputs=(2, 3)),
+        axes={**TANH_AXES, **INPUT_AXES},
+        **WITH_INPUTS,
     ),
     Case(
         # one p0 for several work items of inputs that are wider than a panel, as a layer has them
-        function="recurrent", label="gru-inputs", oracle=reference.recurrent, tolerance=tolerance,
+        function="recurrent",
+        label="gru-inputs",
+        oracle=reference.recurrent,
+        tolerance=tolerance,
         make=make("gru", n=4, batch=(), inputs=(3, 9, 70), include_p0=False),
-        axes={**GRU_AXES, "p0": "c!", "inputs": "b? s? n! x", "input_weight": "h! x"}, **WITH_INPUTS,
+        axes={**GRU_AXES, "p0": "c!", "inputs": "b? s? n! x", "input_weight": "h! x"},
+        **WITH_INPUTS,
     ),
-]  # fmt: skip
+]

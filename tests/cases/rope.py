@@ -18,9 +18,11 @@ def make_rope(**options):
     def make(rng, n):
         half = max(n, 1)
         return {
-            "x": rng.standard_normal((2, n, 2 * half)), "positions": integers(rng, n),
-            "frequencies": rng.uniform(0, 2, half), **options,
-        }  # fmt: skip
+            "x": rng.standard_normal((2, n, 2 * half)),
+            "positions": integers(rng, n),
+            "frequencies": rng.uniform(0, 2, half),
+            **options,
+        }
 
     return make
 
@@ -30,19 +32,25 @@ def make_partial(rng, n):
     between rows of the batch."""
     half = max(n, 1)
     return {
-        "x": rng.standard_normal((2, n, 3, 2 * half + 5)), "positions": rng.uniform(-99, 99, (2, 1, n)),
-        "frequencies": posenc.RopeFrequencies(rng.uniform(0, 2, half), 1.25, 1.0), "layout": "half",
-        "out_layout": "interleaved", "rotary_dim": 2 * half, "rotary_offset": 3, "seq_axis": 1,
-    }  # fmt: skip
+        "x": rng.standard_normal((2, n, 3, 2 * half + 5)),
+        "positions": rng.uniform(-99, 99, (2, 1, n)),
+        "frequencies": posenc.RopeFrequencies(rng.uniform(0, 2, half), 1.25, 1.0),
+        "layout": "half",
+        "out_layout": "interleaved",
+        "rotary_dim": 2 * half,
+        "rotary_offset": 3,
+        "seq_axis": 1,
+    }
 
 
 def make_table(rng, n):
     half = max(n, 1)
     angle = rng.uniform(-3, 3, (n, half))
     return {
-        "x": rng.standard_normal((2, n, 2 * half)), "positions": (1.1 * np.cos(angle), 1.1 * np.sin(angle)),
+        "x": rng.standard_normal((2, n, 2 * half)),
+        "positions": (1.1 * np.cos(angle), 1.1 * np.sin(angle)),
         "layout": "interleaved",
-    }  # fmt: skip
+    }
 
 
 D = 32
@@ -57,9 +65,11 @@ def heads(rng, n, dtype=np.float32, d=D):
 
 def real_rope(rng):
     return {
-        "x": rng.standard_normal((32, 2048, 128)), "positions": np.arange(2048), "layout": "half",
+        "x": rng.standard_normal((32, 2048, 128)),
+        "positions": np.arange(2048),
+        "layout": "half",
         "frequencies": 10000.0 ** (-np.arange(64) / 64),
-    }  # fmt: skip
+    }
 
 
 AXES = {"x": "b n d!", "positions": "n", "frequencies": "e!"}

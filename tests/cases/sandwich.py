@@ -13,9 +13,13 @@ def sandwich_tolerance(expected, work, arguments):
 
 
 CASES = [
-    *with_placed(BiasCase(
-        function="sandwich", precise=("dim",), tolerance=sandwich_tolerance,
-        make=lambda rng, n: {"heads": 3, "dim": 10, "n": n, "m": n + 2},
-        real=lambda rng: {"heads": 32, "dim": 64, **REAL},
-    )),
-]  # fmt: skip
+    *with_placed(
+        BiasCase(
+            function="sandwich",
+            precise=("dim",),
+            tolerance=sandwich_tolerance,
+            make=lambda rng, n: {"heads": 3, "dim": 10, "n": n, "m": n + 2},
+            real=lambda rng: {"heads": 32, "dim": 64, **REAL},
+        )
+    )
+]

@@ -23,9 +23,12 @@ def case(rope_type, label="", tolerance=None, least=1, **keys):
 
     return Case(
         # A power, a product and a quotient, each within an ulp. Powers of the factor have a rounded exponent.
-        function="rope_frequencies", label=f"{rope_type}{label}", make=make,
-        tolerance=tolerance or ulps(5), least=least,
-    )  # fmt: skip
+        function="rope_frequencies",
+        label=f"{rope_type}{label}",
+        make=make,
+        tolerance=tolerance or ulps(5),
+        least=least,
+    )
 
 
 def factors(largest):
@@ -44,9 +47,7 @@ def gemma3(layer_type):
         bases = {"rope_theta": 1e6, "rope_local_base_freq": 1e4}
         return {"config": {"head_dim": 2 * n, "rope_scaling": scaling, **bases}, "layer_type": layer_type}
 
-    return Case(
-        function="rope_from_config", label=layer_type, tolerance=ulps(1.5), make=make, least=1,
-    )  # fmt: skip
+    return Case(function="rope_from_config", label=layer_type, tolerance=ulps(1.5), make=make, least=1)
 
 
 CASES = [

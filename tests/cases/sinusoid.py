@@ -15,8 +15,9 @@ def sinusoid_tolerance(expected, work, arguments):
     return (np.spacing(np.abs(result).astype(np.float32)).astype(np.float64) * (1.0 if scale == 1.0 else 2.0),)
 
 
-def norm_of_pairs(rotated, *, layout="interleaved", out_layout=None, axes=None, rotary_dim=None, rotary_offset=0,
-                  seq_axis=-2, **_):  # fmt: skip
+def norm_of_pairs(
+    rotated, *, layout="interleaved", out_layout=None, axes=None, rotary_dim=None, rotary_offset=0, seq_axis=-2, **_
+):
     """Norm of the pair of each channel of a result, 0 for channels that are copied bit for bit. In a rotation all may
     cancel except the rounding of the larger part."""
     x = np.moveaxis(rotated, seq_axis, -2)
@@ -47,9 +48,11 @@ def make_sinusoidal(**options):
 def make_trained(rng, n):
     """Fractional positions, trained frequencies, and batch axes."""
     return {
-        "positions": rng.uniform(-50, 50, (2, n)), "dim": max(n, 1), "layout": "half",
+        "positions": rng.uniform(-50, 50, (2, n)),
+        "dim": max(n, 1),
+        "layout": "half",
         "frequencies": rng.uniform(0, 2, (max(n, 1) + 1) // 2),
-    }  # fmt: skip
+    }
 
 
 def real_sinusoidal(rng):
@@ -65,9 +68,12 @@ def make_shift(**options):
 
 def make_shift_rows(rng, n):
     return {
-        "encoding": rng.standard_normal((2, n, 2 * max(n, 1))), "offset": rng.uniform(-99, 99, (2, n)),
-        "frequencies": rng.uniform(0, 2, max(n, 1)), "layout": "half", "order": "cossin",
-    }  # fmt: skip
+        "encoding": rng.standard_normal((2, n, 2 * max(n, 1))),
+        "offset": rng.uniform(-99, 99, (2, n)),
+        "frequencies": rng.uniform(0, 2, max(n, 1)),
+        "layout": "half",
+        "order": "cossin",
+    }
 
 
 # frequencies: base**-t is correctly rounded by construction, and the longdouble power of NumPy is within 2**-64.

@@ -16,9 +16,15 @@ CASES = [
     *with_placed(
         BiasCase(
             # a number of the table, rounded to the storage dtype
-            function="swin", tolerance=ulps(0.5), make=make_swin, axes={"table": "k! h"}, gradients=at("table"),
+            function="swin",
+            tolerance=ulps(0.5),
+            make=make_swin,
+            axes={"table": "k! h"},
+            gradients=at("table"),
             real=lambda rng: {"table": rng.standard_normal((63 * 63, 32)), "height": 32, "width": 32, "n": 1024},
         ),
-        low=0, high=110, whole=True,
-    ),
-]  # fmt: skip
+        low=0,
+        high=110,
+        whole=True,
+    )
+]

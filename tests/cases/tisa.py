@@ -24,9 +24,14 @@ HEADS = {"a": np.ones((32, 5)), "b": np.full((32, 5), 0.1), "c": np.linspace(-8,
 CASES = [
     *with_placed(
         BiasCase(
-            function="tisa", tolerance=ulps(8, sizes), make=make_tisa, axes={"a": "h r", "b": "h r", "c": "h r"},
-            real=lambda rng: {**HEADS, **REAL}, gradients=at("a", "b", "c"),
+            function="tisa",
+            tolerance=ulps(8, sizes),
+            make=make_tisa,
+            axes={"a": "h r", "b": "h r", "c": "h r"},
+            real=lambda rng: {**HEADS, **REAL},
+            gradients=at("a", "b", "c"),
         ),
-        low=-9, high=9,
-    ),
-]  # fmt: skip
+        low=-9,
+        high=9,
+    )
+]

@@ -14,9 +14,11 @@ def make_xpos(**options):
     def make(rng, n):
         half = max(n, 1)
         return {
-            "x": rng.standard_normal((2, n, 2 * half)), "positions": integers(rng, n),
-            "frequencies": rng.uniform(0, 2, half), **options,
-        }  # fmt: skip
+            "x": rng.standard_normal((2, n, 2 * half)),
+            "positions": integers(rng, n),
+            "frequencies": rng.uniform(0, 2, half),
+            **options,
+        }
 
     return make
 
@@ -24,17 +26,26 @@ def make_xpos(**options):
 def make_batch(rng, n):
     half = max(n, 1)
     return {
-        "x": rng.standard_normal((2, n, 3, 2 * half)), "positions": rng.uniform(-9, 9, (2, 1, n)),
-        "frequencies": posenc.RopeFrequencies(rng.uniform(0, 2, half), 1.25, 1.0), "layout": "half",
-        "scale_base": 20.0, "gamma": 0.7, "center": 5.5, "downscale": True, "seq_axis": 1,
-    }  # fmt: skip
+        "x": rng.standard_normal((2, n, 3, 2 * half)),
+        "positions": rng.uniform(-9, 9, (2, 1, n)),
+        "frequencies": posenc.RopeFrequencies(rng.uniform(0, 2, half), 1.25, 1.0),
+        "layout": "half",
+        "scale_base": 20.0,
+        "gamma": 0.7,
+        "center": 5.5,
+        "downscale": True,
+        "seq_axis": 1,
+    }
 
 
 def real_xpos(rng):
     return {
-        "x": rng.standard_normal((32, 2048, 128)), "positions": np.arange(2048), "layout": "interleaved",
-        "frequencies": 10000.0 ** (-np.arange(64) / 64), "center": 1024,
-    }  # fmt: skip
+        "x": rng.standard_normal((32, 2048, 128)),
+        "positions": np.arange(2048),
+        "layout": "interleaved",
+        "frequencies": 10000.0 ** (-np.arange(64) / 64),
+        "center": 1024,
+    }
 
 
 # 3 ulps of the norm of the scaled pair, as rope. In float64 the scale has an error, too: positions up to 2000 have
@@ -51,13 +62,21 @@ def tolerance(expected, work, arguments):
 
 CASES = [
     Case(
-        function="xpos", tolerance=tolerance, make=make_xpos(layout="interleaved"), real=real_xpos,
-        axes={"x": "b n d!", "positions": "n", "frequencies": "e!"}, data=("x",),
+        function="xpos",
+        tolerance=tolerance,
+        make=make_xpos(layout="interleaved"),
+        real=real_xpos,
+        axes={"x": "b n d!", "positions": "n", "frequencies": "e!"},
+        data=("x",),
         gradients=at("x", "positions", "frequencies"),
     ),
     Case(
-        function="xpos", label="keys", tolerance=tolerance, make=make_batch,
-        axes={"x": "b n h d!", "positions": "b 1 n"}, data=("x",),
+        function="xpos",
+        label="keys",
+        tolerance=tolerance,
+        make=make_batch,
+        axes={"x": "b n h d!", "positions": "b 1 n"},
+        data=("x",),
         gradients={**at("x", "positions"), "frequencies": ("frequencies", "inv_freq")},
     ),
-]  # fmt: skip
+]

@@ -26,14 +26,26 @@ def tables(positions, w, pairs, factor=1.0, sin_factor=None):
     return [np.concatenate([t, t], -1) if pairs == "half" else np.repeat(t, 2, -1) for t in (cos, sin)]
 
 
-def rope(x, positions, w, pairs="half", table_pairs=None, sign=(-1, 1), factor=1.0, sin_factor=None, offset=0,
-         first=0, exchanged=False):  # fmt: skip
+def rope(
+    x,
+    positions,
+    w,
+    pairs="half",
+    table_pairs=None,
+    sign=(-1, 1),
+    factor=1.0,
+    sin_factor=None,
+    offset=0,
+    first=0,
+    exchanged=False,
+):
     """x cos + rotate_half(x) sin on the channels first .. first + 2 len(w)."""
     cos, sin = tables(positions + offset, w, table_pairs or pairs, factor, sin_factor)
     cos, sin = (sin, cos) if exchanged else (cos, sin)
     part = x[..., first : first + 2 * len(w)]
-    return np.concatenate([x[..., :first], part * cos + rotate_half(part, pairs, sign) * sin,
-                           x[..., first + 2 * len(w) :]], -1)  # fmt: skip
+    return np.concatenate(
+        [x[..., :first], part * cos + rotate_half(part, pairs, sign) * sin, x[..., first + 2 * len(w) :]], -1
+    )
 
 
 def yarn(dim, base, factor, length, fast=32, slow=1):
@@ -57,8 +69,19 @@ def get_slopes(n, extra=slice(0, None, 2)):
     return of_power(closest) + of_power(2 * closest)[extra][: n - closest]
 
 
-def bucket(rel, bidirectional=True, buckets=32, max_distance=128, direction=1, less=0, log_of=None, ceil=False,
-           limit=True, strict=True, early=False):  # fmt: skip
+def bucket(
+    rel,
+    bidirectional=True,
+    buckets=32,
+    max_distance=128,
+    direction=1,
+    less=0,
+    log_of=None,
+    ceil=False,
+    limit=True,
+    strict=True,
+    early=False,
+):
     rel, found, all_buckets = direction * np.asarray(rel), 0, buckets
     if bidirectional:
         buckets //= 2
@@ -80,8 +103,21 @@ def softmax(x, axis=-1):
     return x / np.maximum(x.sum(axis, keepdims=True), 1e-30)
 
 
-def attention(q, k, v, scale=None, mask=None, bias=0.0, bias_inside=False, cap=None, cap_divides=True,
-              repeat="interleave", after=False, sink=None, cap_last=False):  # fmt: skip
+def attention(
+    q,
+    k,
+    v,
+    scale=None,
+    mask=None,
+    bias=0.0,
+    bias_inside=False,
+    cap=None,
+    cap_divides=True,
+    repeat="interleave",
+    after=False,
+    sink=None,
+    cap_last=False,
+):
     share = q.shape[-3] // k.shape[-3]
     if repeat == "interleave":
         k, v = (np.repeat(x, share, -3) for x in (k, v))
@@ -118,8 +154,19 @@ def causal(n, m, shift=None, diagonal=0, left=None):
     return (rel <= diagonal) & (rel >= -(m + n if left is None else left))
 
 
-def decoder(w, offset=lambda start: start, key_offset=None, cached=lambda old, new: np.concatenate([old, new], -2),
-            shift=None, again=False, late=False, left=None, raw=False, first=True, **later):  # fmt: skip
+def decoder(
+    w,
+    offset=lambda start: start,
+    key_offset=None,
+    cached=lambda old, new: np.concatenate([old, new], -2),
+    shift=None,
+    again=False,
+    late=False,
+    left=None,
+    raw=False,
+    first=True,
+    **later,
+):
     """A step function of causal attention with a cache. `later` are arguments of attention after the first chunk."""
     stored = {}
 

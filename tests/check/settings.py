@@ -10,25 +10,47 @@ from posenc.check.judge import judge
 
 RNG = np.random.default_rng(30)
 YARN = {
-    "head_dim": 32, "rope_theta": 500000.0, "max_position_embeddings": 512,
-    "rope_scaling": {"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 64, "mscale": 0.8,
-                     "mscale_all_dim": 0.4},
-}  # fmt: skip
+    "head_dim": 32,
+    "rope_theta": 500000.0,
+    "max_position_embeddings": 512,
+    "rope_scaling": {
+        "rope_type": "yarn",
+        "factor": 8.0,
+        "original_max_position_embeddings": 64,
+        "mscale": 0.8,
+        "mscale_all_dim": 0.4,
+    },
+}
 LLAMA3 = {
-    "head_dim": 32, "rope_theta": 500000.0, "max_position_embeddings": 1024,
-    "rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
-                     "original_max_position_embeddings": 128},
-}  # fmt: skip
+    "head_dim": 32,
+    "rope_theta": 500000.0,
+    "max_position_embeddings": 1024,
+    "rope_scaling": {
+        "rope_type": "llama3",
+        "factor": 8.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 128,
+    },
+}
 LINEAR = {"head_dim": 32, "rope_theta": 50000.0, "rope_scaling": {"rope_type": "linear", "factor": 4.0}}
 DYNAMIC = {
-    "head_dim": 32, "rope_theta": 50000.0, "max_position_embeddings": 128,
+    "head_dim": 32,
+    "rope_theta": 50000.0,
+    "max_position_embeddings": 128,
     "rope_scaling": {"rope_type": "dynamic", "factor": 4.0},
-}  # fmt: skip
+}
 LONGROPE = {
-    "head_dim": 32, "rope_theta": 50000.0, "max_position_embeddings": 1024, "original_max_position_embeddings": 128,
-    "rope_scaling": {"rope_type": "longrope", "long_factor": list(np.linspace(2, 30, 16)),
-                     "short_factor": list(np.linspace(1, 3, 16))},
-}  # fmt: skip
+    "head_dim": 32,
+    "rope_theta": 50000.0,
+    "max_position_embeddings": 1024,
+    "original_max_position_embeddings": 128,
+    "rope_scaling": {
+        "rope_type": "longrope",
+        "long_factor": list(np.linspace(2, 30, 16)),
+        "short_factor": list(np.linspace(1, 3, 16)),
+    },
+}
 PLAIN = {"head_dim": 32, "rope_theta": 500000.0}
 PROPORTIONAL = posenc.rope_frequencies(32, rope_type="proportional", partial_rotary_factor=0.375)
 CONFIGS = {"plain": PLAIN, "yarn": YARN, "llama3": LLAMA3, "linear": LINEAR, "dynamic": DYNAMIC, "longrope": LONGROPE}
@@ -114,9 +136,14 @@ def judged(name, monkeypatch, answer):
 def _echo(kind):
     """An implementation whose result is not used; only its shape must be right."""
     return {
-        "frequencies": (np.ones(16), 1.0), "rope": lambda *x: (x[0], x[1])[: len(x) - 1],
-        "sinusoid": lambda p: np.zeros((len(p), 32)), "slopes": lambda heads: np.ones(heads),
-        "buckets": lambda rel: rel, "bias": lambda n, m: np.zeros((6, n, m)), "mask": lambda n, m: np.ones((n, m)),
-        "softmax": lambda q, k: q @ k.swapaxes(-1, -2), "attention": lambda q, k, v: q,
+        "frequencies": (np.ones(16), 1.0),
+        "rope": lambda *x: (x[0], x[1])[: len(x) - 1],
+        "sinusoid": lambda p: np.zeros((len(p), 32)),
+        "slopes": lambda heads: np.ones(heads),
+        "buckets": lambda rel: rel,
+        "bias": lambda n, m: np.zeros((6, n, m)),
+        "mask": lambda n, m: np.ones((n, m)),
+        "softmax": lambda q, k: q @ k.swapaxes(-1, -2),
+        "attention": lambda q, k, v: q,
         "cache": lambda q, k, v, start: q,
-    }[kind]  # fmt: skip
+    }[kind]

@@ -29,8 +29,12 @@ def at(positions):
     return partial(check.rope, lambda x, p: plain.rope(x, positions(p), W), **HALF)
 
 
-YARN = {"head_dim": 32, "rope_theta": 1e4, "max_position_embeddings": 256,
-        "rope_scaling": {"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 32}}  # fmt: skip
+YARN = {
+    "head_dim": 32,
+    "rope_theta": 1e4,
+    "max_position_embeddings": 256,
+    "rope_scaling": {"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 32},
+}
 TABLE = np.random.default_rng(0).standard_normal((77, 3))
 ALIBI = posenc.alibi([0.5])
 NEAR = abs(np.arange(24) - np.arange(24)[:, None])
@@ -115,8 +119,13 @@ def test_frequencies_of_zero_and_huge_numbers_warn_of_nothing():
     assert [cause.name for cause in report.causes] == ["layout"]
     assert check.slopes(np.full(12, 1e308), 12).causes == ()
     assert check.gradient(lambda g, x: np.full(3, np.inf), lambda x: x**2, np.ones(3)).causes == ()
-    assert check.frequencies(np.full(16, 5e-324), {"head_dim": 32, "rope_theta": 1e4, "rope_scaling": {
-        "rope_type": "linear", "factor": 4.0}}).causes == ()  # fmt: skip
+    assert (
+        check.frequencies(
+            np.full(16, 5e-324),
+            {"head_dim": 32, "rope_theta": 1e4, "rope_scaling": {"rope_type": "linear", "factor": 4.0}},
+        ).causes
+        == ()
+    )
 
 
 def test_swin_hides_pairs_by_adding_minus_100():
@@ -158,13 +167,16 @@ def negated(rel):
     return plain.bucket(rel)
 
 
-@pytest.mark.parametrize(("run", "names"), [
-    (lambda: check.rope(rotated_in_place, **HALF), None),
-    (lambda: check.buckets(lambda rel: np.copyto(rel, plain.bucket(rel)) or rel), None),
-    (lambda: check.rope(lambda x, p: np.multiply(x, 0, out=x), **HALF), ["other factor"]),
-    (lambda: check.rope(shifted, **HALF), ["offset +1"]),
-    (lambda: check.buckets(negated), ["direction"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("run", "names"),
+    [
+        (lambda: check.rope(rotated_in_place, **HALF), None),
+        (lambda: check.buckets(lambda rel: np.copyto(rel, plain.bucket(rel)) or rel), None),
+        (lambda: check.rope(lambda x, p: np.multiply(x, 0, out=x), **HALF), ["other factor"]),
+        (lambda: check.rope(shifted, **HALF), ["offset +1"]),
+        (lambda: check.buckets(negated), ["direction"]),
+    ],
+)
 def test_arguments_are_copies(run, names):
     report = run()
     assert report.right is (names is None)
@@ -209,33 +221,45 @@ def nothing(*arrays):
     return None
 
 
-@pytest.mark.parametrize(("run", "message"), [
-    (lambda: check.rope(nothing, **HALF), "check.rope: the result is None; expected one array"),
-    (lambda: check.attention(lambda q, k, v: (q, k)), "check.attention: the result is tuple; expected one array"),
-    (lambda: check.slopes(lambda h: np.ones(h) * 1j), "check.slopes: the result is an array of complex128"),
-    (lambda: check.mask(np.ma.ones((4, 4)), 4), "check.mask: the result is MaskedArray"),
-    (lambda: check.gradient(nothing, lambda x: x**2, np.ones(3)), "check.gradient: the result is None"),
-    (lambda: check.gradient(lambda g, a, b: g, lambda a, b: a * b, np.ones(3), np.ones(3)),
-     "check.gradient: the result is ndarray; expected 2 arrays"),
-    (lambda: check.bias(ALIBI, ALIBI, 9), "check.bias: impl is the operator alibi"),
-    (lambda: check.rope(lambda p, x: plain.rope(x, p, W), **HALF), "impl takes \\(positions, x\\)"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("run", "message"),
+    [
+        (lambda: check.rope(nothing, **HALF), "check.rope: the result is None; expected one array"),
+        (lambda: check.attention(lambda q, k, v: (q, k)), "check.attention: the result is tuple; expected one array"),
+        (lambda: check.slopes(lambda h: np.ones(h) * 1j), "check.slopes: the result is an array of complex128"),
+        (lambda: check.mask(np.ma.ones((4, 4)), 4), "check.mask: the result is MaskedArray"),
+        (lambda: check.gradient(nothing, lambda x: x**2, np.ones(3)), "check.gradient: the result is None"),
+        (
+            lambda: check.gradient(lambda g, a, b: g, lambda a, b: a * b, np.ones(3), np.ones(3)),
+            "check.gradient: the result is ndarray; expected 2 arrays",
+        ),
+        (lambda: check.bias(ALIBI, ALIBI, 9), "check.bias: impl is the operator alibi"),
+        (lambda: check.rope(lambda p, x: plain.rope(x, p, W), **HALF), "impl takes \\(positions, x\\)"),
+    ],
+)
 def test_results_that_are_no_array(run, message):
     with pytest.raises(TypeError, match=message):
         run()
 
 
-@pytest.mark.parametrize(("run", "message"), [
-    (lambda: check.rope(wrong, 64, layout="half"), "check.rope: frequencies has the value 64; expected an array"),
-    (lambda: check.mask(np.ones((3, 8)), 3, 8, window=3), r"check.mask: window is 3; expected \(left, right\)"),
-    (lambda: check.rope(wrong, dim=32), r'check.rope: layout is None; expected "half" or "interleaved"'),
-    (lambda: check.rope(wrong, **HALF, positions=np.ones((3, 8))),
-     r"check.rope: positions has shape \(3, 8\); expected a number or an array \(N,\)"),
-    (lambda: check.sinusoid(np.zeros((24, 32)), 32, layout="halves"),
-     r'layout is halves; expected "interleaved" or "half"'),
-    (lambda: check.sinusoid(np.zeros((24, 32)), 32, order="sin"), r'order is sin; expected "sincos" or "cossin"'),
-    (lambda: check.mask(np.ones((3, 8)), 3, 8, align="left"), r'align is left; expected "end" or "start"'),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("run", "message"),
+    [
+        (lambda: check.rope(wrong, 64, layout="half"), "check.rope: frequencies has the value 64; expected an array"),
+        (lambda: check.mask(np.ones((3, 8)), 3, 8, window=3), r"check.mask: window is 3; expected \(left, right\)"),
+        (lambda: check.rope(wrong, dim=32), r'check.rope: layout is None; expected "half" or "interleaved"'),
+        (
+            lambda: check.rope(wrong, **HALF, positions=np.ones((3, 8))),
+            r"check.rope: positions has shape \(3, 8\); expected a number or an array \(N,\)",
+        ),
+        (
+            lambda: check.sinusoid(np.zeros((24, 32)), 32, layout="halves"),
+            r'layout is halves; expected "interleaved" or "half"',
+        ),
+        (lambda: check.sinusoid(np.zeros((24, 32)), 32, order="sin"), r'order is sin; expected "sincos" or "cossin"'),
+        (lambda: check.mask(np.ones((3, 8)), 3, 8, align="left"), r'align is left; expected "end" or "start"'),
+    ],
+)
 def test_a_refused_argument(run, message):
     with pytest.raises(ValueError, match=message):
         run()
@@ -297,14 +321,17 @@ def run(folder, *words):
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize(("words", "status", "said"), [
-    (["mine:slopes", "--as", "slopes", "--heads", "8"], 0, "slopes: right."),
-    (["mine:rope", "--as", "rope", "--config", "config.json", "--layout", "half"], 1, "expected 500000."),
-    (["mine:fails", "--as", "slopes"], 2, "ZeroDivisionError: no heads"),
-    (["mine:rope", "--as", "rope"], 2, "--dim is None; expected a number"),
-    (["mine:nothing", "--as", "slopes"], 2, "has no attribute 'nothing'"),
-    (["mine:slopes", "--as", "slope"], 2, "invalid choice: 'slope'"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("words", "status", "said"),
+    [
+        (["mine:slopes", "--as", "slopes", "--heads", "8"], 0, "slopes: right."),
+        (["mine:rope", "--as", "rope", "--config", "config.json", "--layout", "half"], 1, "expected 500000."),
+        (["mine:fails", "--as", "slopes"], 2, "ZeroDivisionError: no heads"),
+        (["mine:rope", "--as", "rope"], 2, "--dim is None; expected a number"),
+        (["mine:nothing", "--as", "slopes"], 2, "has no attribute 'nothing'"),
+        (["mine:slopes", "--as", "slope"], 2, "invalid choice: 'slope'"),
+    ],
+)
 def test_command(tmp_path, words, status, said):
     done = run(tmp_path, *words)
     assert done.returncode == status, done.stderr

@@ -11,13 +11,18 @@ from posenc.check.judge import EXPLAINED, FACTORS, FLOAT32, ROUNDOFF, ROWS, Hypo
 
 SAME = {
     *((kind, "cos and sin exchanged", "direction") for kind in ("attention", "cache")),  # the same products q.k
-    *((kind, *pair) for kind in ("frequencies", "rope") for pair in (
-        ("length ignored", "scaling ignored"),  # dynamic NTK
-        ("attention factor squared", "attention factor without its root"),  # of LongRoPE
-        ("long and short factor", "original length"),  # LongRoPE then takes the other list, too
-        ("length of longrope ignored", "long and short factor"), ("length of longrope ignored", "original length"),
-    )),
-}  # fmt: skip
+    *(
+        (kind, *pair)
+        for kind in ("frequencies", "rope")
+        for pair in (
+            ("length ignored", "scaling ignored"),  # dynamic NTK
+            ("attention factor squared", "attention factor without its root"),  # of LongRoPE
+            ("long and short factor", "original length"),  # LongRoPE then takes the other list, too
+            ("length of longrope ignored", "long and short factor"),
+            ("length of longrope ignored", "original length"),
+        )
+    ),
+}
 """Hypotheses of one kind that no setting tells apart."""
 
 

@@ -30,8 +30,10 @@ def rope(w=W, **errors):
 
 def one_side(side, **errors):
     """A rotation with errors in the queries or the keys alone."""
-    return lambda *both: tuple(plain.rope(x, both[2], W, **(errors if name == side else {}))
-                               for x, name in zip(both, ("queries", "keys"), strict=False))  # fmt: skip
+    return lambda *both: tuple(
+        plain.rope(x, both[2], W, **(errors if name == side else {}))
+        for x, name in zip(both, ("queries", "keys"), strict=False)
+    )
 
 
 def in_place(x, p):
@@ -113,8 +115,13 @@ SHAW = {"rel_k": RNG.standard_normal((7, 16)), "rel_v": RNG.standard_normal((7, 
 DEBERTA = RNG.standard_normal((2, 8, 16))
 
 LATER = {"frequencies": W16, "layout": "half"}
-FIRE = {"w1": RNG.standard_normal((8, 1)), "b1": RNG.standard_normal(8), "w2": RNG.standard_normal((6, 8)),
-        "b2": RNG.standard_normal(6), "c": 0.3}  # fmt: skip
+FIRE = {
+    "w1": RNG.standard_normal((8, 1)),
+    "b1": RNG.standard_normal(8),
+    "w2": RNG.standard_normal((6, 8)),
+    "b2": RNG.standard_normal(6),
+    "c": 0.3,
+}
 
 
 def cut_early(rel):
@@ -133,8 +140,9 @@ def decode(**options):
         q, k = (plain.rope(x, np.arange(x.shape[-2]) + at[name](start, end), W16) for x, name in ((q, "q"), (k, "k")))
         for name, new in (("k", k), ("v", v)):
             stored[name] = new if start == 0 else np.concatenate([stored[name], new], -2)
-        return plain.attention(q, stored["k"], stored["v"], mask=at["mask"](end - start, end),
-                               bias=at["bias"](end - start, end))  # fmt: skip
+        return plain.attention(
+            q, stored["k"], stored["v"], mask=at["mask"](end - start, end), bias=at["bias"](end - start, end)
+        )
 
     return step
 
@@ -195,9 +203,18 @@ def xl(q, k, v):
 
 
 XL = {"r": RNG.standard_normal((3, 25, 16)), "u": RNG.standard_normal((3, 16)), "v": RNG.standard_normal((3, 16))}
-DEEPSEEK = {"head_dim": 16, "rope_theta": 1e4, "max_position_embeddings": 163840,
-            "rope_scaling": {"rope_type": "yarn", "factor": 40.0, "original_max_position_embeddings": 4096,
-                             "mscale": 1.0, "mscale_all_dim": 1.0}}  # fmt: skip
+DEEPSEEK = {
+    "head_dim": 16,
+    "rope_theta": 1e4,
+    "max_position_embeddings": 163840,
+    "rope_scaling": {
+        "rope_type": "yarn",
+        "factor": 40.0,
+        "original_max_position_embeddings": 4096,
+        "mscale": 1.0,
+        "mscale_all_dim": 1.0,
+    },
+}
 KERPLE = RNG.uniform(0.2, 3, (2, 3))
 DIAGONALS = RNG.standard_normal((2, 31))
 TISA = RNG.standard_normal((3, 2, 4))
@@ -510,13 +527,25 @@ def test_a_planted_error_is_named(planted, run):
     assert any(same(cause.name, planted) for cause in report.causes), str(report)
 
 
-@pytest.mark.parametrize(("run", "names"), [
-    (partial(check.frequencies, plain.frequencies(32, 5e5), LINEAR), ["scaling ignored"]),
-    (partial(check.frequencies, SHORT, LONGROPE, seq_len=512),
-     ["length of longrope ignored", "original length", "long and short factor"]),
-    (partial(check.cache, decode(bias=lambda n, m: t5_matrix(n, bidirectional=False) if n == m else 0.0),
-             bias=T5_CAUSAL, **LATER), ["no bias after the first chunk"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("run", "names"),
+    [
+        (partial(check.frequencies, plain.frequencies(32, 5e5), LINEAR), ["scaling ignored"]),
+        (
+            partial(check.frequencies, SHORT, LONGROPE, seq_len=512),
+            ["length of longrope ignored", "original length", "long and short factor"],
+        ),
+        (
+            partial(
+                check.cache,
+                decode(bias=lambda n, m: t5_matrix(n, bidirectional=False) if n == m else 0.0),
+                bias=T5_CAUSAL,
+                **LATER,
+            ),
+            ["no bias after the first chunk"],
+        ),
+    ],
+)
 def test_no_cause_is_of_another_scheme(run, names):
     assert sorted(cause.name for cause in run().causes) == sorted(names)
 

@@ -10,9 +10,17 @@ from posenc import check
 
 W = plain.frequencies(32)
 W16 = plain.frequencies(16)
-YARN = {"head_dim": 32, "rope_theta": 10000.0, "max_position_embeddings": 4096,
-        "rope_scaling": {"rope_type": "yarn", "factor": 128.0, "original_max_position_embeddings": 32,
-                         "attention_factor": 0.1 * np.log(128) + 1}}  # fmt: skip
+YARN = {
+    "head_dim": 32,
+    "rope_theta": 10000.0,
+    "max_position_embeddings": 4096,
+    "rope_scaling": {
+        "rope_type": "yarn",
+        "factor": 128.0,
+        "original_max_position_embeddings": 32,
+        "attention_factor": 0.1 * np.log(128) + 1,
+    },
+}
 LAGUNA = {**YARN, "rope_scaling": {**YARN["rope_scaling"], "factor": 64.0, "attention_factor": 1.25}}
 DECODER = {"frequencies": W16, "layout": "half"}
 
@@ -40,8 +48,9 @@ def cached_by_length():
     def step(q, k, v, start):
         for name, new in (("k", turn(k, start)), ("v", v)):
             stored[name] = new if start == 0 else np.concatenate([stored[name], new], -2)
-        return plain.attention(turn(q, start), stored["k"], stored["v"],
-                               mask=plain.causal(q.shape[-2], stored["k"].shape[-2]))  # fmt: skip
+        return plain.attention(
+            turn(q, start), stored["k"], stored["v"], mask=plain.causal(q.shape[-2], stored["k"].shape[-2])
+        )
 
     return step
 

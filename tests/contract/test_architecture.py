@@ -169,9 +169,15 @@ def test_python_imports_only_the_rooms_below():
 
 @pytest.mark.parametrize(
     ("room", "private"),
-    [("posenc/plot", set()), ("posenc/check", set()), ("posenc/__main__.py", set()), ("examples", set()),
-     ("bridges/posenc_bridges", set()), ("posenc/analysis", {f"posenc._core_api.arguments.{a}" for a in ANALYSIS})],
-)  # fmt: skip
+    [
+        ("posenc/plot", set()),
+        ("posenc/check", set()),
+        ("posenc/__main__.py", set()),
+        ("examples", set()),
+        ("bridges/posenc_bridges", set()),
+        ("posenc/analysis", {f"posenc._core_api.arguments.{a}" for a in ANALYSIS}),
+    ],
+)
 def test_rooms_around_the_core_use_public_names(room, private):
     assert set(private_names(ROOT / room)) == private
 
@@ -181,8 +187,15 @@ def test_an_import_of_a_clone_that_is_not_built_says_so(tmp_path):
     built = shutil.ignore_patterns("_core.*so", "_core.*pyd", "__pycache__")
     shutil.copytree(PACKAGE, tmp_path / "posenc", ignore=built)
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    done = subprocess.run([sys.executable, "-c", "import posenc"], cwd=tmp_path, env=environment, capture_output=True,
-                          text=True, check=False, timeout=60)  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", "import posenc"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
     assert done.returncode == 1
     message = done.stderr.strip().split("\n")[-1]
     assert message.startswith("ImportError: ")

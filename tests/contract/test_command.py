@@ -21,8 +21,11 @@ def test_version_is_that_of_the_package(capsys):
 def rows_of(printed):
     """The columns of the table by the name of the row, without the rows whose names are indented."""
     table = printed.partition("MB\n")[2].partition("\n\n")[0]
-    return {line[:24].rstrip(): [line[48 + i : 56 + i].strip() for i in (0, 8, 16, 24)] for line in table.splitlines()
-            if line[0] != " "}  # fmt: skip
+    return {
+        line[:24].rstrip(): [line[48 + i : 56 + i].strip() for i in (0, 8, 16, 24)]
+        for line in table.splitlines()
+        if line[0] != " "
+    }
 
 
 @pytest.fixture(scope="module")

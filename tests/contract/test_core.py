@@ -23,29 +23,65 @@ def calls_that_do_not_fit():
     sums = {"dp0": np.empty((2, 3)), "dweight": np.empty((3, 3)), "dbias": np.empty((1, 3))}
     for steps, skip in ((9, False), (4, True)):
         path = np.ones((2, steps, 3))
-        yield "recurrent_vjp", {"grad": out, "weight": square, "bias": one, "gru": False, "path": path, **sums,
-                                "skip": skip}  # fmt: skip
+        yield (
+            "recurrent_vjp",
+            {"grad": out, "weight": square, "bias": one, "gru": False, "path": path, **sums, "skip": skip},
+        )
     walk = {"p0": p, "w1": np.ones((5, 4)), "b1": np.ones(5), "w2": np.ones((3, 6)), "b2": np.ones(3),
             "when": np.zeros(2), "out": out, "dt": 0.1, "method": "rk4"}  # fmt: skip
     for name, value in {"w1": np.ones((5, 3)), "w2": np.ones((3, 5)), "when": np.zeros(0)}.items():
         yield "floater", {**walk, name: value}
-    columns = {"positions": np.zeros(2), "frequencies": np.zeros(2), "out": np.empty((2, 4)), "sine_scale": 1,
-               "cosine_scale": 1}  # fmt: skip
+    columns = {
+        "positions": np.zeros(2),
+        "frequencies": np.zeros(2),
+        "out": np.empty((2, 4)),
+        "sine_scale": 1,
+        "cosine_scale": 1,
+    }
     for sine, cosine, step in ((10**6, 0, 2), (0, 0, 2), (0, 1, 3)):
         yield "sinusoid", {**columns, "sine": sine, "cosine": cosine, "step": step}
     x = np.ones((1, 4, 3))
     image = {"x": x, "kernel": np.ones((1, 9, 3)), "out": np.empty_like(x), "residual": False}
     for top, left, padding in ((0, 9, "zero"), (1, 0, "zero"), (0, 8, "circular")):
         yield "convolution", {**image, "top": top, "left": left, "padding": padding}
-    yield "convolution_vjp", {"grad": x, "x": x, "dkernel": np.empty((1, 9, 3)), "dbias": np.empty(3), "top": 0,
-                              "left": 8, "padding": "circular"}  # fmt: skip
+    yield (
+        "convolution_vjp",
+        {
+            "grad": x,
+            "x": x,
+            "dkernel": np.empty((1, 9, 3)),
+            "dbias": np.empty(3),
+            "top": 0,
+            "left": 8,
+            "padding": "circular",
+        },
+    )
     for count in (0, 2):  # an entry for each distance -reach .. reach
-        yield "t5", {"table": np.ones((4, 1)), "lookup": np.zeros(count, np.int64), "edges": np.array([3, 9]),
-                     "rel": np.zeros(2), "out": np.empty((1, 2))}  # fmt: skip
+        yield (
+            "t5",
+            {
+                "table": np.ones((4, 1)),
+                "lookup": np.zeros(count, np.int64),
+                "edges": np.array([3, 9]),
+                "rel": np.zeros(2),
+                "out": np.empty((1, 2)),
+            },
+        )
     at, scalars = np.arange(3.0), {"c": np.array(1.0), "threshold": np.array(1.0)}
     for inputs in (0, 2):
-        yield "fire", {"w1": np.ones((5, inputs)), "b1": np.ones(5), "w2": np.ones((1, 5)), "b2": np.ones(1), **scalars,
-                       "q_positions": at, "k_positions": at, "out": np.empty((1, 3, 3))}  # fmt: skip
+        yield (
+            "fire",
+            {
+                "w1": np.ones((5, inputs)),
+                "b1": np.ones(5),
+                "w2": np.ones((1, 5)),
+                "b2": np.ones(1),
+                **scalars,
+                "q_positions": at,
+                "k_positions": at,
+                "out": np.empty((1, 3, 3)),
+            },
+        )
 
 
 @pytest.mark.parametrize(("row", "operands"), [*calls_that_do_not_fit()])
@@ -111,18 +147,25 @@ def shaw(*shape, rows=5):
 
 @pytest.mark.parametrize(
     "term",
-    [shaw(2, 5, 8, rows=4), shaw(2, 5, 8, rows=0), shaw(2, 0, 8), ("cope", {"table": np.ones((2, 0, 8))}, None, None),
-     ("toeplitz", {"diagonals": np.ones((2, 3))}, None, None)],
-)  # fmt: skip
+    [
+        shaw(2, 5, 8, rows=4),
+        shaw(2, 5, 8, rows=0),
+        shaw(2, 0, 8),
+        ("cope", {"table": np.ones((2, 0, 8))}, None, None),
+        ("toeplitz", {"diagonals": np.ones((2, 3))}, None, None),
+    ],
+)
 def test_core_refuses_terms_that_do_not_fit(term):
     """They would make kernels access memory outside of a table: an even number of distances, none, no rows."""
     q, k = np.ones((2, 70, 8), np.float32), np.ones((2, 100, 8), np.float32)
     lse, matrix = np.ones((2, 70), np.float32), np.ones((2, 70, 100), np.float32)
     inputs = {"q": q, "k": k, "bias": (term,), **SCALE_TO_SHIFT}
     for call in (
-        partial(_core.attention_vjp, v=k, out=q, lse=lse, grad=q), partial(_core.logits_vjp, grad=matrix),
-        partial(_core.attention, v=k), _core.logits,
-    ):  # fmt: skip
+        partial(_core.attention_vjp, v=k, out=q, lse=lse, grad=q),
+        partial(_core.logits_vjp, grad=matrix),
+        partial(_core.attention, v=k),
+        _core.logits,
+    ):
         with pytest.raises(ValueError, match="f: "):
             call("f", **inputs)
 
@@ -201,6 +244,14 @@ def test_scans_take_no_axes_before_the_batch():
         _core.recurrent("f", p0=p0, weight=square, bias=bias, n=2, gru=False, skip=False)
     with pytest.raises(ValueError, match=r"^f: w1 has 3 axes; expected 2$"):
         _core.floater(
-            "f", p0=p0[0], w1=np.ones((2, 5, 5)), b1=np.ones(5), w2=np.ones((4, 6)), b2=np.ones(4), when=[0.0], n=2,
-            dt=1.0, method="euler",
-        )  # fmt: skip
+            "f",
+            p0=p0[0],
+            w1=np.ones((2, 5, 5)),
+            b1=np.ones(5),
+            w2=np.ones((4, 6)),
+            b2=np.ones(4),
+            when=[0.0],
+            n=2,
+            dt=1.0,
+            method="euler",
+        )

@@ -116,8 +116,9 @@ def test_strides_past_2_to_the_31(far_rows, rng):
     posenc.rope(far, [5, 6, 7], w, layout="half", out=far)
     assert same_bits(far, posenc.rope(values, [5, 6, 7], w, layout="half"))
     near, away = (posenc.dense(x) for x in (dense, far_rows(3, dense)))
-    assert same_bits(posenc.attention(values, values, values, bias=away),
-                     posenc.attention(values, values, values, bias=near))  # fmt: skip
+    assert same_bits(
+        posenc.attention(values, values, values, bias=away), posenc.attention(values, values, values, bias=near)
+    )
 
 
 def test_matrix_views_past_2_to_the_32():
@@ -173,11 +174,13 @@ def test_sums_along_diagonals_that_no_memory_holds():
 
 @pytest.mark.parametrize(
     ("argument", "shape", "message"),
-    [("q", (1, 2**56, 0), rf"sequence axis {2**56}; expected at most 2\*\*53"),
-     ("k", (1, 2**56, 0), rf"sequence axis {2**56}; expected at most 2\*\*53"),
-     ("q", (1, 0, 2**24 + 1), r"width 16777217; expected at most 16777216$"),
-     ("v", (1, 0, 2**24 + 1), r"width 16777217; expected at most 16777216$")],
-)  # fmt: skip
+    [
+        ("q", (1, 2**56, 0), rf"sequence axis {2**56}; expected at most 2\*\*53"),
+        ("k", (1, 2**56, 0), rf"sequence axis {2**56}; expected at most 2\*\*53"),
+        ("q", (1, 0, 2**24 + 1), r"width 16777217; expected at most 16777216$"),
+        ("v", (1, 0, 2**24 + 1), r"width 16777217; expected at most 16777216$"),
+    ],
+)
 def test_lengths_that_need_no_memory_end(argument, shape, message):
     """Positions end at 2**53. Offsets inside a tile are ints, and a tile has up to 96 rows."""
     large, small = np.zeros(shape), np.zeros((1, 2 * (shape[1] > 0), 4 * (shape[1] == 0)))

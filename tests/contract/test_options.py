@@ -66,9 +66,11 @@ def test_wrong_kinds(function):
 
 @pytest.mark.parametrize(
     ("name", "wrong"),
-    [("dims", [None, np.array(2), 2, "2", np.array(2.0)]),
-     ("base", [None, np.array(None), np.array(1j), 1j, object(), [10.0], np.array("2")])],
-)  # fmt: skip
+    [
+        ("dims", [None, np.array(2), 2, "2", np.array(2.0)]),
+        ("base", [None, np.array(None), np.array(1j), 1j, object(), [10.0], np.array("2")]),
+    ],
+)
 def test_axial_frequencies_of_no_sequence_and_of_no_base(name, wrong):
     for value in wrong:
         check_refused(name, lambda **given: posenc.axial_frequencies(**{"dims": (2, 4), **given}), value)

@@ -77,10 +77,13 @@ def test_environment_chooses(run_python):
 @pytest.mark.parametrize(
     ("variable", "value"),
     [
-        ("POSENC_ISA", "AVX2"), ("POSENC_NUM_THREADS", "0"), ("POSENC_NUM_THREADS", "1.5"),
-        ("POSENC_NUM_THREADS", "²"), ("POSENC_NUM_THREADS", "9" * 5000),
+        ("POSENC_ISA", "AVX2"),
+        ("POSENC_NUM_THREADS", "0"),
+        ("POSENC_NUM_THREADS", "1.5"),
+        ("POSENC_NUM_THREADS", "²"),
+        ("POSENC_NUM_THREADS", "9" * 5000),
     ],
-)  # fmt: skip
+)
 def test_a_wrong_environment_is_refused_by_name(run_python, variable, value):
     """A wrong value is never ignored: a typing error would select another instruction set than the user asked for."""
     done = run_python(SHOW, **{variable: value})
@@ -93,8 +96,10 @@ def test_a_wrong_environment_is_refused_by_name(run_python, variable, value):
 def test_default_threads_respect_affinity(run_python):
     done = run_python(
         "import os\nif hasattr(os, 'sched_setaffinity'): os.sched_setaffinity(0, list(os.sched_getaffinity(0))[:1])\n"
-        + SHOW + "\nprint(hasattr(os, 'sched_setaffinity'))", POSENC_NUM_THREADS="",
-    )  # fmt: skip
+        + SHOW
+        + "\nprint(hasattr(os, 'sched_setaffinity'))",
+        POSENC_NUM_THREADS="",
+    )
     count, _, limited = done.stdout.split()
     assert int(count) == 1 or limited == "False"
 

@@ -118,12 +118,14 @@ def test_stub_of_the_binding_is_current():
 @pytest.mark.parametrize(
     ("function", "argument", "constant", "more"),
     [
-        ("conv_position", "padding", "PADDINGS", ()), ("conv_position_2d", "padding", "PADDINGS", ()),
+        ("conv_position", "padding", "PADDINGS", ()),
+        ("conv_position_2d", "padding", "PADDINGS", ()),
         ("merge", "mode", "MERGE_MODES", ("replace", "concat")),
         ("merge_vjp", "mode", "MERGE_MODES", ("replace", "concat")),
-        ("floater", "method", "TABLEAUS", ()), ("integrate", "method", "TABLEAUS", ()),
+        ("floater", "method", "TABLEAUS", ()),
+        ("integrate", "method", "TABLEAUS", ()),
     ],
-)  # fmt: skip
+)
 def test_types_of_options_are_the_lists_of_c(function, argument, constant, more):
     """A type checker knows the options from a Literal, the kernels from constants.def, where PADDING_ZERO is "zero"."""
     listed = _core.constants()[constant]

@@ -70,8 +70,10 @@ def test_check_names_what_is_wrong(tmp_path, capsys):
     assert tool.main([str(FOLDER), "--check"]) == 0
     said = capsys.readouterr().out
     assert re.search(r"^float32: \d+ cases; largest error 0\.\d+ of its bound, in [\w-]+$", said, re.MULTILINE)
-    for name, add, times in (("rope-half", 2.5 * TENSORS["rope-half/float64/0"].flat[1], r"[23]\.?\d*"),
-                             ("attention", np.inf, "inf")):  # fmt: skip
+    for name, add, times in (
+        ("rope-half", 2.5 * TENSORS["rope-half/float64/0"].flat[1], r"[23]\.?\d*"),
+        ("attention", np.inf, "inf"),
+    ):
         assert tool.main([str(changed(tmp_path / name, f"{name}/expected/0", add)), "--check"]) == 1
         wanted = rf"^{name}: the error in float64 is {times} times its bound$"
         assert re.search(wanted, capsys.readouterr().out, re.MULTILINE)

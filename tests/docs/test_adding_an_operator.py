@@ -51,10 +51,16 @@ def run(tree, *command):
 def test_a_distance_bias_is_added_as_the_page_says(tmp_path):
     found = steps()
     assert [file for file, _ in found] == [
-        "csrc/kernels/bias/gaussian.c", "csrc/ops.def", "posenc/bias/gaussian.py", "posenc/__init__.py",
-        "posenc/__init__.py", "posenc/reference/bias.py", "posenc/reference/__init__.py",
-        "posenc/reference/__init__.py", "tests/cases/gaussian.py",
-    ]  # fmt: skip
+        "csrc/kernels/bias/gaussian.c",
+        "csrc/ops.def",
+        "posenc/bias/gaussian.py",
+        "posenc/__init__.py",
+        "posenc/__init__.py",
+        "posenc/reference/bias.py",
+        "posenc/reference/__init__.py",
+        "posenc/reference/__init__.py",
+        "tests/cases/gaussian.py",
+    ]
     for name in ("csrc", "posenc", "tests", "docs", "benchmarks", "vectors", "examples", "bridges"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
     for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE", "conftest.py"):

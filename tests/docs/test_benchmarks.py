@@ -33,10 +33,12 @@ def line(work="rope", **ratios):
 
 def run_of(*rows, date="2026-11-22", machine="Invented", left_out=None, **peers):
     return {
-        "machine": machine, "date": date, "environment": {"cpu": "Invented", "commit": "abc1234"},
+        "machine": machine,
+        "date": date,
+        "environment": {"cpu": "Invented", "commit": "abc1234"},
         "peers": peers,
         "scripts": {"speed/rope": {"rows": list(rows), "left_out": left_out or {}}},
-    }  # fmt: skip
+    }
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
@@ -60,21 +62,28 @@ def test_a_line_has_the_quartiles_of_its_turns(tools, monkeypatch):
     report = tools.measure.Report(0.0)
     assert report.time("a", dict.fromkeys(samples)) == {"posenc": 1.0, "torch SDPA": 2.0}
     assert report.rows == [
-        {"work": "a", "ours": "posenc", "seconds": {"posenc": 1.0, "torch SDPA": 2.0},
-         "ratios": {"torch SDPA": [2.0, 2.0, 3.0]}}
-    ]  # fmt: skip
+        {
+            "work": "a",
+            "ours": "posenc",
+            "seconds": {"posenc": 1.0, "torch SDPA": 2.0},
+            "ratios": {"torch SDPA": [2.0, 2.0, 3.0]},
+        }
+    ]
     assert tools.measure.quartiles([5.0]) == [5.0] * 3
 
 
 # ---- regressions ----
 
 
-@pytest.mark.parametrize(("was", "now", "worse"), [
-    ((2.9, 3.0, 3.1), (2.0, 2.1, 2.2), [True]),
-    ((2.0, 2.1, 2.2), (2.9, 3.0, 3.1), [False]),
-    ((2.0, 3.0, 3.1), (2.05, 2.1, 2.2), []),  # within the spread
-    ((2.99, 3.0, 3.01), (2.90, 2.91, 2.92), []),  # by 3 %
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("was", "now", "worse"),
+    [
+        ((2.9, 3.0, 3.1), (2.0, 2.1, 2.2), [True]),
+        ((2.0, 2.1, 2.2), (2.9, 3.0, 3.1), [False]),
+        ((2.0, 3.0, 3.1), (2.05, 2.1, 2.2), []),  # within the spread
+        ((2.99, 3.0, 3.01), (2.90, 2.91, 2.92), []),  # by 3 %
+    ],
+)
 def test_a_ratio_is_worse_by_more_than_its_spread(tools, was, now, worse):
     found = tools.compare.changes(run_of(line(torch=was)), run_of(line(torch=now)))
     assert [change.is_worse for change in found] == worse
@@ -97,10 +106,15 @@ def test_the_page_has_a_column_per_machine(tools):
         line("a", **{"torch SDPA": (2, 2, 2), "copy": (0.5, 0.5, 0.5)}), machine="One", torch="2.13", jax=None
     )
     second = run_of(
-        line("b", **{"np.add": (3, 3, 3)}), line("a", **{"torch SDPA": (4, 4, 4), "jax": (0.1, 0.123, 0.2)}),
-        {"work": "memory", "value": 3.5, "unit": "MiB"}, {"work": "first call", "value": 3.5, "unit": "ms"},
-        machine="Two", left_out={"torch FlexAttention": "does not compile"}, torch="2.14", jax="0.10",
-    )  # fmt: skip
+        line("b", **{"np.add": (3, 3, 3)}),
+        line("a", **{"torch SDPA": (4, 4, 4), "jax": (0.1, 0.123, 0.2)}),
+        {"work": "memory", "value": 3.5, "unit": "MiB"},
+        {"work": "first call", "value": 3.5, "unit": "ms"},
+        machine="Two",
+        left_out={"torch FlexAttention": "does not compile"},
+        torch="2.14",
+        jax="0.10",
+    )
     results, made = page_of(tools, first, second)
     for expected in (
         "| torch | 2.13 | 2.14 |\n| jax | not installed | 0.10 |\n",
@@ -124,9 +138,11 @@ def test_the_page_flags_what_became_worse(tools):
     runs = [
         run_of(line(torch=before), line("b", jax=(1, 1, 1)), date=date, torch=version)
         for before, date, version in (
-            ((9, 9, 9), "2026-01-01", "2.11"), ((3, 3, 3), "2026-02-02", "2.12"), ((2, 2, 2), "2026-03-03", "2.13"),
+            ((9, 9, 9), "2026-01-01", "2.11"),
+            ((3, 3, 3), "2026-02-02", "2.12"),
+            ((2, 2, 2), "2026-03-03", "2.13"),
         )
-    ]  # fmt: skip
+    ]
     _, made = page_of(tools, *runs)
     assert "| rope | torch | **2** |\n| b | jax | 1 |\n" in made
     assert (

@@ -15,8 +15,13 @@ ITEM = re.compile(
     re.DOTALL,
 )
 VERDICTS = (
-    "reproduced", "refuted", "refuted, a slip", "shown in small: agrees", "shown in small: disagrees", "untestable"
-)  # fmt: skip
+    "reproduced",
+    "refuted",
+    "refuted, a slip",
+    "shown in small: agrees",
+    "shown in small: disagrees",
+    "untestable",
+)
 
 
 def claims_of(page):

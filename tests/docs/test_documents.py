@@ -22,10 +22,17 @@ def test_s3_position_one_of_768_dimensions():
     assert f"{1 - p[767]:.1e}" == "5.2e-09"
 
 
-@pytest.mark.parametrize(("position", "turns", "reduced", "right"), [
-    (1, "0.31", "0.31", "0.32"), (2, "0.64", "0.64", "0.64"), (3, "0.96", "0.96", "0.95"),
-    (6, "1.91", "1.91", "1.91"), (7, "2.23", "0.23", "2.23"), (8, "2.54", "0.54", "2.55"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("position", "turns", "reduced", "right"),
+    [
+        (1, "0.31", "0.31", "0.32"),
+        (2, "0.64", "0.64", "0.64"),
+        (3, "0.96", "0.96", "0.95"),
+        (6, "1.91", "1.91", "1.91"),
+        (7, "2.23", "0.23", "2.23"),
+        (8, "2.54", "0.54", "2.55"),
+    ],
+)
 def test_s3_multiples_of_pi_in_dimension_zero(position, turns, reduced, right):
     """S3: P(1,0) = sin(0.31 pi), P(2,0) = sin(0.64 pi), ... Three of the six figures are not position / pi to two
     decimals: 0.318 and 2.546 are cut, and 0.955 is rounded up to 0.96. Each figure is within 0.01, so its sine is
@@ -497,9 +504,12 @@ def test_only_shaw_adds_to_values(rng):
     table, zeros = rng.standard_normal((2, 9, 8)), np.zeros_like(v)
     pairs = rng.standard_normal((2, 8, 8))
     later = [
-        posenc.transformer_xl(table, *rng.standard_normal((2, 2, 8))), posenc.t5(rng.standard_normal((32, 2))),
-        posenc.tupe(q, k), posenc.deberta(pairs, pairs), posenc.alibi([0.5, 0.25]),
-    ]  # fmt: skip
+        posenc.transformer_xl(table, *rng.standard_normal((2, 2, 8))),
+        posenc.t5(rng.standard_normal((32, 2))),
+        posenc.tupe(q, k),
+        posenc.deberta(pairs, pairs),
+        posenc.alibi([0.5, 0.25]),
+    ]
     for bias in later:
         assert not posenc.attention(q, k, zeros, bias=bias).any()
     assert posenc.attention(q, k, zeros, bias=posenc.shaw(table, table)).any()

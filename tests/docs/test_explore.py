@@ -119,11 +119,14 @@ def test_every_control_moves(page):
     page.tab.click("#reset")
 
 
-@pytest.mark.parametrize(("link", "expected"), [
-    ("#dim=32&schemes=rope,shaw&causal=0", {"dim": 32, "schemes": ["rope", "shaw"]}),
-    ("#dim=abc&length=1e9&schemes=x,rope&bias=none&layer=q", {"dim": 64}),
-    ("#config=%7B&sample=own", {"dim": 64}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("link", "expected"),
+    [
+        ("#dim=32&schemes=rope,shaw&causal=0", {"dim": 32, "schemes": ["rope", "shaw"]}),
+        ("#dim=abc&length=1e9&schemes=x,rope&bias=none&layer=q", {"dim": 64}),
+        ("#config=%7B&sample=own", {"dim": 64}),
+    ],
+)
 def test_a_link_has_a_state_and_a_bad_one_is_repaired(browser, html, link, expected):
     opened = Page(browser, html, link)
     opened.draw_all()
@@ -134,9 +137,14 @@ def test_a_link_has_a_state_and_a_bad_one_is_repaired(browser, html, link, expec
 ROTARY = {
     "rope": {},
     "yarn": {"rope_type": "yarn", "factor": 7, "original_max_position_embeddings": 512},
-    "llama3": {"rope_type": "llama3", "factor": 7, "low_freq_factor": 1, "high_freq_factor": 4,
-               "original_max_position_embeddings": 512},
-}  # fmt: skip
+    "llama3": {
+        "rope_type": "llama3",
+        "factor": 7,
+        "low_freq_factor": 1,
+        "high_freq_factor": 4,
+        "original_max_position_embeddings": 512,
+    },
+}
 STATE = {"length": 40, "query": 17, "causal": False, "dim": 24, "base": 500, "heads": 5, "head": 3, "factor": 7,
          "train": 512, "clip": 6}  # fmt: skip
 

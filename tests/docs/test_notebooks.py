@@ -68,8 +68,9 @@ def test_cells_print_and_draw_what_is_stored(path):
     with matplotlib.rc_context(), np.printoptions():
         for cell in code_cells(path):
             printed, value = run("".join(cell["source"]), names)
-            texts = {output["output_type"]: output.get("text") or output["data"]["text/plain"]
-                     for output in cell["outputs"]}  # fmt: skip
+            texts = {
+                output["output_type"]: output.get("text") or output["data"]["text/plain"] for output in cell["outputs"]
+            }
             assert without_rounding_errors(printed) == without_rounding_errors("".join(texts.get("stream", "")))
             if value is not None:
                 shown = plot.description(value) if hasattr(value, "savefig") else repr(value)

@@ -28,17 +28,27 @@ def test_table(capsys):
     assert rows["learned"][2] == "-"
 
 
-@pytest.mark.parametrize(("content", "swap", "expected"), [
-    ("Oh! The cat sat on the mat. It slept.", None, ("The cat sat on the mat", "The", "mat")),
-    ("Der Hund beißt den Briefträger heute.", None, ("Der Hund beißt den Briefträger heute", "beißt", "Briefträger")),
-    ("我爱中国", None, ("我 爱 中 国", "我", "国")),
-    ("one two three four five six seven eight nine ten", None,
-     ("one two three four five six seven eight", "three", "eight")),
-    ("a. a. a. a. a. a. a. a. a. a. b. c", None, ("a a a a a a a b", "a", "b")),
-    ("It ran. The ranch ran dry.", ("ran", "dry"), ("The ranch ran dry", "ran", "dry")),
-    ("老船夫把旅客渡过了河", ("船夫", "旅客"), ("老 船夫 把 旅客 渡 过 了 河", "船夫", "旅客")),
-    (" ".join(f"w{i}" for i in range(20)), ("w12", "w9"), ("w5 w6 w7 w8 w9 w10 w11 w12", "w12", "w9")),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("content", "swap", "expected"),
+    [
+        ("Oh! The cat sat on the mat. It slept.", None, ("The cat sat on the mat", "The", "mat")),
+        (
+            "Der Hund beißt den Briefträger heute.",
+            None,
+            ("Der Hund beißt den Briefträger heute", "beißt", "Briefträger"),
+        ),
+        ("我爱中国", None, ("我 爱 中 国", "我", "国")),
+        (
+            "one two three four five six seven eight nine ten",
+            None,
+            ("one two three four five six seven eight", "three", "eight"),
+        ),
+        ("a. a. a. a. a. a. a. a. a. a. b. c", None, ("a a a a a a a b", "a", "b")),
+        ("It ran. The ranch ran dry.", ("ran", "dry"), ("The ranch ran dry", "ran", "dry")),
+        ("老船夫把旅客渡过了河", ("船夫", "旅客"), ("老 船夫 把 旅客 渡 过 了 河", "船夫", "旅客")),
+        (" ".join(f"w{i}" for i in range(20)), ("w12", "w9"), ("w5 w6 w7 w8 w9 w10 w11 w12", "w12", "w9")),
+    ],
+)
 def test_swapped_words(content, swap, expected):
     """The two longest words, among equals the words farthest apart; or the named ones, of the first sentence that has
     both."""
@@ -46,10 +56,14 @@ def test_swapped_words(content, swap, expected):
     assert (" ".join(words), words[a], words[b]) == expected
 
 
-@pytest.mark.parametrize(("swap", "message"), [
-    (("cat", "cat"), "'cat' is named twice; expected two different words"), (("cat", "dog"), "'dog' is not a word of"),
-    (("cat", "mouse"), "no sentence of a file has 'cat' and 'mouse' fewer than 8 words apart"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("swap", "message"),
+    [
+        (("cat", "cat"), "'cat' is named twice; expected two different words"),
+        (("cat", "dog"), "'dog' is not a word of"),
+        (("cat", "mouse"), "no sentence of a file has 'cat' and 'mouse' fewer than 8 words apart"),
+    ],
+)
 def test_refused_swap(swap, message):
     with pytest.raises(ValueError, match=f"--swap: {message}"):
         of_user("a file", "A cat slept. The mouse ran.", swap)

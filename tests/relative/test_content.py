@@ -24,10 +24,23 @@ XL = posenc.transformer_xl(np.zeros((1, 3, 4)), np.zeros((1, 4)), np.zeros((1, 4
 COPE = posenc.cope(np.zeros((3, 4)))
 
 
-@pytest.mark.parametrize(("bias", "parts"), [
-    (DEBERTA, 3), (C2P, 2), (P2C, 2), (TUPE, 2), (SHAW, 1), (XL, 1), (COPE, 1), ([C2P, P2C, TUPE], 2),
-    ([SHAW, DEBERTA], 3), ([DEBERTA, DEBERTA, posenc.alibi([1.0])], 3), ([COPE, TUPE], 2),
-], ids=lambda x: "+".join(one.name for one in x) if isinstance(x, list) else getattr(x, "name", str(x)))  # fmt: skip
+@pytest.mark.parametrize(
+    ("bias", "parts"),
+    [
+        (DEBERTA, 3),
+        (C2P, 2),
+        (P2C, 2),
+        (TUPE, 2),
+        (SHAW, 1),
+        (XL, 1),
+        (COPE, 1),
+        ([C2P, P2C, TUPE], 2),
+        ([SHAW, DEBERTA], 3),
+        ([DEBERTA, DEBERTA, posenc.alibi([1.0])], 3),
+        ([COPE, TUPE], 2),
+    ],
+    ids=lambda x: "+".join(one.name for one in x) if isinstance(x, list) else getattr(x, "name", str(x)),
+)
 def test_default_scale(bias, parts):
     """The default scale is 1 / sqrt(D times the number of parts), if all operators with a scale of their own agree."""
     assert logit(bias) == pytest.approx(12 / math.sqrt(4 * parts), rel=1e-15)

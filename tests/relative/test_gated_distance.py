@@ -65,19 +65,27 @@ def test_same_table_with_other_gates(rng):
 GATES, TABLE = np.ones((2, 5, 3)), np.ones((7, 3))
 
 
-@pytest.mark.parametrize(("gates", "table", "options", "message"), [
-    (np.ones((5, 3)), TABLE, {}, "gates has shape (5, 3); expected (..., H, N, R)"),
-    (GATES, np.ones((7, 2)), {}, "table has width 2; expected 3, the width of gates"),
-    (GATES, np.ones((3, 7, 3)), {}, "table has 3 heads; expected 2"),
-    (GATES, np.ones(7), {}, "table has shape (7,); expected (T, R) or (H, T, R)"),
-    (GATES, np.ones((6, 3)), {}, "table has 6 rows; expected 2 K + 1 rows, K at least 1"),
-    (GATES, np.ones((0, 3)), {"rows": "past"}, "table has no rows; expected at least one"),
-    (GATES, np.ones((3, 3)), {"rows": "buckets", "max_distance": 9}, "table has 3 rows; expected at least 4"),
-    (GATES, TABLE, {"rows": "buckets"}, 'max_distance is None; expected an integer, because rows is "buckets"'),
-    (GATES, TABLE, {"rows": "buckets", "max_distance": 1}, "max_distance is 1; expected at least 2"),
-    (GATES, TABLE, {"rows": "buckets", "max_distance": 2**20 + 1}, "max_distance is 1048577; expected at most 1048576"),
-    (GATES, TABLE, {"max_distance": 9}, 'max_distance is 9; expected None, because rows is "clipped"'),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("gates", "table", "options", "message"),
+    [
+        (np.ones((5, 3)), TABLE, {}, "gates has shape (5, 3); expected (..., H, N, R)"),
+        (GATES, np.ones((7, 2)), {}, "table has width 2; expected 3, the width of gates"),
+        (GATES, np.ones((3, 7, 3)), {}, "table has 3 heads; expected 2"),
+        (GATES, np.ones(7), {}, "table has shape (7,); expected (T, R) or (H, T, R)"),
+        (GATES, np.ones((6, 3)), {}, "table has 6 rows; expected 2 K + 1 rows, K at least 1"),
+        (GATES, np.ones((0, 3)), {"rows": "past"}, "table has no rows; expected at least one"),
+        (GATES, np.ones((3, 3)), {"rows": "buckets", "max_distance": 9}, "table has 3 rows; expected at least 4"),
+        (GATES, TABLE, {"rows": "buckets"}, 'max_distance is None; expected an integer, because rows is "buckets"'),
+        (GATES, TABLE, {"rows": "buckets", "max_distance": 1}, "max_distance is 1; expected at least 2"),
+        (
+            GATES,
+            TABLE,
+            {"rows": "buckets", "max_distance": 2**20 + 1},
+            "max_distance is 1048577; expected at most 1048576",
+        ),
+        (GATES, TABLE, {"max_distance": 9}, 'max_distance is 9; expected None, because rows is "clipped"'),
+    ],
+)
 def test_refusals(gates, table, options, message):
     with pytest.raises(ValueError, match="^" + re.escape("gated_distance: " + message)):
         posenc.gated_distance(gates, table, **options)

@@ -13,8 +13,12 @@ def test_tupe():
     """Equations 7, 8 and 10: column 0 is reset, then row 0, so row 0 decides the corner."""
     pos_q, pos_k = column(1, 2) * math.sqrt(2), column(1, 2)  # over sqrt(2 D): 1 2, 2 4
     one, other = {"any_to_cls": [7.0]}, {"cls_to_any": [9.0]}
-    for resets, wanted in (({}, [[1, 2], [2, 4]]), (one, [[7, 2], [7, 4]]), (other, [[9, 9], [2, 4]]),
-                           ({**one, **other}, [[9, 9], [7, 4]])):  # fmt: skip
+    for resets, wanted in (
+        ({}, [[1, 2], [2, 4]]),
+        (one, [[7, 2], [7, 4]]),
+        (other, [[9, 9], [2, 4]]),
+        ({**one, **other}, [[9, 9], [7, 4]]),
+    ):
         matrix = posenc.tupe(pos_q, pos_k, **resets).matrix(2, dtype=np.float64)[0]
         assert matrix == pytest.approx(np.array(wanted, float), rel=1e-15)
 

@@ -238,10 +238,12 @@ def test_a_layout_that_frequencies_know_where_there_is_no_width():
     assert same_bits(posenc.xpos(X, 5, wide), posenc.xpos(X, 5, wide, layout="interleaved"))
     table = posenc.rope_table(5, wide)
     for name, call in {
-        "rope": lambda: posenc.rope(X, table), "rope_vjp": lambda: posenc.rope_vjp(X, X, table),
-        "rope_nd": lambda: posenc.rope_nd(X, GRID, np.ones((2, 4))), "xpos": lambda: posenc.xpos(X, 5, np.ones(4)),
+        "rope": lambda: posenc.rope(X, table),
+        "rope_vjp": lambda: posenc.rope_vjp(X, X, table),
+        "rope_nd": lambda: posenc.rope_nd(X, GRID, np.ones((2, 4))),
+        "xpos": lambda: posenc.xpos(X, 5, np.ones(4)),
         "rope_matrix": lambda: posenc.rope_matrix(3, [1.0]),
-    }.items():  # fmt: skip
+    }.items():
         with pytest.raises(ValueError, match=f"^{name}: layout is None; expected 'half' .* or 'interleaved' "):
             call()
     with pytest.raises(ValueError, match=r"^rope_matrix: layout is 'half'; expected None or 'interleaved'"):

@@ -35,22 +35,30 @@ def refused(kind, words, config, **options):
 
 
 def test_transformers_4_and_5():
-    wanted = posenc.rope_frequencies(64, base=500000.0, rope_type="yarn", factor=4.0, truncate=False,
-                                     original_max_position_embeddings=4096)  # fmt: skip
+    wanted = posenc.rope_frequencies(
+        64, base=500000.0, rope_type="yarn", factor=4.0, truncate=False, original_max_position_embeddings=4096
+    )
     old = {key: value for key, value in YARN.items() if key != "rope_type"}
     for parts in (
-        {"rope_theta": 5e5, "rope_scaling": YARN}, {"rope_theta": 5e5, "rope_scaling": {"type": "yarn", **old}},
-        {"rope_theta": 5e5, "rope_scaling": {"type": "yarn", **YARN}}, {"rope_parameters": {"rope_theta": 5e5, **YARN}},
+        {"rope_theta": 5e5, "rope_scaling": YARN},
+        {"rope_theta": 5e5, "rope_scaling": {"type": "yarn", **old}},
+        {"rope_theta": 5e5, "rope_scaling": {"type": "yarn", **YARN}},
+        {"rope_parameters": {"rope_theta": 5e5, **YARN}},
         {"rope_theta": 5e5, "rope_parameters": YARN, "rope_scaling": None},
         {"rope_theta": 5e5, "rope_parameters": YARN, "rope_scaling": dict(YARN)},
-    ):  # fmt: skip
+    ):
         same({**SIZES, **parts}, wanted)
 
 
 def test_no_scaling():
     wanted = posenc.rope_frequencies(64)
-    for part in ({}, {"rope_scaling": None}, {"rope_scaling": {}}, {"rope_parameters": {"rope_type": "default"}},
-                 {"rope_scaling": {"type": "default", "factor": None}}):  # fmt: skip
+    for part in (
+        {},
+        {"rope_scaling": None},
+        {"rope_scaling": {}},
+        {"rope_parameters": {"rope_type": "default"}},
+        {"rope_scaling": {"type": "default", "factor": None}},
+    ):
         same({**PLAIN, **part}, wanted)
 
 
@@ -70,16 +78,22 @@ def test_layer_types_inside():
     refused(TypeError, ["layer_type", "int"], config, layer_type=0)
     huge = {"rope_parameters": {10**5000: {"rope_type": "default"}}}  # Python prints no more than 4300 digits
     refused(ValueError, ["layer_type is None", "an integer of 16610 bits"], {**PLAIN, **huge})
-    refused(TypeError, ["'factor' beside layer types"], {**SIZES, "rope_parameters": {**parts, "factor": 2.0}},
-            layer_type="full_attention")  # fmt: skip
+    refused(
+        TypeError,
+        ["'factor' beside layer types"],
+        {**SIZES, "rope_parameters": {**parts, "factor": 2.0}},
+        layer_type="full_attention",
+    )
 
 
 def test_layer_types_of_old_configs():
     scaling = {"rope_type": "linear", "factor": 8.0}
     full = posenc.rope_frequencies(64, base=1e6, rope_type="linear", factor=8.0)
     sliding = posenc.rope_frequencies(64, base=1e4)
-    for config in ({**GEMMA, "rope_scaling": scaling}, {"head_dim": 64, "rope_theta": 1e6, "rope_local_base_freq": 1e4,
-                   "rope_scaling": scaling}):  # fmt: skip
+    for config in (
+        {**GEMMA, "rope_scaling": scaling},
+        {"head_dim": 64, "rope_theta": 1e6, "rope_local_base_freq": 1e4, "rope_scaling": scaling},
+    ):
         same(config, full, layer_type="full_attention")
         same(config, sliding, layer_type="sliding_attention")
         refused(ValueError, ["layer_type"], config)
@@ -141,16 +155,28 @@ def test_lengths():
 # ---- widths ----
 
 
-@pytest.mark.parametrize(("part", "width"), [
-    ({}, 64), ({"head_dim": 128}, 128), ({"kv_channels": 128}, 128), ({"partial_rotary_factor": 0.5}, 32),
-    ({"rotary_pct": 0.25}, 16),    ({"head_dim": 96, "partial_rotary_factor": 0.75}, 72), ({"rotary_dim": 24}, 24),
-    ({"rotary_dim": 32, "partial_rotary_factor": 0.5}, 32), ({"qk_rope_head_dim": 32}, 32),
-    ({"qk_rope_head_dim": 64, "head_dim": 512, "partial_rotary_factor": 0.125}, 64),
-    ({"qk_rope_head_dim": 64, "head_dim": 64, "partial_rotary_factor": 0.5}, 32),
-    ({"rope_parameters": {"partial_rotary_factor": 0.5}}, 32), ({"model_type": "phi"}, 32),
-    ({"model_type": "phi", "partial_rotary_factor": 1.0}, 64), ({"model_type": "gemma"}, 256),
-    ({"model_type": "deepseek_v3"}, 64), ({"head_dim": 192, "partial_rotary_factor": 0.334}, 64),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("part", "width"),
+    [
+        ({}, 64),
+        ({"head_dim": 128}, 128),
+        ({"kv_channels": 128}, 128),
+        ({"partial_rotary_factor": 0.5}, 32),
+        ({"rotary_pct": 0.25}, 16),
+        ({"head_dim": 96, "partial_rotary_factor": 0.75}, 72),
+        ({"rotary_dim": 24}, 24),
+        ({"rotary_dim": 32, "partial_rotary_factor": 0.5}, 32),
+        ({"qk_rope_head_dim": 32}, 32),
+        ({"qk_rope_head_dim": 64, "head_dim": 512, "partial_rotary_factor": 0.125}, 64),
+        ({"qk_rope_head_dim": 64, "head_dim": 64, "partial_rotary_factor": 0.5}, 32),
+        ({"rope_parameters": {"partial_rotary_factor": 0.5}}, 32),
+        ({"model_type": "phi"}, 32),
+        ({"model_type": "phi", "partial_rotary_factor": 1.0}, 64),
+        ({"model_type": "gemma"}, 256),
+        ({"model_type": "deepseek_v3"}, 64),
+        ({"head_dim": 192, "partial_rotary_factor": 0.334}, 64),
+    ],
+)
 def test_width(part, width):
     assert 2 * len(posenc.rope_from_config({**PLAIN, **part}).inv_freq) == width
 
@@ -253,8 +279,19 @@ def test_configs_that_are_too_deep():
     refused(ValueError, ["config", "more nested dicts than"], '{"text_config": ' * 100_000 + "{}" + "}" * 100_000)
 
 
-@pytest.mark.parametrize("key", ["rope_ratio", "rope_type", "rope_pct", "rotary_percentage", "use_dynamic_ntk",
-                                 "swa_rope_theta", "rope_scaling_factor", "yarn_factor"])  # fmt: skip
+@pytest.mark.parametrize(
+    "key",
+    [
+        "rope_ratio",
+        "rope_type",
+        "rope_pct",
+        "rotary_percentage",
+        "use_dynamic_ntk",
+        "swa_rope_theta",
+        "rope_scaling_factor",
+        "yarn_factor",
+    ],
+)
 def test_unknown_keys_of_the_rope_part(key):
     refused(TypeError, ["config", repr(key)], {**PLAIN, key: 2.0})
     same({**PLAIN, key: None}, posenc.rope_frequencies(64))
@@ -358,21 +395,30 @@ def test_nanochat_rotates_backwards():
     np.testing.assert_array_equal(posenc.rope(x, 3, w, layout="half"), backwards)
 
 
-@pytest.mark.parametrize(("model_type", "words"), [
-    ("bloom", ["linear in the distance", "alibi"]), ("mamba", ["recurrence"]),
-    ("dinov3_vit", ["patches", "rope_2d, rope_nd"]), ("clvp_encoder", ["rotates v"]), ("esmfold2", ["atoms"]),
-    ("wav2vec2-bert", ["before their projection"]), ("mistral_large4_text", ["a factor that is a weight"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("model_type", "words"),
+    [
+        ("bloom", ["linear in the distance", "alibi"]),
+        ("mamba", ["recurrence"]),
+        ("dinov3_vit", ["patches", "rope_2d, rope_nd"]),
+        ("clvp_encoder", ["rotates v"]),
+        ("esmfold2", ["atoms"]),
+        ("wav2vec2-bert", ["before their projection"]),
+        ("mistral_large4_text", ["a factor that is a weight"]),
+    ],
+)
 def test_models_without_such_a_rotation(model_type, words):
     refused(ValueError, [f"model_type is {model_type!r}", *words], {**PLAIN, "model_type": model_type})
 
 
 def test_models_that_rotate_only_if_a_key_says_so():
     for model_type, key, wanted, other in (
-        ("esm", "position_embedding_type", "rotary", "absolute"), ("zamba2", "use_mem_rope", True, False),
-        ("granitemoehybrid", "position_embedding_type", "rope", "nope"), ("falcon", "alibi", False, True),
+        ("esm", "position_embedding_type", "rotary", "absolute"),
+        ("zamba2", "use_mem_rope", True, False),
+        ("granitemoehybrid", "position_embedding_type", "rope", "nope"),
+        ("falcon", "alibi", False, True),
         ("roformer", "rotary_value", False, True),
-    ):  # fmt: skip
+    ):
         config = {**PLAIN, "model_type": model_type}
         same({**config, key: wanted}, posenc.rope_frequencies(64))
         refused(ValueError, [key, str(other), repr(wanted), model_type], {**config, key: other})
@@ -403,8 +449,14 @@ def test_scaling_of_some_layers():
 
 def test_deepseek_v4():
     """Layers that compress keys have a base of their own, and YaRN without its attention factor."""
-    config = {"model_type": "deepseek_v4", "head_dim": 512, "qk_rope_head_dim": 64, "rope_theta": 1e4,
-              "compress_rope_theta": 1.6e5, "rope_scaling": {**YARN, "factor": 16.0}}  # fmt: skip
+    config = {
+        "model_type": "deepseek_v4",
+        "head_dim": 512,
+        "qk_rope_head_dim": 64,
+        "rope_theta": 1e4,
+        "compress_rope_theta": 1.6e5,
+        "rope_scaling": {**YARN, "factor": 16.0},
+    }
     keys = {key: value for key, value in YARN.items() if key != "rope_type"} | {"factor": 16.0}
     yarn = posenc.rope_frequencies(64, base=1.6e5, rope_type="yarn", attention_factor=1.0, **keys)
     same(config, yarn, layer_type="compress")

@@ -39,22 +39,30 @@ def test_large_positions_lose_nothing():
     assert np.allclose(found, [[np.cos(0.3), np.sin(0.3)]], rtol=0, atol=4e-16)
 
 
-@pytest.mark.parametrize(("dims", "base", "message"), [
-    ((3, 4), 10.0, r"dims has \[3, 4\]; expected even widths, not all 0"), ((0, 0), 10.0, r"dims has \[0, 0\]"),
-    ((4, 4), [10.0], "base has 1 entries; expected 2, as dims"), ((4, 4), -1.0, "base is -1"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("dims", "base", "message"),
+    [
+        ((3, 4), 10.0, r"dims has \[3, 4\]; expected even widths, not all 0"),
+        ((0, 0), 10.0, r"dims has \[0, 0\]"),
+        ((4, 4), [10.0], "base has 1 entries; expected 2, as dims"),
+        ((4, 4), -1.0, "base is -1"),
+    ],
+)
 def test_refusals_of_axial_frequencies(dims, base, message):
     with pytest.raises(ValueError, match="axial_frequencies: " + message):
         posenc.axial_frequencies(dims, base=base)
 
 
-@pytest.mark.parametrize(("positions", "frequencies", "message"), [
-    (np.zeros((2, 5)), np.ones(4), r"frequencies has shape \(4,\); expected \(A, 4\) or \(A, H, 4\)"),
-    (np.zeros((2, 5)), np.ones((2, 3)), r"frequencies has shape \(2, 3\); expected \(A, 4\)"),
-    (np.zeros((3, 5)), np.ones((2, 4)), r"positions has shape \(3, 5\); expected \(2, N\)"),
-    (np.zeros((2, 6)), np.ones((2, 4)), "positions has length 6; expected 5"),
-    (np.zeros((2, 5)), np.ones((2, 2, 4)), "frequencies has 2 heads; expected 3, as x"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("positions", "frequencies", "message"),
+    [
+        (np.zeros((2, 5)), np.ones(4), r"frequencies has shape \(4,\); expected \(A, 4\) or \(A, H, 4\)"),
+        (np.zeros((2, 5)), np.ones((2, 3)), r"frequencies has shape \(2, 3\); expected \(A, 4\)"),
+        (np.zeros((3, 5)), np.ones((2, 4)), r"positions has shape \(3, 5\); expected \(2, N\)"),
+        (np.zeros((2, 6)), np.ones((2, 4)), "positions has length 6; expected 5"),
+        (np.zeros((2, 5)), np.ones((2, 2, 4)), "frequencies has 2 heads; expected 3, as x"),
+    ],
+)
 def test_refusals(positions, frequencies, message):
     x = np.ones((3, 5, 8))
     with pytest.raises(ValueError, match="rope_nd: " + message):

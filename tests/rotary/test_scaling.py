@@ -22,10 +22,12 @@ TYPES = {
 }  # fmt: skip
 """The keys that each type needs."""
 OPTIONAL = {
-    "ntk_by_parts": {"beta_fast", "beta_slow"}, "longrope": {"attention_factor"}, "ntk_mixed": {"b"},
+    "ntk_by_parts": {"beta_fast", "beta_slow"},
+    "longrope": {"attention_factor"},
+    "ntk_mixed": {"b"},
     "yarn": {"beta_fast", "beta_slow", "attention_factor", "mscale", "mscale_all_dim", "truncate"},
     "proportional": {"partial_rotary_factor", "factor"},
-}  # fmt: skip
+}
 """The keys that it knows beside them."""
 LENGTHS = {"max_position_embeddings", "original_max_position_embeddings"}
 
@@ -120,8 +122,13 @@ def test_other_values():
             refused(TypeError, [key, "an integer"], scaled, rope_type, **{key: 4096.0})
     shorter = {"factor": None, "max_position_embeddings": 4096}
     refused(ValueError, ["max_position_embeddings", "at least original"], scaled, "yarn", **shorter)
-    refused(ValueError, ["original_max_position_embeddings", "rotations"], scaled, "yarn",
-            original_max_position_embeddings=4)  # fmt: skip
+    refused(
+        ValueError,
+        ["original_max_position_embeddings", "rotations"],
+        scaled,
+        "yarn",
+        original_max_position_embeddings=4,
+    )
 
 
 # ---- properties of the types ----
@@ -186,13 +193,32 @@ def test_representations_are_one_line():
         assert repr(w) == f"<RopeFrequencies: {text}>"
 
 
-@pytest.mark.parametrize(("options", "message"), [
-    ({"dim": 64, "base": 5e-324}, "base is 5e-324; expected a number whose powers"),
-    ({"rope_type": "longrope", "short_factor": [5e-324] * 4, "long_factor": [1.0] * 4, "factor": 2.0,
-      "original_max_position_embeddings": 8}, "keys is .*; expected numbers that give finite"),
-    ({"rope_type": "yarn", "factor": 1e9, "mscale": 1e308, "mscale_all_dim": 1.0,
-      "original_max_position_embeddings": 2048}, "keys is .*; expected numbers that give finite"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"dim": 64, "base": 5e-324}, "base is 5e-324; expected a number whose powers"),
+        (
+            {
+                "rope_type": "longrope",
+                "short_factor": [5e-324] * 4,
+                "long_factor": [1.0] * 4,
+                "factor": 2.0,
+                "original_max_position_embeddings": 8,
+            },
+            "keys is .*; expected numbers that give finite",
+        ),
+        (
+            {
+                "rope_type": "yarn",
+                "factor": 1e9,
+                "mscale": 1e308,
+                "mscale_all_dim": 1.0,
+                "original_max_position_embeddings": 2048,
+            },
+            "keys is .*; expected numbers that give finite",
+        ),
+    ],
+)
 def test_results_that_are_not_finite_are_refused(options, message):
     with pytest.raises(ValueError, match=f"^rope_frequencies: {message}"):
         posenc.rope_frequencies(**{"dim": 8, **options})

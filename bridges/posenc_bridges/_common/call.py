@@ -68,9 +68,12 @@ class Call:
     """
 
     def __init__(
-        self, arguments: Arguments, convert: Callable[[object], object] = lambda value: value,
-        types: tuple[type, ...] = (), symbols: tuple[type, ...] = (),
-    ) -> None:  # fmt: skip
+        self,
+        arguments: Arguments,
+        convert: Callable[[object], object] = lambda value: value,
+        types: tuple[type, ...] = (),
+        symbols: tuple[type, ...] = (),
+    ) -> None:
         """Flatten the arguments; `convert` may replace values that are no constants.
 
         An instance of `types` is an array then, and one of `symbols` an integer.
@@ -143,9 +146,12 @@ def _path_inside(kind: str, names: tuple[str, ...], path: Path, number: int) -> 
 
 
 def arguments(
-    spec: Node, arrays: Iterable[object], integers: Iterable[int], numbers: Iterable[float],
+    spec: Node,
+    arrays: Iterable[object],
+    integers: Iterable[int],
+    numbers: Iterable[float],
     node: Callable[[str, Sequence[str], list[object]], object] = make_node,
-) -> Arguments:  # fmt: skip
+) -> Arguments:
     """Return the arguments of a spec with these items; `node` returns the objects that nodes describe."""
     items = iter(arrays), iter(integers), iter(numbers)
 

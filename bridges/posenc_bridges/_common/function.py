@@ -81,9 +81,12 @@ class Function(Binder):
         return any(self._path_of_gradient(fields, path) is not None for fields in self._fields)
 
     def gradients_of(
-        self, arguments: Arguments, results: Sequence[Array], cotangents: Sequence[Array],
+        self,
+        arguments: Arguments,
+        results: Sequence[Array],
+        cotangents: Sequence[Array],
         arrays: Iterable[tuple[Path, Array]],
-    ) -> list[Array]:  # fmt: skip
+    ) -> list[Array]:
         """Return the gradients of these arrays, each in the dtype of its array, by one call of `backward`."""
         gradients, found = self.backward(arguments, results, cotangents), []
         for path, array in arrays:

@@ -60,9 +60,13 @@ def cut(array: AnyArray, axes: Axes, chunks: Mapping[str, Chunks]) -> Source:
 
 
 def map_blocks(
-    run: Callable[..., object], result: Axes, arrays: Sequence[tuple[AnyArray, Axes]], dtype: Dtype,
-    given: Mapping[str, Chunks] = MappingProxyType({}), **lengths: int,
-) -> da.Array:  # fmt: skip
+    run: Callable[..., object],
+    result: Axes,
+    arrays: Sequence[tuple[AnyArray, Axes]],
+    dtype: Dtype,
+    given: Mapping[str, Chunks] = MappingProxyType({}),
+    **lengths: int,
+) -> da.Array:
     """Return the array whose blocks are ``run(*blocks)``.
 
     The blocks of one call of `run` are at the same place along the axes that they share.
@@ -77,9 +81,15 @@ def map_blocks(
                 chunks.setdefault(axis, (sum(own),) if axis.isupper() else own)
     pairs = [one for array, axes in arrays for one in (cut(array, axes, chunks).array, axes)]
     return da.blockwise(
-        run, result, *pairs, new_axes=lengths, dtype=dtype, align_arrays=False, concatenate=True,
+        run,
+        result,
+        *pairs,
+        new_axes=lengths,
+        dtype=dtype,
+        align_arrays=False,
+        concatenate=True,
         meta=np.empty((0,) * len(result), dtype),
-    )  # fmt: skip
+    )
 
 
 class Grid:

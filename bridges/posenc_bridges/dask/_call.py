@@ -97,8 +97,8 @@ class Call(Grid):
         is_limited = self.low > -inf or self.high < inf
         self._read_positions(given, is_limited or any(part.reads_positions for part in parts))
         self.pair = (Forward if function == "attention" else Backward)(
-            given["causal"], window, scale, given["softcap"], given["invariant"], v.shape[-1],
-        )  # fmt: skip
+            given["causal"], window, scale, given["softcap"], given["invariant"], v.shape[-1]
+        )
         super().__init__(self._fit_chunks(any("heads" in part.options for part in parts)))
         if len(self.chunks["m"]) > 1 and any(part.name == "cope" for part in parts):
             expected = "one, because cope sums over keys: k.rechunk({-2: -1})"

@@ -25,10 +25,15 @@ __all__ = ["matrix"]
 
 @door
 def matrix(
-    bias: PositionBias, n: int, m: int | None = None, *, chunks: int | str | tuple[object, ...],
-    q_positions: npt.ArrayLike | da.Array | None = None, k_positions: npt.ArrayLike | da.Array | None = None,
+    bias: PositionBias,
+    n: int,
+    m: int | None = None,
+    *,
+    chunks: int | str | tuple[object, ...],
+    q_positions: npt.ArrayLike | da.Array | None = None,
+    k_positions: npt.ArrayLike | da.Array | None = None,
     dtype: npt.DTypeLike | None = None,
-) -> da.Array:  # fmt: skip
+) -> da.Array:
     """Return the matrix of a bias, as its method ``matrix`` does.
 
     Parameters

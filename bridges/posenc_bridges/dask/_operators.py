@@ -80,9 +80,15 @@ class Operator:
 
 
 def _make(
-    kind: type[posenc.Bias], name: str, fields: type, others: list[object], options: dict[str, object],
-    dtypes: tuple[Dtype | None, ...], pieces: Pieces, distances: slice | None,
-) -> posenc.Bias:  # fmt: skip
+    kind: type[posenc.Bias],
+    name: str,
+    fields: type,
+    others: list[object],
+    options: dict[str, object],
+    dtypes: tuple[Dtype | None, ...],
+    pieces: Pieces,
+    distances: slice | None,
+) -> posenc.Bias:
     """Return an operator from pieces of its arrays and of its own positions, and from everything else of it."""
     if distances is not None:
         pieces = [None if array is None else array[..., distances] for array in pieces]

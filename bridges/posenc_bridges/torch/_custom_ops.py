@@ -114,13 +114,19 @@ class Twin:
     def __init__(self, function: Function) -> None:
         self.function = function
         self.value = custom_op(
-            f"posenc::{function.name}", lambda call, *given: self.forward(decode(call), *given), mutates_args=(),
-            device_types="cpu", schema=f"({_SCHEMA}) -> Tensor[]",
-        )  # fmt: skip
+            f"posenc::{function.name}",
+            lambda call, *given: self.forward(decode(call), *given),
+            mutates_args=(),
+            device_types="cpu",
+            schema=f"({_SCHEMA}) -> Tensor[]",
+        )
         self.gradient = custom_op(
-            f"posenc::{function.name}_vjp", lambda call, *given: self.backward(decode(call), *given), mutates_args=(),
-            device_types="cpu", schema=f"({_SCHEMA}, Tensor[] results, Tensor[] cotangents, int[] wanted) -> Tensor[]",
-        )  # fmt: skip
+            f"posenc::{function.name}_vjp",
+            lambda call, *given: self.backward(decode(call), *given),
+            mutates_args=(),
+            device_types="cpu",
+            schema=f"({_SCHEMA}, Tensor[] results, Tensor[] cotangents, int[] wanted) -> Tensor[]",
+        )
         self.operator = getattr(torch.ops.posenc, function.name).default
         self.value.register_fake(self._fake_forward)
         self.gradient.register_fake(
@@ -199,9 +205,15 @@ class Twin:
             raise TypeError(str(error).replace("has type ndarray", "has type Tensor")) from None
 
     def backward(
-        self, spec: Node, arrays: Sequence[Tensor], integers: Sequence[int], numbers: Sequence[float],
-        results: Sequence[Tensor], cotangents: Sequence[Tensor], wanted: Sequence[int],
-    ) -> list[Tensor]:  # fmt: skip
+        self,
+        spec: Node,
+        arrays: Sequence[Tensor],
+        integers: Sequence[int],
+        numbers: Sequence[float],
+        results: Sequence[Tensor],
+        cotangents: Sequence[Tensor],
+        wanted: Sequence[int],
+    ) -> list[Tensor]:
         """Return the gradients of the wanted arrays, in their dtypes."""
         inputs, outputs, grads = ([to_array(one) for one in group] for group in (arrays, results, cotangents))
         arguments = arguments_of(spec, inputs, integers, numbers)

@@ -123,9 +123,14 @@ class T5(_Bias):
     """
 
     def __init__(
-        self, heads: int, num_buckets: int = 32, max_distance: int = 128, bidirectional: bool = True, *,
+        self,
+        heads: int,
+        num_buckets: int = 32,
+        max_distance: int = 128,
+        bidirectional: bool = True,
+        *,
         unscaled: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(weight=(num_buckets, heads))
         self._options = {"bidirectional": bidirectional, "max_distance": max_distance, "unscaled": unscaled}
 
@@ -347,9 +352,14 @@ class RotaryEmbedding(torch.nn.Module):  # type: ignore[misc, unused-ignore]
     """
 
     def __init__(
-        self, dim: int | Mapping[str, object] | str | os.PathLike[str] | Any, *, base: float | None = None,
-        layout: str | None = None, learned: bool = False, layer_type: str | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        dim: int | Mapping[str, object] | str | os.PathLike[str] | Any,
+        *,
+        base: float | None = None,
+        layout: str | None = None,
+        learned: bool = False,
+        layer_type: str | None = None,
+    ) -> None:
         super().__init__()
         self.layout: str | None
         self.rotary_dim: int | None

@@ -31,10 +31,17 @@ def _fail(error: type[Exception], argument: str, has: object, expected: str) -> 
 
 
 def scaled_dot_product_attention(
-    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0,
-    is_causal: bool = False, *, scale: float | None = None, enable_gqa: bool = False,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
     bias: pt.Operator | posenc.Bias | Sequence[pt.Operator | posenc.Bias] | None = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Compute attention as `torch.nn.functional.scaled_dot_product_attention` does, by `posenc.attention`.
 
     ``softmax(scale query.key + attn_mask + bias, over visible keys) . value``
@@ -93,9 +100,16 @@ def scaled_dot_product_attention(
             _fail(TypeError, argument, f"has type {type(one).__name__}", "a tensor")
         if one is not None and one.is_nested:
             return _attend_jagged(
-                query, key, value, attn_mask, dropout_p=dropout_p, is_causal=is_causal, scale=scale,
-                enable_gqa=enable_gqa, bias=bias,
-            )  # fmt: skip
+                query,
+                key,
+                value,
+                attn_mask,
+                dropout_p=dropout_p,
+                is_causal=is_causal,
+                scale=scale,
+                enable_gqa=enable_gqa,
+                bias=bias,
+            )
         if one is not None and one.ndim < 2:
             _fail(ValueError, argument, f"has shape {tuple(one.shape)}", "at least 2 axes")
     for argument, flag in (("is_causal", is_causal), ("enable_gqa", enable_gqa)):
@@ -229,9 +243,12 @@ class ReplacedSdpa(TorchFunctionMode):  # type: ignore[misc, unused-ignore]
         self.left: list[str] = []
 
     def __torch_function__(
-        self, function: Callable[..., object], types: object, args: tuple[object, ...] = (),
+        self,
+        function: Callable[..., object],
+        types: object,
+        args: tuple[object, ...] = (),
         kwargs: dict[str, object] | None = None,
-    ) -> object:  # fmt: skip
+    ) -> object:
         kwargs = kwargs or {}
         if function is _THEIRS:
             return self._attend(*args, **kwargs)

@@ -14,10 +14,18 @@ from ._lazy import LazyTensor, Module, Structure, T5Bias, structure_of
 
 _UNUSED = frozenset(
     (
-        "cache_position", "deterministic", "max_length_k", "max_length_q", "num_items_in_batch",
-        "output_hidden_states", "output_router_logits", "return_dict", "seq_idx", "use_cache",
+        "cache_position",
+        "deterministic",
+        "max_length_k",
+        "max_length_q",
+        "num_items_in_batch",
+        "output_hidden_states",
+        "output_router_logits",
+        "return_dict",
+        "seq_idx",
+        "use_cache",
     )
-)  # fmt: skip
+)
 """Arguments that models pass through and that their eager attention does not read either."""
 
 
@@ -30,13 +38,28 @@ PRECISIONS: dict[object, str] = {}
 
 
 def attention_forward(
-    module: torch.nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, *,
-    dropout: float = 0.0, scaling: float | None = None, is_causal: bool | None = None,
-    sliding_window: int | None = None, softcap: float | None = None, s_aux: Tensor | None = None,
-    sinks: Tensor | None = None, position_bias: Tensor | pt.Operator | None = None, indices: Tensor | None = None,
-    block_indices: Tensor | None = None, output_attentions: bool | None = None, cu_seq_lens_q: Tensor | None = None,
-    cu_seq_lens_k: Tensor | None = None, position_ids: Tensor | None = None, **kwargs: object,
-) -> tuple[Tensor, None]:  # fmt: skip
+    module: torch.nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    *,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    is_causal: bool | None = None,
+    sliding_window: int | None = None,
+    softcap: float | None = None,
+    s_aux: Tensor | None = None,
+    sinks: Tensor | None = None,
+    position_bias: Tensor | pt.Operator | None = None,
+    indices: Tensor | None = None,
+    block_indices: Tensor | None = None,
+    output_attentions: bool | None = None,
+    cu_seq_lens_q: Tensor | None = None,
+    cu_seq_lens_k: Tensor | None = None,
+    position_ids: Tensor | None = None,
+    **kwargs: object,
+) -> tuple[Tensor, None]:
     """Return attention (batch, queries, heads, channels) and no weights, as transformers' attention interface asks.
 
     `sliding_window` is not read: the mask has it. Arguments that have no meaning here are an error.
@@ -59,9 +82,11 @@ def attention_forward(
             fail(module, "attention_mask", what, ValueError)
     implementation = getattr(getattr(module, "config", None), "_attn_implementation", None)
     options: dict[str, object] = {
-        "scale": scaling, "softcap": softcap, "precision": PRECISIONS.get(implementation, "high"),
+        "scale": scaling,
+        "softcap": softcap,
+        "precision": PRECISIONS.get(implementation, "high"),
         "dropout": dropout,
-    }  # fmt: skip
+    }
     biases = []
     shift = None  # position of query 0 - position of key 0
     structure, described = structure_of(attention_mask), structure_of(position_bias)

@@ -25,15 +25,23 @@ class LazyTensor(torch.Tensor):  # type: ignore[misc, unused-ignore]
 
     @staticmethod
     def __new__(
-        cls, structure: Structure | T5Bias, compute: Callable[[torch.dtype], torch.Tensor], shape: tuple[int, ...],
-        dtype: torch.dtype, device: Any,
-    ) -> Any:  # fmt: skip
+        cls,
+        structure: Structure | T5Bias,
+        compute: Callable[[torch.dtype], torch.Tensor],
+        shape: tuple[int, ...],
+        dtype: torch.dtype,
+        device: Any,
+    ) -> Any:
         return torch.Tensor._make_wrapper_subclass(cls, shape, dtype=dtype, device=device)
 
     def __init__(
-        self, structure: Structure | T5Bias, compute: Callable[[torch.dtype], torch.Tensor], shape: tuple[int, ...],
-        dtype: torch.dtype, device: Any,
-    ) -> None:  # fmt: skip
+        self,
+        structure: Structure | T5Bias,
+        compute: Callable[[torch.dtype], torch.Tensor],
+        shape: tuple[int, ...],
+        dtype: torch.dtype,
+        device: Any,
+    ) -> None:
         self.posenc_structure = structure
         self._made_from = structure, compute, shape, dtype, device
 
@@ -49,9 +57,12 @@ class LazyTensor(torch.Tensor):  # type: ignore[misc, unused-ignore]
 
     @classmethod
     def __torch_function__(
-        cls, function: Callable[..., object], types: object, args: tuple[Any, ...] = (),
+        cls,
+        function: Callable[..., object],
+        types: object,
+        args: tuple[Any, ...] = (),
         kwargs: dict[str, object] | None = None,
-    ) -> object:  # fmt: skip
+    ) -> object:
         kwargs = kwargs or {}
         if function in cls._METADATA:
             with torch._C.DisableTorchFunctionSubclass():

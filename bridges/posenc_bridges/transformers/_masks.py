@@ -103,11 +103,18 @@ def _merge_segments(
 
 
 def make_mask(
-    batch_size: int, q_length: int, kv_length: int, q_offset: int | torch.Tensor = 0, kv_offset: int = 0,
-    mask_function: Mask = masking_utils.causal_mask_function, attention_mask: torch.Tensor | None = None,
-    allow_is_bidirectional_skip: bool = False, dtype: torch.dtype = torch.float32,
-    device: torch.device | str = "cpu", **kwargs: object,
-) -> torch.Tensor | None:  # fmt: skip
+    batch_size: int,
+    q_length: int,
+    kv_length: int,
+    q_offset: int | torch.Tensor = 0,
+    kv_offset: int = 0,
+    mask_function: Mask = masking_utils.causal_mask_function,
+    attention_mask: torch.Tensor | None = None,
+    allow_is_bidirectional_skip: bool = False,
+    dtype: torch.dtype = torch.float32,
+    device: torch.device | str = "cpu",
+    **kwargs: object,
+) -> torch.Tensor | None:
     """Return the mask of a call of transformers' mask interface, structured if `mask_function` has a structure."""
     arguments = {
         "batch_size": batch_size, "q_length": q_length, "kv_length": kv_length, "q_offset": q_offset,

@@ -45,9 +45,12 @@ def _refuse_other_models() -> None:
         method = getattr(PreTrainedModel, name)
 
         def checked(
-            self: PreTrainedModel, requested: object, *args: object, theirs: Callable[..., object] = method,
+            self: PreTrainedModel,
+            requested: object,
+            *args: object,
+            theirs: Callable[..., object] = method,
             **kwargs: object,
-        ) -> object:  # fmt: skip
+        ) -> object:
             _check(self, requested, self.config)
             return theirs(self, requested, *args, **kwargs)
 
@@ -147,9 +150,12 @@ def _describe_bias(cls: type[torch.nn.Module]) -> None:
 
     @wraps(dense)
     def compute_bias(
-        self: torch.nn.Module, query_length: int, key_length: int, device: object = None,
+        self: torch.nn.Module,
+        query_length: int,
+        key_length: int,
+        device: object = None,
         past_seen_tokens: int | torch.Tensor = 0,
-    ) -> torch.Tensor:  # fmt: skip
+    ) -> torch.Tensor:
         if is_ours(self) and not torch.compiler.is_compiling():
             structure = read_t5(self, int(past_seen_tokens))
             shape = 1, structure.table.shape[1], query_length, key_length

@@ -64,9 +64,12 @@ class Logits:
 
     @classmethod
     def __torch_function__(
-        cls, function: Callable[..., object], types: object, args: tuple[object, ...] = (),
+        cls,
+        function: Callable[..., object],
+        types: object,
+        args: tuple[object, ...] = (),
         kwargs: dict[str, object] | None = None,
-    ) -> object:  # fmt: skip
+    ) -> object:
         name = function.__name__
         if name not in _STEPS:
             module = next(one for one in args if isinstance(one, Logits)).recorder.module
@@ -156,9 +159,16 @@ def _attend(weights: object, value: torch.Tensor) -> torch.Tensor:
     bias = [*of_keys, *of_heads]
     weights.recorder.calls += 1
     out, _ = attention_forward(
-        module, query, key, values, mask, scaling=weights.factor, dropout=weights.dropout, is_causal=False,
+        module,
+        query,
+        key,
+        values,
+        mask,
+        scaling=weights.factor,
+        dropout=weights.dropout,
+        is_causal=False,
         position_bias=sum(bias[1:], bias[0]) if bias else None,
-    )  # fmt: skip
+    )
     return out.transpose(1, 2).reshape(*weights.shape[:-1], value.shape[-1])
 
 
@@ -194,9 +204,12 @@ class Recorder(TorchFunctionMode):  # type: ignore[misc, unused-ignore]
         self.module, self.calls = module, 0
 
     def __torch_function__(
-        self, function: Callable[..., object], types: object, args: tuple[Operand, ...] = (),
+        self,
+        function: Callable[..., object],
+        types: object,
+        args: tuple[Operand, ...] = (),
         kwargs: dict[str, object] | None = None,
-    ) -> object:  # fmt: skip
+    ) -> object:
         is_product = getattr(function, "__name__", "") in ("matmul", "bmm")
         if is_product and all(isinstance(one, torch.Tensor) and one.ndim > 2 for one in args):
             return Logits(self, args[0], args[1].transpose(-1, -2))

@@ -82,9 +82,14 @@ def _split(x: Tensor, heads: int) -> Tensor:
 
 
 def _bloom_forward(
-    module: Module, hidden_states: Tensor, residual: Tensor, alibi: Tensor, attention_mask: Tensor,
-    layer_past: Cache | None, **kwargs: Any,
-) -> tuple[Tensor, None]:  # fmt: skip
+    module: Module,
+    hidden_states: Tensor,
+    residual: Tensor,
+    alibi: Tensor,
+    attention_mask: Tensor,
+    layer_past: Cache | None,
+    **kwargs: Any,
+) -> tuple[Tensor, None]:
     """Compute `BloomAttention.forward`.
 
     `alibi` is slope x position of the key; padding has no position. For each query it differs from -slope x distance
@@ -100,9 +105,16 @@ def _bloom_forward(
     if isinstance(structure, Structure) and _is_consecutive(structure.padding):
         bias = pt.alibi(modeling_bloom._get_alibi_slopes(module.num_heads, query.device))
     out = _attend(
-        module, query, key, value, attention_mask, module.attention_dropout, scaling=module.inv_norm_factor,
-        position_bias=bias, **kwargs,
-    )  # fmt: skip
+        module,
+        query,
+        key,
+        value,
+        attention_mask,
+        module.attention_dropout,
+        scaling=module.inv_norm_factor,
+        position_bias=bias,
+        **kwargs,
+    )
     return residual + dropout(module.dense(out.flatten(2)), module.hidden_dropout, module.training), None
 
 
@@ -114,9 +126,15 @@ def _is_consecutive(padding: Tensor | None) -> bool:
 
 
 def _falcon_forward(
-    module: Module, hidden_states: Tensor, alibi: Tensor | None, attention_mask: Tensor, position_ids: Tensor | None,
-    layer_past: Cache | None, position_embeddings: tuple[Tensor, Tensor], **kwargs: Any,
-) -> tuple[Tensor, None]:  # fmt: skip
+    module: Module,
+    hidden_states: Tensor,
+    alibi: Tensor | None,
+    attention_mask: Tensor,
+    position_ids: Tensor | None,
+    layer_past: Cache | None,
+    position_embeddings: tuple[Tensor, Tensor],
+    **kwargs: Any,
+) -> tuple[Tensor, None]:
     """Compute `FalconAttention.forward` without ALiBi."""
     if alibi is not None:
         fail(module, "alibi", "is not None; expected None, because eager attention adds it twice and sdpa once")
@@ -129,9 +147,14 @@ def _falcon_forward(
 
 
 def _mpt_forward(
-    module: Module, hidden_states: Tensor, position_bias: Tensor, attention_mask: Tensor | None = None,
-    cache: Cache | None = None, past_key_values: Cache | None = None, **kwargs: Any,
-) -> tuple[Tensor, None]:  # fmt: skip
+    module: Module,
+    hidden_states: Tensor,
+    position_bias: Tensor,
+    attention_mask: Tensor | None = None,
+    cache: Cache | None = None,
+    past_key_values: Cache | None = None,
+    **kwargs: Any,
+) -> tuple[Tensor, None]:
     """Compute `MptAttention.forward`; transformers 5.23 calls the cache `past_key_values`.
 
     `position_bias` (heads, 1, longest) is slope x (key - last key). For each query it differs from -slope x distance by
@@ -150,9 +173,16 @@ def _mpt_forward(
     elif attention_mask is not None:
         attention_mask = ~attention_mask.bool()
     out = _attend(
-        module, query, key, value, attention_mask, module.attn_dropout_p, scaling=module.softmax_scale,
-        position_bias=bias, **kwargs,
-    )  # fmt: skip
+        module,
+        query,
+        key,
+        value,
+        attention_mask,
+        module.attn_dropout_p,
+        scaling=module.softmax_scale,
+        position_bias=bias,
+        **kwargs,
+    )
     return module.out_proj(out.flatten(2)), None
 
 
@@ -179,9 +209,15 @@ def _openai_attn(
         hidden = torch.finfo(attention_mask.dtype).min
         attention_mask = torch.where(module.bias[:, :, :n, :n] > 0, attention_mask, hidden)
     out = _attend(
-        module, q, k.transpose(-1, -2), v, attention_mask, module.attn_dropout,
-        scaling=None if module.scale else 1.0, is_causal=True,
-    )  # fmt: skip
+        module,
+        q,
+        k.transpose(-1, -2),
+        v,
+        attention_mask,
+        module.attn_dropout,
+        scaling=None if module.scale else 1.0,
+        is_causal=True,
+    )
     return [out.transpose(1, 2)]
 
 
@@ -197,16 +233,26 @@ def _mpnet_bias(module: Module, position_ids: object, num_buckets: int, **unused
 
 
 def _mpnet_forward(
-    module: Module, hidden_states: Tensor, attention_mask: Tensor | None, position_bias: Tensor | pt.Operator | None,
+    module: Module,
+    hidden_states: Tensor,
+    attention_mask: Tensor | None,
+    position_bias: Tensor | pt.Operator | None,
     **kwargs: Any,
-) -> tuple[Tensor]:  # fmt: skip
+) -> tuple[Tensor]:
     """Compute `MPNetSelfAttention.forward`."""
     heads = module.num_attention_heads
     query, key, value = (_split(make(hidden_states), heads) for make in (module.q, module.k, module.v))
     out = _attend(
-        module, query, key, value, attention_mask, module.dropout, scaling=module.attention_head_size**-0.5,
-        position_bias=position_bias, **kwargs,
-    )  # fmt: skip
+        module,
+        query,
+        key,
+        value,
+        attention_mask,
+        module.dropout,
+        scaling=module.attention_head_size**-0.5,
+        position_bias=position_bias,
+        **kwargs,
+    )
     return (module.o(out.flatten(2)),)
 
 
@@ -224,9 +270,14 @@ def _deberta_positions(module: Module, relative_pos: Tensor | None, **unused: ob
 
 
 def _deberta_forward(
-    module: Module, hidden_states: Tensor, attention_mask: Tensor | None, query_states: Tensor | None,
-    relative_pos: Tensor | None, rel_embeddings: Tensor | None, **unused: object,
-) -> tuple[Tensor, None]:  # fmt: skip
+    module: Module,
+    hidden_states: Tensor,
+    attention_mask: Tensor | None,
+    query_states: Tensor | None,
+    relative_pos: Tensor | None,
+    rel_embeddings: Tensor | None,
+    **unused: object,
+) -> tuple[Tensor, None]:
     """Compute `DisentangledSelfAttention.forward` of DeBERTa, and of its versions 2 and 3, which have `query_proj`."""
     if relative_pos is not None:
         fail(module, "relative_pos", "is not None; expected None, for consecutive positions")
@@ -256,16 +307,22 @@ def _deberta_forward(
         rel_k = _split(of_keys(rows), heads) if "c2p" in terms else None
         bias = pt.deberta(rel_q, rel_k, buckets=buckets, max_position=limit, terms=terms)
     out = _attend(
-        module, query, key, value, None if attention_mask is None else attention_mask.bool(), module.dropout,
-        scaling=1 / sqrt(query.shape[-1] * (1 + len(terms))), position_bias=bias, is_causal=False,
-    )  # fmt: skip
+        module,
+        query,
+        key,
+        value,
+        None if attention_mask is None else attention_mask.bool(),
+        module.dropout,
+        scaling=1 / sqrt(query.shape[-1] * (1 + len(terms))),
+        position_bias=bias,
+        is_causal=False,
+    )
     return out.flatten(2), None
 
 
 def _wavlm_forward(
-    module: Module, hidden_states: Tensor, attention_mask: Tensor | None, position_bias: Tensor | None,
-    **unused: object,
-) -> tuple[Tensor, None, Tensor]:  # fmt: skip
+    module: Module, hidden_states: Tensor, attention_mask: Tensor | None, position_bias: Tensor | None, **unused: object
+) -> tuple[Tensor, None, Tensor]:
     """Compute `WavLMAttention.forward`; `position_bias` is the table of the first layer, which all layers gate."""
     heads = module.num_heads
     table = module.rel_attn_embed.weight if position_bias is None else position_bias
@@ -304,9 +361,15 @@ def _sam_forward(module: Module, hidden_states: Tensor, **unused: object) -> tup
 
 
 def _xlnet_core(
-    module: Module, q_head: Tensor, k_head_h: Tensor, v_head_h: Tensor, k_head_r: Tensor, seg_mat: Tensor | None,
-    attn_mask: Tensor | None, **unused: object,
-) -> Tensor:  # fmt: skip
+    module: Module,
+    q_head: Tensor,
+    k_head_h: Tensor,
+    v_head_h: Tensor,
+    k_head_r: Tensor,
+    seg_mat: Tensor | None,
+    attn_mask: Tensor | None,
+    **unused: object,
+) -> Tensor:
     """Compute `XLNetRelativeAttention.rel_attn_core` of either stream, whose arrays begin (tokens, batch, heads).
 
     Row p of `k_head_r` (rows, batch, heads, D) is for the key p - M places after the query. Sentences of a batch have
@@ -326,9 +389,16 @@ def _xlnet_core(
             bias = bias + _segment_bias(module, query[part], seg_mat[:, :, part, 0] > 0)
         mask = keep if keep is None or keep.shape[0] == 1 else keep[part]
         out = _attend(
-            module, query[part], key[part], value[part], mask, module.dropout, scaling=module.scale,
-            position_bias=bias, is_causal=False,
-        )  # fmt: skip
+            module,
+            query[part],
+            key[part],
+            value[part],
+            mask,
+            module.dropout,
+            scaling=module.scale,
+            position_bias=bias,
+            is_causal=False,
+        )
         parts.append(out)
     out = torch.cat(parts)  # (batch, tokens, heads, D)
     if keep is not None:  # like eager attention, a query that sees no key takes the mean of all
