@@ -478,11 +478,32 @@ static int run_shared(pe_gradients *g, const pe_signature *row)
     return 0;
 }
 
+/* Copy a gradient that an earlier operator has, too: arrays of a result share no memory. -1 with an exception */
+static int copy_shared(pe_gradients *g, int t, int i)
+{
+    PyObject **own = &g->of_term[t][i];
+    for (int earlier = 0; earlier < t; earlier++) {
+        for (int j = 0; j < g->count[earlier]; j++) {
+            if (*own && g->of_term[earlier][j] == *own) {
+                *own = pe_keep(g->a, PyArray_NewCopy(A(*own), NPY_CORDER));
+                return *own ? 0 : -1;
+            }
+        }
+    }
+    return 0;
+}
+
 /* Return the results of these operands, and a tuple with those of each operator. */
 static int return_gradients(pe_gradients *g, const int *operand, int count)
 {
     pe_agreement *a = g->a;
     PyObject *of_term[PE_TERMS];
+    for (int t = g->call->nterms - 1; t >= 0; t--) {
+        for (int i = 0; i < g->count[t]; i++) {
+            if (copy_shared(g, t, i) < 0)
+                return -1;
+        }
+    }
     for (int t = 0; t < g->call->nterms; t++) {
         if (!(of_term[t] = pe_keep(a, pe_tuple(g->of_term[t], g->count[t]))))
             return -1;

@@ -78,7 +78,7 @@ def _matrix(bias: Bias, positions: Positions, dtype: Dtype, out: Array | None) -
 
 def _vjp(bias: Bias, grad: Array, positions: Positions) -> Gradients:
     cotangent = check_cotangent(grad, _shape_of(bias, positions.n, positions.m))
-    return (unbroadcast(cotangent.astype(F64, copy=False), bias.arrays.array.shape, F64),)
+    return (unbroadcast(np.array(cotangent, F64, order="C"), bias.arrays.array.shape, F64),)
 
 
 DENSE = Scheme("dense", Kind(_term, _gradient, _matrix, _vjp), DenseArrays, reads_positions=False)

@@ -217,7 +217,7 @@ def _call_vjp(bias: Bias, grad: Array, rel: Array) -> tuple[Array, ...]:
     if not isinstance(gradients, tuple | list) or len(gradients) != len(arrays):
         count = len(gradients) if isinstance(gradients, tuple | list) else type(gradients).__name__
         fail(ValueError, "vjp", f"a result of {count}", f"a tuple of {len(arrays)}, one per array")
-    found = tuple(as_data("vjp", gradient) for gradient in gradients)
+    found = tuple(np.array(as_data("vjp", gradient)) for gradient in gradients)  # the function may use its arrays again
     for gradient, array in zip(found, arrays, strict=True):
         if gradient.shape != array.shape:
             fail(ValueError, "vjp", f"a gradient of shape {gradient.shape}", str(array.shape))

@@ -56,7 +56,7 @@ def fill_matrix(diagonals: Array, n: int, m: int, out: Array | None) -> Array:
 
 
 def read_diagonal_sums(grad: Array, heads: int, n: int, m: int) -> Float64:
-    """Return the cotangent of such a matrix, dense or as diagonal sums, as (heads, n + m - 1)."""
+    """Return the cotangent of such a matrix, dense or as diagonal sums, as new memory (heads, n + m - 1)."""
     length = max(n + m - 1, 0)
     if grad.shape[-3:] == (heads, n, m):
         matrix, grad = grad, np.zeros((*grad.shape[:-2], length))
@@ -65,7 +65,7 @@ def read_diagonal_sums(grad: Array, heads: int, n: int, m: int) -> Float64:
     elif grad.shape[-2:] != (heads, length):
         expected = f"(..., {heads}, {n}, {m}) or (..., {heads}, {length})"
         fail(ValueError, "grad", f"shape {grad.shape}", expected)
-    return unbroadcast(grad.astype(F64, copy=False), (heads, length), F64)
+    return unbroadcast(np.array(grad, F64, order="C"), (heads, length), F64)
 
 
 # ---- functions of the distance ----

@@ -1,11 +1,12 @@
 """Every gradient of every vjp against central differences of the oracle."""
 
+import itertools
 import pickle
 from functools import partial
 
 import numpy as np
 import pytest
-from cases import CASES, DTYPES, get_path, map_arrays
+from cases import CASES, DTYPES, array_paths, get_path, map_arrays
 from cases.deviation import ALLOWED, cotangents, differences, relative_deviation
 from cases.layouts import LAYOUTS, plain, same_bits
 
@@ -99,6 +100,87 @@ def test_a_cotangent_of_another_shape(case):
     for wrong in (first[0], *(np.concatenate([first, first], axis) for axis in axes)):
         with pytest.raises(ValueError, match=r"^\w+(\.\w+)?: grad (has|is) .+; expected "):
             case.vjp((wrong, *rest), arguments)
+
+
+def arrays_of(value):
+    """The arrays of a nest of tuples, in their order."""
+    found = []
+    map_arrays(found.append, value)
+    return found
+
+
+def share_memory(arrays, others):
+    """Whether two arrays of a list, or one of them and one of the others, have a byte in common."""
+    pairs = [*itertools.combinations(arrays, 2), *itertools.product(arrays, others)]
+    return any(np.shares_memory(one, other) for one, other in pairs)
+
+
+@pytest.mark.parametrize("case", ROWS)
+def test_gradients_are_memory_of_their_own(case):
+    """A training step may scale or clip them in place: neither another gradient nor an argument changes."""
+    arguments = case.arguments(5)
+    grads = cotangents(case, arguments)
+    gradient = case.gradient(grads, arguments)
+    given = [get_path(arguments, path) for path in array_paths(arguments)]
+    found = arrays_of(gradient)
+    assert found and all(array.flags.writeable for array in found)
+    assert not share_memory(found, [*given, *grads])
+    before = [array.copy() for array in found]
+    case.gradient(tuple(2 * g for g in grads), arguments)
+    assert all(map(same_bits, found, before))
+
+
+def given_back(grad, rel, width):
+    """A gradient in the same buffer at each call."""
+    BUFFER[0][...] = (grad * rel**2).sum()
+    return BUFFER
+
+
+BUFFER = (np.zeros(1),)
+
+
+def as_given(rel, width):
+    return -(width * rel**2)
+
+
+def window(width, function=as_given):
+    return posenc.distance_function(function, arrays=[np.array([width])], vjp=given_back)
+
+
+def keeps(rel, width, of_call={}):  # noqa: B006 it is what the function keeps from call to call
+    values = of_call.setdefault(len(rel), np.zeros(len(rel)))
+    values[...] = as_given(rel, width)
+    return values
+
+
+def test_gradients_of_given_arrays_are_memory_of_their_own(rng):
+    """Of operators whose gradient is the cotangent itself, of their sums, and of functions that return one buffer."""
+    grad, heads, n = rng.standard_normal((2, 4, 4)), 2, 4
+    dense = posenc.dense(rng.standard_normal((heads, n, n)))
+    toeplitz = posenc.toeplitz(rng.standard_normal((heads, 2 * n - 1)))
+    for bias in (dense, toeplitz, dense + dense, toeplitz + toeplitz, dense + toeplitz + dense):
+        for cotangent in (grad, grad.astype(np.float32)):
+            assert not share_memory(arrays_of(bias.vjp(cotangent, n)), [cotangent])
+    sums = rng.standard_normal((heads, 2 * n - 1))
+    assert not share_memory(arrays_of(toeplitz.vjp(sums, n)), [sums])
+
+    x = rng.standard_normal((4, heads, n, 3))
+    for dtype in (np.float32, np.float64):
+        for biases in ([dense, dense], [toeplitz, toeplitz], [dense + dense, toeplitz, toeplitz + dense]):
+            gradient = posenc.attention_vjp(*x.astype(dtype), bias=biases)
+            assert not share_memory(arrays_of(tuple(gradient)), list(x))
+
+    q = np.ones((1, 2, 1))
+    twice = posenc.attention_vjp(q, q, q, q * [[1], [2]], bias=[window(1.0), window(2.0)])
+    alone = [posenc.attention_vjp(q, q, q, q * [[1], [2]], bias=window(1.0) + window(2.0)).bias[0][i] for i in (0, 1)]
+    assert all(map(same_bits, arrays_of(twice.bias), arrays_of(tuple(alone))))
+    first = window(1.0).vjp(np.ones((1, 2, 2)), 2)
+    window(1.0).vjp(np.zeros((1, 2, 2)), 2)
+    assert first.arrays[0] == 2
+    kept, fresh = (
+        posenc.attention(q, q, q * [[1], [3]], bias=[window(1.0, f), window(2.0, f)]) for f in (keeps, as_given)
+    )
+    assert same_bits(kept, fresh)
 
 
 @pytest.mark.parametrize("case", ROWS)
