@@ -21,6 +21,7 @@ from .._core_api.arguments import (
     without_warnings,
 )
 from .._core_api.constants import LARGEST_ANGLE
+from .frequency import check_plain
 from .rotated_pairs import halves, row_blocks, select_rows, with_axes
 
 
@@ -88,6 +89,7 @@ def _read_operands(
     amplitude: npt.ArrayLike, frequency: npt.ArrayLike, positions: npt.ArrayLike, phase: npt.ArrayLike | None
 ) -> tuple[_Operands, list[tuple[int, ...]]]:
     """Return the operands, and the shapes of frequency, positions and phase."""
+    check_plain("frequency", frequency)
     row = "real amplitude(n,c), f64 frequency!<(n,c), pos positions%<(n), f64 phase?!<(n,c)"
     amplitude, *angles = _core.read(row, amplitude=amplitude, frequency=frequency, positions=positions, phase=phase)
     frequency, positions, phase = angles

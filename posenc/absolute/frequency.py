@@ -8,7 +8,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from .. import _core
-from .._core_api.arguments import Float64, as_index, as_number, as_positive, check_choice, door, fail_value
+from .._core_api.arguments import Float64, as_index, as_number, as_positive, check_choice, door, fail, fail_value, shown
 from .._core_api.constants import MOST_WIDTH
 
 Schedule = Literal["geometric", "power"]
@@ -115,6 +115,17 @@ def _exact_frequencies(dim: int, base: float, denominator: Denominator) -> tuple
     return high, low
 
 
+def check_plain(argument: str, frequencies: object) -> None:
+    """Refuse a RopeFrequencies with a field that only a rotation applies."""
+    if not hasattr(frequencies, "inv_freq"):
+        return
+    for name, neutral in (("attention_factor", 1.0), ("softmax_factor", 1.0), ("layout", None), ("rotary_dim", None)):
+        value = getattr(frequencies, name, neutral)
+        if value != neutral:
+            fail(ValueError, argument, f"{name} {shown(value)}", f"{argument}.inv_freq, because nothing is rotated")
+
+
 def as_frequencies(frequencies: object) -> Float64:
     """Return the user's frequencies as float64. Refuse an array that does not have one axis."""
+    check_plain("frequencies", frequencies)
     return _core.read("f64 frequencies:(f)", frequencies=frequencies)

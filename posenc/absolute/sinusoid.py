@@ -145,7 +145,8 @@ def sinusoidal(
     base : float
         ``w[i] = base**-t``, ``t = 2 i / dim``. w is not rounded to float64. See the function `frequencies`.
     frequencies : array (ceil(dim / 2),) or (dim // 2,), optional
-        w in radians per position; replaces `base` and `denominator`. The float64 numbers count as exact.
+        w in radians per position; replaces `base` and `denominator`. The float64 numbers count as exact. A
+        RopeFrequencies is refused if it has a factor or an option of `rope`.
     layout : {"interleaved", "half"}
         ``sin, cos, sin, cos, ...`` or ``[sin ... | cos ...]``.
     order : {"sincos", "cossin"}

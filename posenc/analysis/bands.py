@@ -66,7 +66,8 @@ def rope_bands(scaled: PairFrequencies, original: PairFrequencies, *, train_leng
     Parameters
     ----------
     scaled, original : array (e,) or RopeFrequencies
-        Frequencies with and without the scaling, from `rope_frequencies`; `original` must be positive.
+        Frequencies with and without the scaling, from `rope_frequencies`; `original` must be positive. Only the array
+        of a RopeFrequencies is read.
     train_length : int
         Number of positions in which turns are counted.
 

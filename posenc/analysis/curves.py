@@ -88,7 +88,7 @@ def inner_product(
     m, n : number or array (...)
         Positions, broadcast against each other. An int is one position, not a count.
     frequencies : array (e,) or RopeFrequencies
-        w, in radians per position.
+        w, in radians per position. An attention_factor is refused.
     weights : (sine, cosine), each array (e,), or array (2 e, 2 e), optional
         A tuple or list is the diagonal of H: the factors of the products of two sines, then the factors of the products
         of two cosines, one per pair. An array is H itself; its rows and columns have the order of `sinusoidal`: sin 0,
@@ -135,6 +135,11 @@ def inner_product(
     array([0.011995, 1.526359, 1.81222 ])
     """
     w = read_pairs("frequencies", frequencies)
+    factor = getattr(frequencies, "attention_factor", 1.0)
+    if factor != 1.0:
+        fail(
+            ValueError, "frequencies", f"attention_factor {factor}", "frequencies.inv_freq, because nothing is rotated"
+        )
     first, second = read_places("m", m), read_places("n", n)
     try:
         np.broadcast_shapes(first.shape, second.shape)

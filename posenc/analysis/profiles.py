@@ -45,10 +45,11 @@ def attention_profile(
     Parameters
     ----------
     scheme : Bias, RopeFrequencies, array (e,) or None
-        An operator on the logits, or the frequencies of a rotation (layout "half"). None is attention without
-        positions.
-    distances : array (M,)
-        rel: positions of the keys minus the position of the query. A causal query sees those up to 0.
+        An operator on the logits, or the frequencies of a rotation, whose layout is "half" unless they have one. None
+        is attention without positions.
+    distances : int or array (M,)
+        rel: positions of the keys minus the position of the query. A causal query sees those up to 0. An int n means
+        1 - n .. 0: the query's own key and those before it.
     q, k : array (D,) or (H, D), optional
         Content of the query, and of all keys. Operators that read q and k need both; for a rotation they are ones by
         default.
@@ -88,6 +89,8 @@ def attention_profile(
     array([[2.   , 1.403]])
     """
     rel, place = read_places("distances", distances), read_places("position", position)
+    if rel.ndim == 0 and rel.dtype.kind == "i":
+        rel = np.arange(1 - as_index("distances", int(rel), 0), 1)
     for argument, array, axes, expected in (("distances", rel, 1, "1"), ("position", place, 0, "a number")):
         if array.ndim != axes:
             fail(ValueError, argument, f"{array.ndim} axes", expected)
@@ -107,6 +110,8 @@ def _position_logits(
     """Return the logits (H, M) of one query and equal keys that depend on positions."""
     if scheme is None:
         return np.zeros((1, len(k_positions)))
+    if isinstance(scheme, Bias) and any(own is not None for part in scheme.parts for own in part.own_positions):
+        fail(ValueError, "scheme", "positions of its own (Bias.at)", "an operator that reads those of the profile")
     if isinstance(scheme, PositionBias):
         if q is not None or k is not None:
             fail(TypeError, "q", "a value", f"None, because {scheme.name} reads positions")
@@ -123,8 +128,9 @@ def _position_logits(
     if isinstance(scheme, ContentBias):
         products = scheme.logits(query, keys, q_positions=q_positions, k_positions=k_positions)[:, 0]
     else:
-        query = rope(query, q_positions, scheme, layout="half")
-        products = (rope(keys, k_positions, scheme, layout="half") @ query.swapaxes(-1, -2))[..., 0]
+        layout = getattr(scheme, "layout", None) or "half"
+        query = rope(query, q_positions, scheme, layout=layout)
+        products = (rope(keys, k_positions, scheme, layout=layout) @ query.swapaxes(-1, -2))[..., 0]
     logits: Array = products * (float(key.shape[-1]) ** -0.5 if scale is None else as_number("scale", scale))
     return logits
 

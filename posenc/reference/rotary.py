@@ -155,8 +155,9 @@ def rope_nd(
 
     ``angle_k = sum_a positions[a] frequencies[a, k]``. Heo et al. 2024, equation 9.
     """
-    cosine, sine = 1, 0
-    for p, w in zip(places(positions), wide(frequencies), strict=True):
+    (of_axes, a), layout = _read(frequencies), layout or frequencies.layout
+    cosine, sine = a, 0
+    for p, w in zip(places(positions), of_axes, strict=True):
         angle = _heads(p, np.ndim(x))[..., None] * (w[:, None] if w.ndim == 2 else w)
         c, s = cos(angle), sin(angle)
         cosine, sine = cosine * c - sine * s, sine * c + cosine * s  # more exact than a sum of large angles

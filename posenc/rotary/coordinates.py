@@ -426,9 +426,10 @@ def axial_frequencies(dims: Sequence[int], *, base: float | Sequence[float] = 10
     return result
 
 
-def _angles_nd(rotation: Rotation, positions: npt.ArrayLike, frequencies: npt.ArrayLike) -> Angles:
+def _angles_nd(rotation: Rotation, positions: npt.ArrayLike, frequencies: Frequencies) -> Angles:
     pairs = rotation.rotary_dim // 2
-    array = _core.read("f64 frequencies()", frequencies=frequencies)
+    w, factor = rotation.unpack(frequencies)
+    array = _core.read("f64 frequencies()", frequencies=w)
     if array.ndim not in (2, 3) or array.shape[-1] != pairs or not len(array):
         expected = f"(A, {pairs}) or (A, H, {pairs}), coordinates and pairs"
         fail(ValueError, "frequencies", f"shape {array.shape}", expected)
@@ -436,14 +437,14 @@ def _angles_nd(rotation: Rotation, positions: npt.ArrayLike, frequencies: npt.Ar
         heads = np.moveaxis(rotation.x, rotation.seq_axis, -2).shape[-3] if rotation.x.ndim > 2 else 0
         if array.shape[1] != heads:
             fail(ValueError, "frequencies", f"{array.shape[1]} heads", f"{heads}, as {rotation.argument}")
-    return Angles(rotation.coordinates(positions, len(array)), array)
+    return Angles(rotation.coordinates(positions, len(array)), array, factor)
 
 
 @door
 def rope_nd(
     x: npt.ArrayLike,
     positions: npt.ArrayLike,
-    frequencies: npt.ArrayLike,
+    frequencies: Frequencies,
     *,
     layout: Layout | None = None,
     rotary_dim: int | None = None,
@@ -463,11 +464,11 @@ def rope_nd(
         Queries or keys, with the tokens in any order.
     positions : array (A, N), (A, B, N) or (A, B, H, N)
         The coordinates of each token, any integers or reals. The other axes are as in `rope`.
-    frequencies : array (A, rotary_dim // 2) or (A, H, rotary_dim // 2)
+    frequencies : array (A, rotary_dim // 2) or (A, H, rotary_dim // 2), or RopeFrequencies of one
         Angular frequencies of each coordinate, for all heads or for each head. The axis of heads of x is the one before
         the sequence axis, or after it with ``seq_axis=-3``. `axial_frequencies` gives each coordinate its own pairs.
     layout : {"half", "interleaved"}, optional
-        As in `rope`. It is required, because `axial_frequencies` has no layout.
+        As in `rope`. The array of `axial_frequencies` has no layout.
     rotary_dim, rotary_offset, inverse, out_layout, seq_axis
         As in `rope`.
     out : array like x, optional
@@ -515,7 +516,7 @@ def rope_nd_vjp(
     grad: npt.ArrayLike,
     x: npt.ArrayLike,
     positions: npt.ArrayLike,
-    frequencies: npt.ArrayLike,
+    frequencies: Frequencies,
     *,
     layout: Layout | None = None,
     rotary_dim: int | None = None,

@@ -116,14 +116,20 @@ class Rotation:
 
     def frequencies(self, frequencies: Frequencies, divisor: int = 2) -> tuple[Float64, float]:
         """Return rotary_dim // divisor radians per position, and the attention_factor."""
-        array, factor = read_frequencies(frequencies)
+        w, factor = self.unpack(frequencies)
+        array = as_frequencies(w)
         if len(array) != self.rotary_dim // divisor:
             expected = f"rotary_dim // {divisor} = {self.rotary_dim // divisor}"
             fail(ValueError, "frequencies", f"{len(array)} entries", expected)
+        return array, factor
+
+    def unpack(self, frequencies: Frequencies) -> tuple[npt.ArrayLike, float]:
+        """Return the array, of any axes, and the attention_factor, which the arithmetic must hold."""
+        w, factor = unpack(frequencies)
         if factor != 1.0:
             largest = max(abs(factor), 1 / abs(factor)) if self.inverse else factor
             check_range("attention_factor", largest, self.x.dtype)
-        return array, factor
+        return w, factor
 
     def positions(self, positions: npt.ArrayLike | Table, argument: str = "positions", start: int = 0) -> Array:
         """Return positions (..., N) that fit the sequence."""
@@ -348,16 +354,25 @@ def _is_table(pair: tuple[object, ...] | list[object]) -> bool:
     )
 
 
-def read_frequencies(frequencies: Frequencies) -> tuple[Float64, float]:
+def unpack(frequencies: Frequencies) -> tuple[npt.ArrayLike, float]:
     """Return radians per position, and the attention_factor, which multiplies cos and sin."""
     if isinstance(frequencies, RopeFrequencies):
         factor = as_number("attention_factor", frequencies.attention_factor)
         if factor == 0:
             fail_value(ValueError, "attention_factor", factor, "a number other than 0")
-        return as_frequencies(frequencies.inv_freq), factor
+        return frequencies.inv_freq, factor
     if isinstance(frequencies, int | float):
         fail_value(ValueError, "frequencies", frequencies, "an array (e,), such as rope_frequencies(D)")
-    return as_frequencies(frequencies), 1.0
+    return frequencies, 1.0
+
+
+def read_frequencies(frequencies: Frequencies) -> tuple[Float64, float]:
+    """Return the frequencies of a rotation of 2e channels, which need no x, and their attention_factor."""
+    w, factor = unpack(frequencies)
+    array = as_frequencies(w)
+    if isinstance(frequencies, RopeFrequencies) and frequencies.rotary_dim not in (None, 2 * len(array)):
+        fail(ValueError, "frequencies", f"{len(array)} entries", f"rotary_dim // 2 = {frequencies.rotary_dim // 2}")
+    return array, factor
 
 
 def read_table(rotation: Rotation, table: npt.ArrayLike | Table, start: int = 0) -> tuple[Array, Array]:

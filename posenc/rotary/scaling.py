@@ -38,7 +38,8 @@ class RopeFrequencies:
     """Rotary frequencies, two factors, and the options of `rope` that a checkpoint fixes.
 
     `rope_frequencies` and `rope_from_config` make it. The functions of posenc that take rotary frequencies take it as
-    well as an array. ``dataclasses.replace`` returns a copy with other fields.
+    well as an array; those that rotate nothing refuse it if it has a factor or an option of `rope`.
+    ``dataclasses.replace`` returns a copy with other fields.
 
     Parameters
     ----------

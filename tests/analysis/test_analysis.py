@@ -160,6 +160,11 @@ def test_profile_of_operators_that_read_content(rng):
         analysis.attention_profile(posenc.alibi([1.0]), np.arange(3), q=q, k=k)
 
 
+def test_a_profile_of_an_int_is_that_of_the_keys_before():
+    for n in (3, np.int32(3)):
+        assert analysis.attention_profile(posenc.alibi([0.5]), n).logits.tolist() == [[-1.0, -0.5, 0.0]]
+
+
 def test_a_profile_of_no_distances():
     assert analysis.attention_profile(posenc.alibi([1.0]), np.zeros(0)).weights.shape == (1, 0)
 
@@ -411,7 +416,12 @@ ONES = np.ones((3, 2))
         (lambda: analysis.correlation_matrix(np.zeros((2, 0))), "encoding has last axis 0"),
         (lambda: analysis.distance_matrix([1.0]), "encoding has 1 axes"),
         (lambda: analysis.attention_profile("rope", [0]), "attention_profile: scheme has type str; expected"),
-        (lambda: analysis.attention_profile(SLOPES, 3), "attention_profile: distances has 0 axes; expected 1"),
+        (lambda: analysis.attention_profile(SLOPES, 3.0), "attention_profile: distances has 0 axes; expected 1"),
+        (lambda: analysis.attention_profile(SLOPES, -3), "attention_profile: distances is -3; expected at least 0"),
+        (
+            lambda: analysis.attention_profile(SLOPES + SLOPES.at(q_positions=[0]), 3),
+            r"attention_profile: scheme has positions of its own \(Bias.at\); expected an operator that reads those",
+        ),
         (lambda: analysis.taylor_terms(np.sum, ONES[0], ONES[0], 0, 1), "x has shape"),
         (lambda: analysis.taylor_terms(np.sum, ONES, ONES[:, :1], 0, 1), "encoding has shape"),
         (lambda: analysis.taylor_terms(np.sum, ONES, ONES, 1, 1), "n is 1; expected a row other"),

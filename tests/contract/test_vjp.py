@@ -123,7 +123,8 @@ def test_gradients_are_memory_of_their_own(case):
     gradient = case.gradient(grads, arguments)
     given = [get_path(arguments, path) for path in array_paths(arguments)]
     found = arrays_of(gradient)
-    assert found and all(array.flags.writeable for array in found)
+    assert found
+    assert all(array.flags.writeable for array in found)
     assert not share_memory(found, [*given, *grads])
     before = [array.copy() for array in found]
     case.gradient(tuple(2 * g for g in grads), arguments)
