@@ -47,6 +47,14 @@ def test_merge_of_nothing_and_of_large_sums():
     assert far[0, 0] == 2.0
 
 
+@pytest.mark.parametrize("other", [0.0, -np.inf, np.nan])
+def test_merge_keeps_a_nan(other):
+    """The log-sum-exp of a part whose logits are not numbers."""
+    outs = np.ones((2, 1, 2))
+    for lses in ([[np.nan], [other]], [[other], [np.nan]]):
+        assert all(np.isnan(merged).all() for merged in posenc.merge_attention(outs, np.array(lses)))
+
+
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 def test_merge_with_parts_that_saw_nothing_keeps_every_bit(dtype, rng):
     """Chunks of a longer text are merged with more parts, most of them empty for a query."""

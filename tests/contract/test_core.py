@@ -1,5 +1,6 @@
 """The compiled module refuses arrays that would make a kernel access memory out of bounds, whoever calls it."""
 
+import sys
 from functools import partial
 from pathlib import Path
 from threading import Thread
@@ -206,6 +207,15 @@ def test_core_refuses_heads_that_cannot_be_shared(heads, groups):
     q, k = np.ones((heads, 4, 8)), np.ones((groups, 4, 8))
     with pytest.raises(ValueError, match="f: "):
         _core.attention("f", q=q, k=k, v=k, out=q.copy(), lse=q[..., 0].copy(), **WHOLE)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems name imported functions otherwise")
+def test_kernels_call_no_function_of_libm():
+    """Its bits depend on the machine. `pow` and `frexp` of double are exact here, or of the binding alone."""
+    names = Path(_core.__file__).read_bytes()
+    functions = ("exp", "exp2", "expm1", "log", "log2", "log1p", "sin", "cos", "sincos", "tanh", "tan", "atan", "cbrt")
+    found = [name for base in functions for name in (base, f"{base}f") if b"\0" + name.encode() + b"\0" in names]
+    assert not found
 
 
 def test_none_is_counted_with_the_headers_of_every_python():

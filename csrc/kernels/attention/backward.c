@@ -70,8 +70,8 @@ static void write_d_sink(const pe_query_block *queries, int lane, double lse, do
 {
     if (!queries->batch_row.data[A_D_SINK])
         return;
-    const double weight = exp((double)sink_of(queries, queries->head, lane) - lse),
-                 d_sink = weight == 0 ? 0 : -weight * delta;
+    const double below = lse - (double)sink_of(queries, queries->head, lane); /* at least 0, but for rounding */
+    const double weight = exp_minus(below < 0 ? 0 : below), d_sink = weight == 0 ? 0 : -weight * delta;
     memcpy(query_row(queries, A_D_SINK, lane), &d_sink, sizeof d_sink);
 }
 

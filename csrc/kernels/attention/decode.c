@@ -115,8 +115,8 @@ void FN(prefetch_rows)(const pe_rows *rows, int n, int width)
 /* ---- products ---- */
 
 /* s = q . k for `q_rows` rows of q and LANES / q_rows keys, with a vector of sums for each row and key. A single row
- * reads KEYS_TOGETHER keys at a time, nearly in memory order. Several rows read all keys together, so that each vector of a
- * query is loaded once. */
+ * reads KEYS_TOGETHER keys at a time, nearly in memory order. Several rows read all keys together, so that each vector
+ * of a query is loaded once. */
 INLINE void scores_of_block(int q_rows, const char *k, idx step, pe_storage storage, int pass, int passes,
                             const real *q, int d, real *s)
 {
@@ -173,7 +173,8 @@ INLINE void scores_of_stored(const decode_state *b, const char *k, idx step, pe_
     }
 }
 
-/* o = o alpha + sum_j p_j v_j for `q_rows` rows of q and `cols` vectors of channels, two constants where this is inlined */
+/* o = o alpha + sum_j p_j v_j for `q_rows` rows of q and `cols` vectors of channels, two constants
+ * where this is inlined */
 INLINE void values_of_block(int q_rows, int cols, const char *v, idx step, pe_storage storage, int n, const real *p,
                             const real *alpha, real *o, int o_step, const prefetcher *rows)
 {
@@ -405,8 +406,7 @@ static int write_head(const pe_query_block *queries, const pe_key_part *part, co
         row_store(b->o + p * b->padded_e, entry_at(out, queries->batch_row.data[outs], h, l), out->storage, b->e);
         if (!queries->batch_row.data[lses])
             continue;
-        const double lse = sum[l] == 0 ? (double)MASKED : (double)b->m[p] + log((double)sum[l]);
-        write_lse(lse, entry_at(of_lse, queries->batch_row.data[lses], h, l), of_lse->storage);
+        write_lse(log_sum(b->m[p], sum[l]), entry_at(of_lse, queries->batch_row.data[lses], h, l), of_lse->storage);
     }
     return 1;
 }

@@ -10,6 +10,7 @@
 #ifndef PE_DECODE_H
 #define PE_DECODE_H
 
+#include "base/elementary.h"
 #include "tile/panel.h"
 
 /* Most rows of q that decode.c computes together, each a query of a head: as many as a panel has lanes */
@@ -30,6 +31,13 @@ INLINE pe_key_part key_part(const pe_call *call, idx index)
 INLINE real sink_of_part(const pe_query_block *queries, const pe_key_part *part, idx head, int lane)
 {
     return part->index == 0 ? sink_of(queries, head, lane) : MASKED;
+}
+
+/* lse = m + log l. Where a query has seen a key or a sink, the largest score adds exactly 1, so l >= 1. */
+INLINE double log_sum(real m, real l)
+{
+    const double lse = (double)m + log1p_pos((double)l - 1);
+    return l == 0 ? (double)MASKED : lse;
 }
 
 /* Store lse in the type of its output; double, as part_lse always is, keeps all bits. */

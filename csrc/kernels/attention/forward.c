@@ -164,14 +164,11 @@ static void attend_to_tile(forward_state *b, block_state *block)
 
 /* ---- a head and blocks of queries ---- */
 
-/* lse = m + log l. Where a lane has seen a key or a sink, the largest score adds exactly 1, so l >= 1. */
 static NOINLINE void log_sums(const real *m, const real *l, int n, double *restrict lse)
 {
     SIMD
-    for (int i = 0; i < n; i++) {
-        const double sum = (double)l[i], x = (double)m[i] + log1p_pos(sum - 1);
-        lse[i] = sum == 0 ? (double)MASKED : x;
-    }
+    for (int i = 0; i < n; i++)
+        lse[i] = log_sum(m[i], l[i]);
 }
 
 static void write_lses(const block_state *block, idx head, int operand)

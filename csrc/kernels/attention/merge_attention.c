@@ -8,6 +8,7 @@
  *
  * A part that saw no key has lse = -inf, and its out is not read. If no part saw a key, out is 0 and lse is -inf.
  */
+#include "base/elementary.h"
 #include "base/layout.h"
 #include "base/row.h"
 
@@ -46,7 +47,7 @@ KERNEL(merge_attention)
         for (idx k = 0; k < e; k++)
             s.sum[k] = -0.0; /* -0.0 + x is x for x = -0.0 too, so a single part keeps its bits */
         for (idx p = 0; p < parts; p++) {
-            const double lse = lse_of_part(call, &row, p), weight = exp(lse - max);
+            const double lse = lse_of_part(call, &row, p), weight = exp_minus(max - lse);
             if (lse == -HUGE_VAL)
                 continue;
             const real *part = row_read(row.data[OUTS] + p * outs->core[0], outs->storage, e, s.row);
@@ -59,7 +60,7 @@ KERNEL(merge_attention)
         for (idx k = 0; k < e; k++)
             target[k] = (real)(seen ? s.sum[k] / total : 0);
         row_write(target, row.data[OUT], out->storage, e);
-        const real lse = (real)(seen ? max + log(total) : max);
+        const real lse = (real)(seen ? max + log1p_pos(total - 1) : max); /* the largest part adds exactly 1 */
         if (row.data[LSE])
             memcpy(row.data[LSE], &lse, sizeof lse);
     }

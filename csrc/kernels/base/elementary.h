@@ -128,19 +128,36 @@ INLINE double log1p_pos(double x)
     return x <= 0x1.fffffffffffffp1023 ? y : x; /* infinity and NaN are returned as they are */
 }
 
+/* Split x > 0 as 2**count m, sqrt(1/2) <= m < sqrt 2; returns m. */
+INLINE double split_power(double x, double *count)
+{
+    enum { OFFSET = 1100 }; /* added to the exponent, so that it is not negative */
+    const double tiny = 0x1p-1022;
+    const uint64_t shift = (uint64_t)OFFSET << 52;
+    const double normal = x < tiny ? x * 0x1p60 : x;
+    const uint64_t k = (bits_of(normal) - SQRT_HALF_BITS + shift) >> 52;
+    *count = two52_plus(k) - (x < tiny ? 0x1p52 + OFFSET + 60 : 0x1p52 + OFFSET);
+    return double_of(bits_of(normal) - (k << 52) + shift);
+}
+
+/* log x for finite x > 0, in double, as log1p_pos */
+INLINE double log_pos(double x)
+{
+    double count, half_square;
+    const double f = split_power(x, &count) - 1, rest = log1p_rest(f, &half_square);
+    const double tail = rest + count * 1.90821492927058770002e-10;
+    return count * 6.93147180369123816490e-01 - ((half_square - tail) - f);
+}
+
 /* x**y = 2**(y log2 x) for x >= 0 and y > 0, in double, with log2 x = k + log2 m, sqrt(1/2) <= m < sqrt 2. y is split
  * into y_hi and a rest. y_hi k is exact, and so is subtracting its integer part. Before the exponential only y log2 m
  * and (y - y_hi) k are rounded. The error is 2 + y ulp for every x. The power of two in the result is clamped to
  * 2**-1022 .. 2**1023, and y to at most 2**30. 0**y is 0. */
 INLINE double power_pos(double x, double exponent)
 {
-    enum { OFFSET = 1100 }; /* added to k, so that k + OFFSET is not negative */
-    const double tiny = 0x1p-1022;
-    const uint64_t shift = (uint64_t)OFFSET << 52;
-    const double normal = x < tiny ? x * 0x1p60 : x, y = exponent < 0x1p30 ? exponent : 0x1p30;
-    const uint64_t k = (bits_of(normal) - SQRT_HALF_BITS + shift) >> 52;
-    const double m = double_of(bits_of(normal) - (k << 52) + shift);
-    const double count = two52_plus(k) - (x < tiny ? 0x1p52 + OFFSET + 60 : 0x1p52 + OFFSET);
+    const double y = exponent < 0x1p30 ? exponent : 0x1p30;
+    double count;
+    const double m = split_power(x, &count);
     const double y_hi = double_of(bits_of(y) & 0xfffffffffffff000u); /* 41 bits, and k 11: the product is exact */
 
     const double f = m - 1;
@@ -153,6 +170,14 @@ INLINE double power_pos(double x, double exponent)
     /* adding 2**52 + 1023 moves the exponent with its bias into the low bits */
     const double power = double_of(bits_of(exponent_of_2 + (0x1p52 + 1023)) << 52);
     return x == 0 ? 0 : fma64(exp2m1_ratio_64(r), r, 1.0) * power;
+}
+
+/* exp(-x) for x >= 0, as a power of 1 / e; 0 where it would be subnormal. The error is 2 + x ulp, but exp(-x) falls
+ * faster than the error grows. */
+INLINE double exp_minus(double x)
+{
+    const double power = power_pos(0.367879441171442334, x), normal = x > 708 ? 0 : power;
+    return x == x ? normal : x;
 }
 
 #endif

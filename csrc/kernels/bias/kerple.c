@@ -40,7 +40,7 @@ INLINE void kerple_gradients(int power, double r1, double r2, const double *rel,
         const double distance = fabs_(rel[j]), f = of_distance(power, r2, distance);
         sum_1 -= grad[j] * f;
         if (power)
-            sum_2 -= distance > 0 ? grad[j] * r1 * f * log(distance) : 0;
+            sum_2 -= distance > 0 ? grad[j] * r1 * f * log_pos(distance) : 0;
         else
             sum_2 -= grad[j] * r1 * distance / (1 + r2 * distance);
     }

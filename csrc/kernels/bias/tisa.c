@@ -4,16 +4,14 @@
  *         for (int r = 0; r < R; r++)
  *             out[j] += a[h][r] * exp(-fabs(b[h][r]) * (rel[j] - c[h][r]) * (rel[j] - c[h][r]));
  *
- * The code exchanges the two loops for DISTANCES distances at a time, so the inner loop is over distances and vectorises.
+ * The code exchanges the two loops for DISTANCES distances at a time, so the inner loop is
+ * over distances and vectorises.
  */
 #include "base/elementary.h"
 #include "bias/position.h"
 
 enum { A, B, C };
 enum { DISTANCES = 64 }; /* distances at a time */
-
-/* exp(-x) for x >= 0, as a power of 1 / e. The error is 2 + x ulp, but exp(-x) falls faster than the error grows. */
-INLINE double exp_minus(double x) { return power_pos(0.367879441171442334, x); }
 
 DISTANCE_VALUES(tisa)
 {
