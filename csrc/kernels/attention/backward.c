@@ -21,7 +21,8 @@
  * a softcap that is saturated, dX is 0.
  *
  * Instructions for 16-bit numbers (tile/sixteen.h) compute all five products, if the block's queries and cotangents and
- * all keys and values of the kv head are finite, and the call has no operator of content.h. p and dX are split in parts.
+ * all keys and values of the kv head are finite, and the call has no operator of content.h. p and dX
+ * are split in parts.
  */
 #include "attention/bias_grad.h"
 #include "attention/dropout.h"
@@ -39,6 +40,7 @@ typedef struct {
     int allows_sixteen;           /* nothing of the kv head, such as a nonfinite key, prevents 16-bit products */
     real *q, *g, *q_rows, *g_rows, *dq, *p, *ds, *slope, *kept, *k_copy, *v_copy, *row;
     real *dk, *dv; /* of one kv head and one chunk; zero at the beginning of a chunk */
+    int is_clear;  /* dk and dv are zero: write_keys clears them */
     real lse[BLOCK_M], delta[BLOCK_M];
     const real *multiplier; /* the packed queries plus the vectors of content operators */
     pe_block_state at;
@@ -406,6 +408,11 @@ static int kv_head_unit(attention_vjp_state *b, const pe_call *call, idx unit, c
     const pe_row at = row_at(call, row);
     if (mine >= (together ? 1 : parts))
         return 1;
+    if (!b->is_clear) {
+        zero_reals(b->dk, call->D(m) * b->padded_d);
+        zero_reals(b->dv, call->D(m) * b->padded_e);
+        b->is_clear = 1;
+    }
     look_at_keys(b, call, &at, group);
     for (idx part = together ? 0 : mine; part < (together ? parts : mine + 1); part++) {
         const idx first_block = part % block_parts, first = group * share + part / block_parts * heads_of_part;
@@ -473,14 +480,9 @@ LAYOUT(attention_vjp)
 
 KERNEL(attention_vjp)
 {
-    const idx m = call->D(m);
     const int across = call->par[A_MODE] == VJP_ACROSS;
     attention_vjp_state b = attention_vjp_begin(call, work);
-    if (!across) {
-        zero_reals(b.dk, m * b.padded_d);
-        zero_reals(b.dv, m * b.padded_e);
-    }
-    b.nonfinite_keys = b.allows_sixteen = 0;
+    b.is_clear = b.nonfinite_keys = b.allows_sixteen = 0;
     for (idx unit = begin; unit < end; unit++) {
         if (!(across ? shared_bias_unit : kv_head_unit)(&b, call, unit, work))
             return;
