@@ -23,8 +23,8 @@ enum { L_GRAD = A_BIAS + 1, L_DQ, L_DK };
 enum { A_SCALE, A_SOFTCAP, A_LOW, A_HIGH, A_SHIFT, A_PRECISION, A_DROPOUT, A_SEED_LOW, A_SEED_HIGH };
 enum { A_INVARIANT = A_SEED_HIGH + 1, A_PARTS };                /* of attention; [parts of the keys] */
 enum { A_HEAD_PARTS = A_SEED_HIGH + 1, A_BLOCK_PARTS, A_MODE }; /* [of its gradient] */
-/* Modes of the gradient. Chunks of a kv head are units of their own, or one unit has all of them; or only the gradient of
- * a dense bias that batch rows or heads share is computed, with the blocks of all of them in one unit. */
+/* Modes of the gradient. Chunks of a kv head are units of their own, or one unit has all of them; or only the gradient
+ * of a dense bias that batch rows or heads share is computed, with the blocks of all of them in one unit. */
 enum { VJP_APART, VJP_TOGETHER, VJP_ACROSS };
 enum { SINUSOID_SINE, SINUSOID_COSINE, SINUSOID_STEP, SINUSOID_SINE_SCALE, SINUSOID_COSINE_SCALE };
 enum { TABLE_SINE_SCALE, TABLE_COSINE_SCALE };
@@ -32,6 +32,9 @@ enum { ROPE_OFFSET, ROPE_INTERLEAVED, ROPE_OUT_INTERLEAVED, ROPE_CALLER_OUT };
 enum { RECURRENT_GRU, RECURRENT_SKIP };
 enum { FLOATER_DT, FLOATER_METHOD };
 enum { CONVOLUTION_TOP, CONVOLUTION_LEFT, CONVOLUTION_PADDING, CONVOLUTION_RESIDUAL };
+/* Words of the rows, in their order */
+enum { MERGE_ADD, MERGE_MUL, MERGE_MUL1P };
+enum { PADDING_ZERO, PADDING_CIRCULAR, PADDING_REPLICATE };
 
 /* ---- attention and its operators ---- */
 

@@ -21,7 +21,6 @@ enum { PE_CORE = 3, PE_LOOPS = 16, PE_ARRAYS = 28, PE_PARAMS = 12, PE_TERMS = 16
 enum { PE_OWN_AXES = 'Z' - 'A' + 1, PE_AXES = 'z' - 'A' + 1 };
 
 #define CONSTANT(name, value) enum { name = value };
-#define OPTIONS(name, ...) enum { __VA_ARGS__ };
 #include "constants.def"
 
 /* Storage of numbers. Arithmetic is in float or double; the half types are storage only. PE_I8 are codes, whose rows

@@ -1,9 +1,9 @@
 /* attention.c -- the calls of kernels that attention and its gradient become, on every instruction set alike.
  *
- *     attention       heads that share keys, stacked as rows of one head; the keys in one part, or in several and merged
- *     attention_vjp   chunks of the work of a kv head, with slots of their own if there are few; before, a run for each
- *                     dense array that heads or rows of the batch share
- *     logits_vjp      the same sums for operators that read q and k, in one chunk
+ *     attention       heads that share keys, stacked as rows of one head; the keys in one part, or in several and
+ * merged attention_vjp   chunks of the work of a kv head, with slots of their own if there are few; before, a run for
+ * each dense array that heads or rows of the batch share logits_vjp      the same sums for operators that read q and k,
+ * in one chunk
  *
  * Python adds up slots and the batch. The decisions depend on lengths, operators and parameters, never on the number of
  * threads. kernels/attention/plan.c has the decisions that depend on the instruction set.

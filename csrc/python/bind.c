@@ -1,8 +1,8 @@
 /* bind.c -- turn Python objects into a pe_call, for every row of ops.def alike.
  *
  * A call is _core.<row>(function, operand=..., parameter=..., ...): `function` is the public name that messages begin
- * with. Below a door of Python (`door` in posenc/_core_api/arguments.py) it is left out: then messages begin with ": ". Optional
- * operands and results may be left out. _core.read converts and checks likewise, and computes nothing.
+ * with. Below a door of Python (`door` in posenc/_core_api/arguments.py) it is left out: then messages begin with ": ".
+ * Optional operands and results may be left out. _core.read converts and checks likewise, and computes nothing.
  *
  * All that is wrong about memory (kind, rank, a named length, strides, alignment, writability) is raised here
  * or in convert.c, by operand name, before anything is written. Python checks the meaning of arguments.
@@ -62,43 +62,43 @@ static double largest_of(const char *x, pe_storage storage, npy_intp n, double m
                              : largest_integer((const int64_t *)(const void *)x, n);
 }
 
-/* Move p to the next element in C order; `at` is its index. */
-static const char *next_element(PyArrayObject *array, npy_intp *at, const char *p)
+/* The numbers of an array, contiguous, each axis of stride 0 visited once; a new reference, or NULL with an
+ * exception */
+static PyObject *distinct_numbers(PyArrayObject *array)
 {
-    for (int d = PyArray_NDIM(array) - 1; d >= 0; d--) {
-        if (++at[d] < PyArray_DIM(array, d))
-            return p + PyArray_STRIDE(array, d);
-        p -= PyArray_STRIDE(array, d) * (PyArray_DIM(array, d) - 1);
-        at[d] = 0;
-    }
-    return p;
+    npy_intp shape[NPY_MAXDIMS];
+    if (PyArray_IS_C_CONTIGUOUS(array) || PyArray_IS_F_CONTIGUOUS(array))
+        return Py_NewRef((PyObject *)array);
+    for (int d = 0; d < PyArray_NDIM(array); d++)
+        shape[d] = PyArray_STRIDE(array, d) == 0 && PyArray_DIM(array, d) > 0 ? 1 : PyArray_DIM(array, d);
+    PyArray_Descr *descr = (PyArray_Descr *)Py_NewRef((PyObject *)PyArray_DESCR(array));
+    PyObject *once = PyArray_NewFromDescr(&PyArray_Type, descr, PyArray_NDIM(array), shape, PyArray_STRIDES(array),
+                                          PyArray_DATA(array), 0, NULL);
+    PyObject *whole = once ? PyArray_FROM_OF(once, NPY_ARRAY_CARRAY_RO | NPY_ARRAY_ENSURECOPY) : NULL;
+    Py_XDECREF(once);
+    return whole;
 }
 
 static int check_numbers(pe_agreement *a, const pe_operand *o, PyArrayObject *array, pe_storage storage)
 {
     const double most = o->finite ? DBL_MAX : (double)largest_position;
-    const npy_intp n = PyArray_SIZE(array);
-    npy_intp at[NPY_MAXDIMS] = {0};
-    const char *p = PyArray_BYTES(array);
     double *largest = o->finite ? &a->most_frequency : &a->most_position;
-    const int has_no_gaps = PyArray_IS_C_CONTIGUOUS(array) || PyArray_IS_F_CONTIGUOUS(array);
-    double size = has_no_gaps ? largest_of(p, storage, n, most) : HUGE_VAL;
-    if (size <= most) {
-        *largest = larger(*largest, size);
-        return 0;
+    PyObject *numbers = distinct_numbers(array);
+    if (!numbers)
+        return -1;
+    const char *p = PyArray_BYTES((PyArrayObject *)numbers);
+    const double size = largest_of(p, storage, PyArray_SIZE((PyArrayObject *)numbers), most);
+    *largest = larger(*largest, size);
+    if (size > most) {
+        while (largest_of(p, storage, 1, most) <= most)
+            p += sizeof(double);
+        PyObject *number = PyArray_GETITEM((PyArrayObject *)numbers, p);
+        pe_wrong_value(PyExc_ValueError, a, o->name, "has", number, "finite %s",
+                       o->finite ? "numbers" : "positions of at most 2**53");
+        Py_XDECREF(number);
     }
-    for (npy_intp i = 0; i < n; i++, p = next_element(array, at, p)) {
-        size = largest_of(p, storage, 1, most);
-        *largest = larger(*largest, size);
-        if (!(size <= most)) {
-            PyObject *number = PyArray_GETITEM(array, p);
-            pe_wrong_value(PyExc_ValueError, a, o->name, "has", number, "finite %s",
-                           o->finite ? "numbers" : "positions of at most 2**53");
-            Py_XDECREF(number);
-            return -1;
-        }
-    }
-    return 0;
+    Py_DECREF(numbers);
+    return size > most ? -1 : 0;
 }
 
 static int check_angles(const pe_agreement *a)
@@ -146,9 +146,7 @@ static PyArrayObject *make_ready(pe_agreement *a, const pe_operand *o, PyArrayOb
     PyArray_Descr *descr = PyArray_DescrNewByteorder(PyArray_DESCR(array), NPY_NATIVE);
     PyArrayObject *copy =
         descr ? (PyArrayObject *)PyArray_FromArray(array, descr, NPY_ARRAY_CARRAY | NPY_ARRAY_ENSURECOPY) : NULL;
-    if (copy)
-        a->kept[a->nkept++] = (PyObject *)copy;
-    return copy;
+    return (PyArrayObject *)pe_keep(a, (PyObject *)copy);
 }
 
 static idx stride_of(PyArrayObject *array, int axis)
@@ -276,7 +274,10 @@ static int take_term_positions(pe_agreement *a, PyObject *item, pe_term *term)
         {.name = "q_positions", .type = 'p', .axes = {'n' - 'A'}, .naxes = 1, .optional = 1},
         {.name = "k_positions", .type = 'p', .axes = {'m' - 'A'}, .naxes = 1, .optional = 1}};
     for (int side = 0; side < 2; side++) {
-        if (take_operand(a, &own[side], PyTuple_GetItem(item, TERM_POSITIONS + side), &term->positions[side]) < 0)
+        PyObject *positions = PyTuple_GetItem(item, TERM_POSITIONS + side);
+        if (positions != Py_None && !PyArray_CheckExact(positions))
+            return pe_wrong_type(a, own[side].name, positions, "an array");
+        if (take_operand(a, &own[side], positions, &term->positions[side]) < 0)
             return -1;
     }
     if (!term->positions[0].data != !term->positions[1].data)
@@ -296,6 +297,8 @@ static int take_term_arrays(pe_agreement *a, const pe_signature *row, PyObject *
         if (o->in_tile || o->output)
             continue;
         given += array != NULL;
+        if (array && array != Py_None && !PyArray_CheckExact(array)) /* no code of a user while pointers are held */
+            return pe_wrong_type(a, o->name, array, "an array");
         if (PyErr_Occurred() || take_operand(a, o, array ? array : Py_None, &term->array[n++]) < 0)
             return -1;
     }
@@ -409,6 +412,39 @@ static int find_word(const pe_parameter *p, PyObject *x)
     return -1;
 }
 
+/* An integer from 0 to the largest that every double up to it holds */
+static int read_integer(const pe_agreement *a, const pe_parameter *p, PyObject *x, double *number)
+{
+    const int is_bool = PyBool_Check(x) || (PyArray_Check(x) && !PyArray_ISINTEGER((PyArrayObject *)x));
+    PyObject *whole = is_bool ? NULL : PyNumber_Index(x);
+    int overflow = 0;
+    if (!whole)
+        return !is_bool && !pe_forget_refusal() ? -1 : pe_wrong_type(a, p->name, x, "an integer");
+    const long long n = PyLong_AsLongLongAndOverflow(whole, &overflow);
+    Py_DECREF(whole);
+    if (overflow < 0 || (overflow == 0 && n < 0))
+        return pe_wrong_value(PyExc_ValueError, a, p->name, "is", x, "at least 0");
+    if (overflow > 0 || n > largest_position)
+        return pe_wrong_value(PyExc_ValueError, a, p->name, "is", x, "at most 2**53");
+    *number = (double)n;
+    return 0;
+}
+
+static int read_real(const pe_agreement *a, const pe_parameter *p, PyObject *x, double *number)
+{
+    const int is_bool = PyBool_Check(x);                          /* PyFloat_AsDouble makes a float of it */
+    if (PyArray_Check(x) && PyArray_NDIM((PyArrayObject *)x) > 0) /* older NumPys make a float of one with one entry */
+        return pe_wrong_type(a, p->name, x, "a number");
+    *number = is_bool ? x == Py_True : PyFloat_AsDouble(x);
+    if (*number != -1.0 || !PyErr_Occurred())
+        return 0;
+    const int is_large = PyErr_ExceptionMatches(PyExc_OverflowError) && PyLong_Check(x);
+    if (!pe_forget_refusal())
+        return -1;
+    return is_large ? pe_wrong(PyExc_ValueError, a, p->name, "has an integer beyond float64; expected a finite number")
+                    : pe_wrong_type(a, p->name, x, "a number");
+}
+
 static int read_parameter(const pe_agreement *a, const pe_parameter *p, PyObject *x, double *number)
 {
     if (!x || (x == Py_None && isnan(p->value))) { /* NAN: the default follows from other arguments */
@@ -419,42 +455,62 @@ static int read_parameter(const pe_agreement *a, const pe_parameter *p, PyObject
         *number = find_word(p, x);
         return *number < 0 ? wrong_choice(a, p, x) : 0;
     }
-    const int is_bool = x == Py_True || x == Py_False; /* PyFloat_AsDouble makes a float of a bool */
-    if (PyLong_CheckExact(x) && !p->is_bool) {         /* half the time of PyFloat_AsDouble */
-        const long whole = PyLong_AsLong(x);
-        if (whole >= 0 && whole <= 1 << 24) {
+    if (p->is_bool) {
+        if (!PyBool_Check(x) && !PyArray_IsScalar(x, Bool))
+            return pe_wrong_type(a, p->name, x, "True or False");
+        *number = PyObject_IsTrue(x);
+        return 0;
+    }
+    if (PyLong_CheckExact(x)) { /* half the time of PyFloat_AsDouble */
+        int overflow;
+        const long long whole = PyLong_AsLongLongAndOverflow(x, &overflow);
+        if (!overflow && whole >= 0 && whole <= 1 << 24) {
             *number = (double)whole;
             return 0;
         }
-        PyErr_Clear();
     }
-    if (p->is_bool && !is_bool && !PyArray_IsScalar(x, Bool))
-        return pe_wrong_type(a, p->name, x, "True or False");
-    if (p->is_integer && (is_bool || !PyIndex_Check(x) || (PyArray_Check(x) && !PyArray_ISINTEGER((PyArrayObject *)x))))
-        return pe_wrong_type(a, p->name, x, "an integer");
-    if (PyArray_Check(x) && PyArray_NDIM((PyArrayObject *)x) > 0) /* older NumPys make a float of one with one entry */
-        return pe_wrong_type(a, p->name, x, p->is_integer ? "an integer" : "a number");
-    *number = is_bool ? x == Py_True : PyFloat_AsDouble(x);
-    if (*number == -1.0 && PyErr_Occurred()) {
-        PyErr_Clear();
-        return pe_wrong_type(a, p->name, x, "a number");
-    }
-    if (p->is_integer && *number < 0)
-        return pe_wrong_value(PyExc_ValueError, a, p->name, "is", x, "at least 0");
-    if (p->finite && !isfinite(*number))
+    return p->is_integer ? read_integer(a, p, x, number) : read_real(a, p, x, number);
+}
+
+/* Refuse a number that the arithmetic of the call cannot multiply by. The defaults can be. */
+static int check_parameter(const pe_agreement *a, const pe_parameter *p, PyObject *x, double number)
+{
+    if (!x || !p->finite)
+        return 0;
+    if (!isfinite(number))
         return pe_wrong_value(PyExc_ValueError, a, p->name, "is", x, "a finite number");
-    if (p->finite && !a->is_double && fabs(*number) > (double)FLT_MAX)
+    if (!a->is_double && fabs(number) > (double)FLT_MAX)
         return pe_wrong_value(PyExc_ValueError, a, p->name, "is", x, "at most 3.4e+38 in size, or float64");
     return 0;
 }
 
 /* ---- the call ---- */
 
-static int fill_call(const pe_table *table, const pe_signature *row, PyObject *const *arguments, pe_agreement *a,
+/* Read all that may run code of the user: objects that are no arrays, and parameters. Pointers into arrays are taken
+ * afterwards, because such code may resize the arrays. */
+static int read_objects(const pe_signature *row, PyObject **arguments, pe_agreement *a, double *par)
+{
+    for (int k = 0; k < row->noperands; k++) {
+        const pe_operand *o = &row->operand[k];
+        if (o->output || o->type == 'o' || (o->optional && arguments[k] == Py_None))
+            continue;
+        if (!(arguments[k] = pe_as_array(a, o, arguments[k])))
+            return -1;
+    }
+    for (int k = 0; k < row->nparams; k++) {
+        if (read_parameter(a, &row->parameter[k], arguments[row->noperands + k], &par[k]) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int fill_call(const pe_table *table, const pe_signature *row, PyObject **arguments, pe_agreement *a,
                      pe_call *call)
 {
     call->nterms = 0;
     call->narrays = row->noperands; /* the operators have an empty place among them */
+    if (read_objects(row, arguments, a, call->par) < 0)
+        return -1;
     for (int k = 0; k < row->noperands; k++) {
         const int is_terms = row->operand[k].type == 'o';
         if (row->operand[k].output && pe_makes_results(row->op)) {
@@ -471,7 +527,7 @@ static int fill_call(const pe_table *table, const pe_signature *row, PyObject *c
             return -1;
     }
     for (int k = 0; k < row->nparams; k++) {
-        if (read_parameter(a, &row->parameter[k], arguments[row->noperands + k], &call->par[k]) < 0)
+        if (check_parameter(a, &row->parameter[k], arguments[row->noperands + k], call->par[k]) < 0)
             return -1;
     }
     pe_derive_parameters(row->op, call);
@@ -480,7 +536,7 @@ static int fill_call(const pe_table *table, const pe_signature *row, PyObject *c
     return check_angles(a);
 }
 
-static PyObject *bind(const pe_table *table, const pe_signature *row, PyObject *const *arguments, pe_agreement *a,
+static PyObject *bind(const pe_table *table, const pe_signature *row, PyObject **arguments, pe_agreement *a,
                       pe_call *call)
 {
     const int status = fill_call(table, row, arguments, a, call) < 0 ? -1 : pe_run_row(table, row, call, a);
@@ -522,7 +578,8 @@ static int take_setting(const pe_signature *row, pe_agreement *a, PyObject *name
             return 0;
         PyArray_Descr *descr = NULL;
         if (PyArray_DescrConverter(value, &descr) == NPY_FAIL) {
-            PyErr_Clear();
+            if (!pe_forget_refusal())
+                return -1;
         } else {
             if (pe_is_storage_dtype((PyObject *)descr)) {
                 a->dtype = PyArray_ISNBO(descr->byteorder) ? Py_NewRef((PyObject *)descr)
@@ -539,10 +596,8 @@ static int take_setting(const pe_signature *row, pe_agreement *a, PyObject *name
     if (word && strcmp(word, "start") == 0) {
         int overflow = 0;
         PyObject *whole = PyBool_Check(value) || PyArray_IsScalar(value, Bool) ? NULL : PyNumber_Index(value);
-        if (!whole) {
-            PyErr_Clear();
-            return pe_wrong_type(a, "start", value, "an integer");
-        }
+        if (!whole)
+            return PyErr_Occurred() && !pe_forget_refusal() ? -1 : pe_wrong_type(a, "start", value, "an integer");
         a->start = PyLong_AsLongLongAndOverflow(whole, &overflow);
         Py_DECREF(whole);
         if (overflow < 0 || a->start < -largest_position)
@@ -560,8 +615,9 @@ static int take_setting(const pe_signature *row, pe_agreement *a, PyObject *name
 }
 
 /* Begin a call of a row for `function`, which may be NULL; its lengths are in dim. */
-static int begin_agreement(pe_agreement *a, PyObject *function, const pe_signature *row, idx *dim)
+static int begin_agreement(pe_agreement *a, pe_table *table, PyObject *function, const pe_signature *row, idx *dim)
 {
+    a->table = table;
     a->has_real = a->is_double = a->nloops = a->nkept = a->noutputs = a->ninputs = a->writes = a->reads = a->nsummed =
         0;
     a->sums = 0;
@@ -622,7 +678,7 @@ static int fill_places(const pe_signature *row, const pe_agreement *a, PyObject 
     return 0;
 }
 
-PyObject *pe_bind(const pe_table *table, int op, PyObject *const *args, Py_ssize_t nargs, PyObject *names)
+PyObject *pe_bind(pe_table *table, int op, PyObject *const *args, Py_ssize_t nargs, PyObject *names)
 {
     const pe_signature *row = &table->row[op];
     PyObject *placed[PE_ARRAYS + PE_PARAMS] = {NULL}, *results = NULL;
@@ -631,7 +687,7 @@ PyObject *pe_bind(const pe_table *table, int op, PyObject *const *args, Py_ssize
     if (nargs > 1 || (nargs == 1 && !PyUnicode_Check(args[0])))
         return PyErr_Format(PyExc_TypeError, "_core.%s takes at most a function name, and by name %s", row->name,
                             row->text);
-    if (begin_agreement(&a, nargs ? args[0] : NULL, row, call.dim) < 0)
+    if (begin_agreement(&a, table, nargs ? args[0] : NULL, row, call.dim) < 0)
         return NULL;
     if (place_arguments(table, row, &a, args + nargs, names, placed) == 0 && fill_places(row, &a, placed) == 0)
         results = bind(table, row, placed, &a, &call);
@@ -673,7 +729,9 @@ static PyObject *read_arguments(const pe_table *table, const pe_signature *row, 
     }
     for (int k = 0; k < row->nparams; k++) {
         PyObject *value = placed[row->noperands + k];
-        if (value && read_parameter(a, &row->parameter[k], value, &number) < 0)
+        if (value
+            && (read_parameter(a, &row->parameter[k], value, &number) < 0
+                || check_parameter(a, &row->parameter[k], value, number) < 0))
             return NULL;
     }
     pe_derive_lengths(row->op, a->dim);
@@ -701,7 +759,7 @@ static PyObject *read_arguments(const pe_table *table, const pe_signature *row, 
     return all;
 }
 
-PyObject *pe_read(const pe_table *table, PyObject *const *args, Py_ssize_t nargs, PyObject *names)
+PyObject *pe_read(pe_table *table, PyObject *const *args, Py_ssize_t nargs, PyObject *names)
 {
     const char *text = nargs == 1 || nargs == 2 ? PyUnicode_AsUTF8AndSize(args[nargs - 1], NULL) : NULL;
     const pe_signature *row = NULL;
@@ -724,7 +782,7 @@ PyObject *pe_read(const pe_table *table, PyObject *const *args, Py_ssize_t nargs
     }
     if (!row)
         PyErr_Format(PyExc_TypeError, "_core.read: %U is no row and no signature of ops.def", args[nargs - 1]);
-    else if (begin_agreement(&a, nargs == 2 ? args[0] : NULL, row, dim) == 0) {
+    else if (begin_agreement(&a, table, nargs == 2 ? args[0] : NULL, row, dim) == 0) {
         arrays = read_arguments(table, row, &a, args + nargs, names);
         end_agreement(&a);
     }

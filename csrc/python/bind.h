@@ -43,9 +43,15 @@ typedef struct pe_signature {
     pe_parameter parameter[PE_PARAMS];
 } pe_signature;
 
+/* The state of the module */
 typedef struct {
     pe_signature row[PE_COUNT];
     PyObject *start, *dtype; /* interned names of arguments that every row takes */
+    /* Functions of Python: reader(function, argument, value) -> an array, shown(value) -> text for a message,
+     * caster(function, argument, array, dtype) -> the array, rounded once to the dtype of a result */
+    PyObject *reader, *shown, *caster;
+    PyObject *main_thread;  /* threading.main_thread; after a fork it returns the thread that forked */
+    PyObject *last_counted; /* 0 .. n-1 of the last call, read-only: a new array takes a tenth of a small call */
 } pe_table;
 
 int pe_signature_read(pe_signature *row); /* row->text; -1 with an exception, or if the text is no signature */
@@ -54,7 +60,7 @@ int pe_table_read(pe_table *table);
 void pe_table_free(pe_table *table);
 /* Units of one loop row, or -1 if lengths and parameters do not fit; nanoseconds of each */
 void pe_row_costs(int op, const idx *dim, const double *par, idx *units, double *ns);
-int pe_run_init(void);
+int pe_run_init(pe_table *table);
 int pe_bind_init(void); /* loads the NumPy C API */
 
 /* ---- convert.c ---- */
@@ -68,6 +74,7 @@ typedef struct {
 
 /* The state of one call: lengths that its operands agree on so far, and arrays that live as long as the call */
 typedef struct {
+    pe_table *table;
     const char *function;
     int has_real, is_double, nloops, nkept, noutputs, ninputs, nsummed;
     int writes;                           /* an output has an element */
@@ -97,9 +104,15 @@ int pe_wrong(PyObject *exception, const pe_agreement *a, const char *operand, co
 int pe_wrong_value(PyObject *exception, const pe_agreement *a, const char *operand, const char *has, PyObject *value,
                    const char *expected, ...);
 int pe_wrong_type(const pe_agreement *a, const char *operand, PyObject *object, const char *expected);
+/* Clear an exception that says what a value is not (TypeError, ValueError, OverflowError). Returns 0 if it is another
+ * one, such as KeyboardInterrupt, which stays. */
+int pe_forget_refusal(void);
 int pe_storage_of(PyObject *array); /* -1 if kernels do not read its dtype */
 int pe_is_storage_dtype(PyObject *descr);
 int pe_is_ready(const pe_operand *o, PyObject *array); /* for kernels */
+/* An argument that is an array, or an int n for an operand that counts, as it is; else the array that a function of
+ * Python reads. Borrowed; NULL with an exception */
+PyObject *pe_as_array(pe_agreement *a, const pe_operand *o, PyObject *object);
 /* The array that an argument is read as, in a dtype that the operand takes; borrowed. NULL with an exception */
 PyObject *pe_input(pe_agreement *a, const pe_operand *o, PyObject *object);
 PyObject *pe_output(pe_agreement *a, const pe_operand *o, PyObject *object);
@@ -109,18 +122,18 @@ PyObject *pe_allocate(pe_agreement *a, PyObject *dtype, int n, idx *shape, int i
 PyObject *pe_tuple(PyObject *const *items, int n); /* a new reference; None in place of NULL */
 /* Copy results to their places, and return them. */
 PyObject *pe_results(pe_agreement *a);
-int pe_set_helpers(PyObject *functions); /* (reader, shown, caster), see convert.c */
+int pe_set_helpers(pe_table *table, PyObject *functions); /* (reader, shown, caster) */
 /* The shape of a result: the loops of the call and its named axes. A length that no operand has is that of `given`. */
 int pe_shape_of_result(const pe_agreement *a, const pe_operand *o, PyObject *given, idx *shape);
 int pe_check_shape(const pe_agreement *a, const char *operand, PyObject *array, const idx *shape, int n);
 /* Call a row as _core.<row>(function, name=value, ...) does; `names` is a tuple or NULL, as in vectorcall. Without
  * `function`, messages begin with ": ". */
-PyObject *pe_bind(const pe_table *table, int op, PyObject *const *args, Py_ssize_t nargs, PyObject *names);
-/* Read arguments as _core.<row> does, without a call: _core.read(function, row, name=value, ...) returns their arrays in
- * this order, one array as it is. `row` may be the text of a signature. Reals keep their dtypes and layouts; integers
- * become double. `grad` is the cotangent of the first result, in exactly its shape, for the arithmetic of the row. A
- * result, or None, is checked or allocated as in a call. */
-PyObject *pe_read(const pe_table *table, PyObject *const *args, Py_ssize_t nargs, PyObject *names);
+PyObject *pe_bind(pe_table *table, int op, PyObject *const *args, Py_ssize_t nargs, PyObject *names);
+/* Read arguments as _core.<row> does, without a call: _core.read(function, row, name=value, ...) returns their arrays
+ * in this order, one array as it is. `row` may be the text of a signature. Reals keep their dtypes and layouts;
+ * integers become double. `grad` is the cotangent of the first result, in exactly its shape, for the arithmetic of the
+ * row. A result, or None, is checked or allocated as in a call. */
+PyObject *pe_read(pe_table *table, PyObject *const *args, Py_ssize_t nargs, PyObject *names);
 /* Compute a checked call, unless it writes no element; -1 with an exception. */
 int pe_run_call(const pe_agreement *a, const pe_signature *row, pe_call *call);
 /* ---- rows.c, attention.c ---- */

@@ -13,9 +13,6 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Functions of Python: reader(function, argument, value) -> an array, shown(value) -> text for a message,
- * caster(function, argument, array, dtype) -> the array, rounded once to the dtype of a result */
-static PyObject *reader, *shown, *caster;
 static const char *const storage_dtypes = "float16, bfloat16, float32 or float64";
 static const char *const ids_below = "ids of at least 0 and below %zd";
 
@@ -40,7 +37,7 @@ int pe_wrong_value(PyObject *exception, const pe_agreement *a, const char *opera
     va_start(values, expected);
     PyObject *text = PyUnicode_FromFormatV(expected, values);
     va_end(values);
-    PyObject *of_value = text ? PyObject_CallFunctionObjArgs(shown, value, NULL) : NULL;
+    PyObject *of_value = text ? PyObject_CallFunctionObjArgs(a->table->shown, value, NULL) : NULL;
     if (of_value)
         pe_wrong(exception, a, operand, "%s %S; expected %U", has, of_value, text);
     Py_XDECREF(of_value);
@@ -58,6 +55,15 @@ int pe_wrong_type(const pe_agreement *a, const char *operand, PyObject *object, 
         pe_wrong(PyExc_TypeError, a, operand, "has type %S; expected %s", name, expected);
     Py_XDECREF(name);
     return -1;
+}
+
+int pe_forget_refusal(void)
+{
+    const int is_refusal = PyErr_ExceptionMatches(PyExc_TypeError) || PyErr_ExceptionMatches(PyExc_ValueError)
+                           || PyErr_ExceptionMatches(PyExc_OverflowError);
+    if (is_refusal)
+        PyErr_Clear();
+    return is_refusal;
 }
 
 static int wrong_dtype(const pe_agreement *a, const pe_operand *o, PyObject *array, const char *expected)
@@ -88,11 +94,23 @@ static int wrong_shape(const pe_agreement *a, const char *operand, PyObject *arr
     return -1;
 }
 
-PyObject *pe_keep(pe_agreement *a, PyObject *array)
+PyObject *pe_keep(pe_agreement *a, PyObject *object)
 {
-    if (array)
-        a->kept[a->nkept++] = array;
-    return array;
+    if (object && a->nkept == (int)(sizeof a->kept / sizeof *a->kept)) {
+        PyErr_Format(PyExc_SystemError, "%s: more than %d arrays in a call", a->function, a->nkept);
+        Py_CLEAR(object);
+    }
+    if (object)
+        a->kept[a->nkept++] = object;
+    return object;
+}
+
+static int is_kept(const pe_agreement *a, PyObject *object)
+{
+    int i = 0;
+    while (i < a->nkept && a->kept[i] != object)
+        i++;
+    return i < a->nkept;
 }
 
 /* ---- dtypes ---- */
@@ -263,13 +281,13 @@ static PyObject *count_from_start(pe_agreement *a, const pe_operand *o, PyObject
                         (long long)a->start, n),
                NULL;
 #ifndef Py_GIL_DISABLED
-    static PyObject *last_counted; /* 0 .. n-1 of the last call: a new array takes a tenth of a small call */
-    if (a->start == 0 && last_counted && PyArray_DIM(A(last_counted), 0) == length)
-        return pe_keep(a, Py_NewRef(last_counted));
+    PyObject *last = a->table->last_counted;
+    if (a->start == 0 && last && PyArray_DIM(A(last), 0) == length)
+        return pe_keep(a, Py_NewRef(last));
 #endif
     PyObject *array = PyArray_SimpleNew(1, &length, NPY_INT64);
     if (!array) {
-        PyErr_Clear();
+        PyErr_Clear(); /* MemoryError, or ValueError for a size beyond an address */
         pe_wrong_value(PyExc_MemoryError, a, o->name, "is", number, "a number of positions that fits in memory");
         return NULL;
     }
@@ -278,9 +296,9 @@ static PyObject *count_from_start(pe_agreement *a, const pe_operand *o, PyObject
         p[i] = a->start + i;
 #ifndef Py_GIL_DISABLED
     if (a->start == 0 && length <= 1024) {
-        PyObject *old = last_counted;
-        last_counted = Py_NewRef(array);
-        Py_XDECREF(old);
+        PyArray_CLEARFLAGS(A(array), NPY_ARRAY_WRITEABLE); /* _core.read returns it */
+        a->table->last_counted = Py_NewRef(array);
+        Py_XDECREF(last);
     }
 #endif
     return pe_keep(a, array);
@@ -288,8 +306,9 @@ static PyObject *count_from_start(pe_agreement *a, const pe_operand *o, PyObject
 
 static idx limit_of(const pe_agreement *a, const pe_operand *o)
 {
+    static const idx largest_root = 3037000499; /* of the largest idx */
     const idx r = a->dim['r' - 'A'];
-    return o->ids == 2 ? r * r : r;
+    return o->ids < 2 ? r : r <= largest_root ? r * r : PTRDIFF_MAX;
 }
 
 static int check_ids(pe_agreement *a, const pe_operand *o, PyObject *array, PyObject *given)
@@ -348,21 +367,24 @@ static PyObject *follow(pe_agreement *a, const pe_operand *o, PyObject *array)
                                            PyArray_DATA(A(array)), 0, NULL));
 }
 
-PyObject *pe_input(pe_agreement *a, const pe_operand *o, PyObject *object)
+PyObject *pe_as_array(pe_agreement *a, const pe_operand *o, PyObject *object)
 {
-    PyObject *array = object;
     if (object == Py_None) {
         pe_wrong_type(a, o->name, object, "an array");
         return NULL;
     }
-    if (!PyArray_CheckExact(object)) {
-        if (o->counts && PyLong_CheckExact(object))
-            array = count_from_start(a, o, object, limit_of(a, o));
-        else
-            array = pe_keep(a, PyObject_CallFunction(reader, "ssO", a->function, o->name, object));
-        if (!array)
-            return NULL;
-    }
+    if (PyArray_CheckExact(object) || (o->counts && PyLong_CheckExact(object)))
+        return object;
+    return pe_keep(a, PyObject_CallFunction(a->table->reader, "ssO", a->function, o->name, object));
+}
+
+PyObject *pe_input(pe_agreement *a, const pe_operand *o, PyObject *object)
+{
+    PyObject *array = pe_as_array(a, o, object);
+    if (array && PyLong_CheckExact(array))
+        array = count_from_start(a, o, object, limit_of(a, o));
+    if (!array)
+        return NULL;
     if (o->counts && a->start != 0 && !PyLong_CheckExact(object)
         && (PyArray_NDIM(A(array)) > 0 || !PyTypeNum_ISINTEGER(PyArray_TYPE(A(array)))))
         return pe_wrong(PyExc_TypeError, a, "start",
@@ -372,7 +394,8 @@ PyObject *pe_input(pe_agreement *a, const pe_operand *o, PyObject *object)
     if (o->counts && PyArray_NDIM(A(array)) == 0) {
         PyObject *number = PyNumber_Index(array);
         if (!number) {
-            PyErr_Clear();
+            if (!pe_forget_refusal())
+                return NULL;
             if (o->ids || PyArray_TYPE(A(array)) == NPY_BOOL)
                 wrong_dtype(a, o, array, o->ids ? "integers" : "integers or reals");
             else
@@ -385,7 +408,8 @@ PyObject *pe_input(pe_agreement *a, const pe_operand *o, PyObject *object)
         if (!array)
             return NULL;
     }
-    const int is_empty_list = array != object && PyArray_SIZE(A(array)) == 0 && PyArray_NDIM(A(array)) > 0;
+    /* NumPy makes float64 of an empty list, which has no numbers to lose. */
+    const int is_empty_list = PyArray_SIZE(A(array)) == 0 && PyArray_NDIM(A(array)) > 0 && is_kept(a, array);
     PyObject *given = array;
     array = in_dtype(a, o, array, is_empty_list);
     if (array && (o->type == 'r' || o->type == 'c'))
@@ -393,8 +417,8 @@ PyObject *pe_input(pe_agreement *a, const pe_operand *o, PyObject *object)
     if (array && o->follows && a->first)
         array = follow(a, o, array);
     if (array && o->copied && !a->reads && pe_storage_of(array) != pe_storage_of(a->first))
-        array =
-            pe_keep(a, PyObject_CallFunction(caster, "ssOO", a->function, o->name, array, PyArray_DESCR(A(a->first))));
+        array = pe_keep(a, PyObject_CallFunction(a->table->caster, "ssOO", a->function, o->name, array,
+                                                 PyArray_DESCR(A(a->first))));
     if (array && o->ids && check_ids(a, o, array, given) < 0)
         return NULL;
     if (array)
@@ -446,12 +470,39 @@ static int is_same_view(PyArrayObject *a, PyArrayObject *b)
     return 1;
 }
 
-/* Return whether the kernel may write to `out`: whole rows, no element twice, and none that an input needs. */
+static npy_intp step_of(PyArrayObject *x, int axis)
+{
+    return PyArray_STRIDE(x, axis) < 0 ? -PyArray_STRIDE(x, axis) : PyArray_STRIDE(x, axis);
+}
+
+/* Return whether no two elements of an array share a byte, because each axis steps over all that shorter steps reach;
+ * 0 also for axes that interleave without sharing one. */
+static int has_no_overlap(PyArrayObject *x)
+{
+    const int axes = PyArray_NDIM(x);
+    npy_intp reach = PyArray_ITEMSIZE(x);
+    int is_done[NPY_MAXDIMS] = {0};
+    for (int i = 0; i < axes; i++) {
+        int next = -1; /* the axis with the shortest step that is left */
+        for (int d = 0; d < axes; d++) {
+            if (!is_done[d] && (next < 0 || step_of(x, d) < step_of(x, next)))
+                next = d;
+        }
+        is_done[next] = 1;
+        if (PyArray_DIM(x, next) <= 1)
+            continue;
+        if (step_of(x, next) < reach)
+            return 0;
+        reach += step_of(x, next) * (PyArray_DIM(x, next) - 1);
+    }
+    return 1;
+}
+
+/* Return whether the kernel may write to `out`: whole rows, no byte twice, and none that an input needs. Otherwise it
+ * writes to memory of its own, which is copied to `out`. */
 static int is_writable_in_place(const pe_agreement *a, const pe_operand *o, PyObject *out)
 {
-    int ready = pe_is_ready(o, out);
-    for (int d = 0; d < PyArray_NDIM(A(out)); d++)
-        ready = ready && (PyArray_DIM(A(out), d) <= 1 || PyArray_STRIDE(A(out), d) != 0);
+    int ready = pe_is_ready(o, out) && (PyArray_IS_C_CONTIGUOUS(A(out)) || has_no_overlap(A(out)));
     for (int i = 0; ready && i < a->ninputs && PyArray_SIZE(A(out)) > 0; i++) {
         PyObject *input = a->input[i];
         ready = PyArray_SIZE(A(input)) == 0 || lie_apart(A(out), A(input))
@@ -488,7 +539,7 @@ PyObject *pe_allocate(pe_agreement *a, PyObject *dtype, int n, idx *shape, int i
     Py_INCREF(descr);
     PyObject *array = is_zero ? PyArray_Zeros(n, shape, descr, 0) : PyArray_Empty(n, shape, descr, 0);
     if (!array) {
-        PyErr_Clear();
+        PyErr_Clear(); /* MemoryError, or ValueError for a size beyond an address */
         PyObject *tuple = tuple_of(shape, n);
         if (tuple)
             pe_wrong(PyExc_MemoryError, a, "the result", "has shape %S and dtype %S; expected one that fits in memory",
@@ -587,16 +638,16 @@ PyObject *pe_results(pe_agreement *a)
     return a->noutputs == 1 ? Py_NewRef(a->result[0]) : pe_tuple(a->result, a->noutputs);
 }
 
-int pe_set_helpers(PyObject *functions)
+int pe_set_helpers(pe_table *table, PyObject *functions)
 {
     PyObject *read = NULL, *show = NULL, *cast_copied = NULL;
     if (!PyArg_ParseTuple(functions, "OOO", &read, &show, &cast_copied))
         return -1;
-    Py_CLEAR(reader);
-    Py_CLEAR(shown);
-    Py_CLEAR(caster);
-    reader = Py_NewRef(read);
-    shown = Py_NewRef(show);
-    caster = Py_NewRef(cast_copied);
+    Py_CLEAR(table->reader);
+    Py_CLEAR(table->shown);
+    Py_CLEAR(table->caster);
+    table->reader = Py_NewRef(read);
+    table->shown = Py_NewRef(show);
+    table->caster = Py_NewRef(cast_copied);
     return 0;
 }

@@ -6,9 +6,9 @@
 #include <string.h>
 
 /* NULL with an exception for a module that was created but not executed */
-static const pe_table *table_of(PyObject *module)
+static pe_table *table_of(PyObject *module)
 {
-    const pe_table *table = PyModule_GetState(module);
+    pe_table *table = PyModule_GetState(module);
     if (!table)
         PyErr_SetString(PyExc_SystemError, "posenc._core: the module is not initialised");
     return table;
@@ -17,7 +17,7 @@ static const pe_table *table_of(PyObject *module)
 #define CALLABLE(name, ...)                                                                                  \
     static PyObject *call_##name(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *names) \
     {                                                                                                        \
-        const pe_table *table = table_of(module);                                                            \
+        pe_table *table = table_of(module);                                                                  \
         return table ? pe_bind(table, PE_##name, args, nargs, names) : NULL;                                 \
     }
 #include "ops.def"
@@ -32,14 +32,14 @@ static const pe_table *table_of(PyObject *module)
 
 static PyObject *read_operands(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *names)
 {
-    const pe_table *table = table_of(module);
+    pe_table *table = table_of(module);
     return table ? pe_read(table, args, nargs, names) : NULL;
 }
 
 static PyObject *set_helpers(PyObject *module, PyObject *functions)
 {
-    (void)module;
-    return pe_set_helpers(functions) < 0 ? NULL : Py_NewRef(Py_None);
+    pe_table *table = table_of(module);
+    return !table || pe_set_helpers(table, functions) < 0 ? NULL : Py_NewRef(Py_None);
 }
 
 static PyObject *isas(PyObject *module, PyObject *unused)
@@ -116,7 +116,6 @@ static PyObject *constants(PyObject *module, PyObject *unused)
     PyObject *all = PyDict_New(), *tableaus = PyDict_New();
     int failed = 0;
 #define CONSTANT(name, value) failed = failed || put(all, #name, PyLong_FromLong(value)) < 0;
-#define OPTIONS(name, ...) failed = failed || put(all, #name, PyUnicode_FromString(#__VA_ARGS__)) < 0;
 #define TABLEAU(name, stages, t1, t2, t3, ...) \
     failed = failed || put(tableaus, #name, Py_BuildValue("i(dddddd)(dddd)", stages, DOUBLES(__VA_ARGS__))) < 0;
 #define DOUBLES(a10, a20, a21, a30, a31, a32, b0, b1, b2, b3)                                               \
@@ -166,15 +165,31 @@ static int module_exec(PyObject *module)
         PyErr_NoMemory();
         return -1;
     }
-    return pe_bind_init() < 0 || pe_run_init() < 0 ? -1 : pe_table_read(PyModule_GetState(module));
+    pe_table *table = PyModule_GetState(module);
+    return pe_bind_init() < 0 || pe_table_read(table) < 0 ? -1 : pe_run_init(table);
 }
 
-static void module_free(void *module)
+/* The functions of Python refer to the module, which refers to them. */
+static int module_traverse(PyObject *module, visitproc visit, void *arg)
+{
+    const pe_table *table = PyModule_GetState(module);
+    if (table) {
+        Py_VISIT(table->reader);
+        Py_VISIT(table->shown);
+        Py_VISIT(table->caster);
+    }
+    return 0;
+}
+
+static int module_clear(PyObject *module)
 {
     pe_table *table = PyModule_GetState(module);
     if (table)
         pe_table_free(table);
+    return 0;
 }
+
+static void module_free(void *module) { module_clear(module); }
 
 static PyModuleDef_Slot slots[] = {
     {Py_mod_exec, (void *)module_exec},
@@ -191,6 +206,8 @@ static PyModuleDef definition = {
     .m_size = sizeof(pe_table),
     .m_methods = methods,
     .m_slots = slots,
+    .m_traverse = module_traverse,
+    .m_clear = module_clear,
     .m_free = module_free,
 };
 

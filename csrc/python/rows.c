@@ -1,6 +1,7 @@
 /* rows.c -- what C knows of single rows: lengths and parameters that follow from others, and which calls a row becomes.
  *
  *     concat            e = d + c
+ *     recurrent         inputs, their weight and the gradients of both: all of them or none
  *     attention         its rows have a file of their own, attention.c
  *     rope_positions    one kernel if it is small; else a table of all positions, and the rotation by its rows
  */
@@ -150,6 +151,22 @@ static int run_rotation(const pe_table *table, const pe_agreement *a, pe_call *r
     return rotate_by_table(table, a, rope);
 }
 
+/* ---- recurrences ---- */
+
+/* Kernels know by a length whether there are inputs, so all arrays of inputs must be there. */
+static int check_inputs(const pe_agreement *a, const pe_signature *row, const pe_call *call)
+{
+    const char *missing = NULL, *given = NULL;
+    for (int k = 0; k < row->noperands; k++) {
+        if (!row->operand[k].optional)
+            continue;
+        *(call->array[k].data ? &given : &missing) = row->operand[k].name;
+    }
+    return missing && given
+               ? pe_wrong(PyExc_TypeError, a, missing, "is None; expected an array, because %s is one", given)
+               : 0;
+}
+
 /* ---- all rows ---- */
 
 void pe_derive_lengths(int op, idx *dim)
@@ -171,6 +188,8 @@ int pe_run_row(const pe_table *table, const pe_signature *row, pe_call *call, pe
         return pe_run_attention(table, row, a, call);
     if (row->op == PE_rope_positions)
         return run_rotation(table, a, call);
+    if ((row->op == PE_recurrent || row->op == PE_recurrent_vjp) && check_inputs(a, row, call) < 0)
+        return -1;
     if (row->op == PE_rope && isnan(call->par[ROPE_CALLER_OUT]))
         call->par[ROPE_CALLER_OUT] = a->fills_callers;
     return pe_run_call(a, row, call);

@@ -27,12 +27,10 @@ static double seconds(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static PyObject *main_thread; /* threading.main_thread; after a fork it returns the thread that forked */
-
 /* Return whether this thread is the main thread; -1 with an exception. */
-static int is_main_thread(void)
+static int is_main_thread(const pe_table *table)
 {
-    PyObject *thread = PyObject_CallObject(main_thread, NULL);
+    PyObject *thread = PyObject_CallObject(table->main_thread, NULL);
     PyObject *ident = thread ? PyObject_GetAttrString(thread, "ident") : NULL;
     const unsigned long number = ident ? PyLong_AsUnsignedLong(ident) : 0;
     Py_XDECREF(thread);
@@ -141,7 +139,7 @@ int pe_run_call(const pe_agreement *a, const pe_signature *row, pe_call *call)
     watch w = {0};
     const int release = job.ns * (double)job.units > worth_releasing_ns;
     if (release) {
-        const int is_main = is_main_thread();
+        const int is_main = is_main_thread(a->table);
         if (is_main < 0)
             return -1;
         call->stop = is_main ? interrupted : NULL;
@@ -163,11 +161,10 @@ int pe_run_call(const pe_agreement *a, const pe_signature *row, pe_call *call)
     return status == PE_DONE ? 0 : -1;
 }
 
-int pe_run_init(void)
+int pe_run_init(pe_table *table)
 {
     PyObject *threading = PyImport_ImportModule("threading");
-    Py_CLEAR(main_thread);
-    main_thread = threading ? PyObject_GetAttrString(threading, "main_thread") : NULL;
+    table->main_thread = threading ? PyObject_GetAttrString(threading, "main_thread") : NULL;
     Py_XDECREF(threading);
-    return main_thread ? 0 : -1;
+    return table->main_thread ? 0 : -1;
 }

@@ -51,7 +51,8 @@ static const char *read_word(const char *s, char *word, size_t room)
     return s;
 }
 
-/* Read "type +name(axes)" with its marks (ops.def) before the bracket; return what follows it, or NULL without a ")". */
+/* Read "type +name(axes)" with its marks (ops.def) before the bracket; return what follows it, or NULL without a
+ * ")". */
 static const char *read_operand(const char *s, pe_operand *o)
 {
     char type[12];
@@ -170,6 +171,11 @@ void pe_table_free(pe_table *table)
 {
     Py_CLEAR(table->start);
     Py_CLEAR(table->dtype);
+    Py_CLEAR(table->reader);
+    Py_CLEAR(table->shown);
+    Py_CLEAR(table->caster);
+    Py_CLEAR(table->main_thread);
+    Py_CLEAR(table->last_counted);
     for (int op = 0; op < PE_COUNT; op++)
         pe_signature_free(&table->row[op]);
 }

@@ -51,6 +51,8 @@ KERNEL(hierarchical)
 {
     enum { TABLE, ROWS, OUT, ALPHA = 0 };
     const idx r = call->D(r), d = call->D(d), step = call->array[TABLE].core[0];
+    const idx rows =
+        r <= PTRDIFF_MAX / max_(r, 1) ? r * r : PTRDIFF_MAX; /* a table without columns may have 2**40 rows */
     const double alpha = call->par[ALPHA], c = alpha / (1 - alpha);
     const pe_storage storage = call->array[TABLE].storage;
     idx offset_of = 0; /* the i that `offset` was computed for; 0: none */
@@ -60,7 +62,7 @@ KERNEL(hierarchical)
         return;
     for (pe_row row = row_at(call, begin); row.index < end; row_next(call, &row)) {
         const char *table = row.data[TABLE];
-        const idx m = row_number_read(row.data[ROWS], r * r), i = m / r, j = m % r;
+        const idx m = row_number_read(row.data[ROWS], rows), i = m / r, j = m % r;
         if (i == 0) {
             memcpy(row.data[OUT], table + j * step, (size_t)(d * storage_size(storage)));
             continue;
