@@ -126,6 +126,7 @@ def lint(session: nox.Session) -> None:
     session.run("ruff", "format", "--check", ".")
     session.run("mypy")
     session.run("clang-format", "--dry-run", "--Werror", *sources)
+    session.run("git", "grep", "-nE", "^.{121,}", "--", "csrc", external=True, success_codes=[1])  # comments, too
     inexact = ("-e", "-(ffast-math|Ofast|march=native)", "--and", "--not", "-e", "no -ffast-math")  # a comment
     session.run("git", "grep", "-nE", *inexact, "--", "setup.py", "csrc", external=True, success_codes=[1])
 

@@ -33,8 +33,8 @@ static void carve_convolution(convolution_state *state, pe_carver *c, const idx 
     state->zeros = carve_bytes(c, D(d) * (idx)sizeof(real));
 }
 
-/* Return whether the call must stop. A poll is not free: there is one for MANY_CHANNELS channels, or one each time if the
- * kernel has more than MANY_TAPS taps. */
+/* Return whether the call must stop. A poll is not free: there is one for MANY_CHANNELS channels, or one each time if
+ * the kernel has more than MANY_TAPS taps. */
 static int stopped_at_channel(const pe_call *call, idx channel)
 {
     enum { MANY_TAPS = 1024, MANY_CHANNELS = 64 * CHANNELS };

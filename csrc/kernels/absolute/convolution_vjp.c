@@ -6,8 +6,8 @@
  *         dbias[c] += grad[i][j][c];
  *
  * with x padded as in convolution.c, which also computes the gradient of x: it is a convolution of grad. A tile is at
- * most CONVOLUTION_GRADIENTS columns of a row of grad. Its sums, one per tap and channel, are `real` and stay in registers
- * for a block of taps; the sums of tiles are added in double.
+ * most CONVOLUTION_GRADIENTS columns of a row of grad. Its sums, one per tap and channel, are `real` and stay in
+ * registers for a block of taps; the sums of tiles are added in double.
  */
 #include "absolute/convolution.h"
 
@@ -79,8 +79,9 @@ INLINE void add_block_of_taps(const conv_products *p, idx a, idx b, const int ro
         add_to_double(sums[t], to, (a + t / taps) * to->row_step + (b + t % taps) * to->tap_step);
 }
 
-/* Add the gradients of all taps of one vector of channels: of the columns before `eights` in blocks of 1 x 8 taps, before
- * `threes` in blocks of 3 x 3, because 8 or 9 sums hide the latency of an FMA, and of the rest in smaller blocks. */
+/* Add the gradients of all taps of one vector of channels: of the columns before `eights` in blocks of 1 x 8 taps,
+ * before `threes` in blocks of 3 x 3, because 8 or 9 sums hide the latency of an FMA, and of the
+ * rest in smaller blocks. */
 static NOINLINE void add_tap_gradients(const conv_products *p, idx r, idx s, const double_sums *to)
 {
     const idx eights = s & ~(idx)7, threes = s - (s - eights) % 3;

@@ -227,9 +227,9 @@ KERNEL(recurrent)
 enum { GRAD, PATH, WEIGHT, BIAS, INPUTS, INPUT_WEIGHT, DP0, DWEIGHT, DBIAS, DINPUTS, DINPUT_WEIGHT };
 enum { STATES = 192 }; /* most states in a run */
 
-/* A run of positions. State q = position * cols + column has a vector p, gates, and the cotangents d of the gates' sums.
- * The cotangent of V x_k in a gate is also d. Only in gate n of the GRU it is dx, the cotangent of the argument of
- * tanh. */
+/* A run of positions. State q = position * cols + column has a vector p, gates, and the cotangents d of the gates'
+ * sums. The cotangent of V x_k in a gate is also d. Only in gate n of the GRU it is dx, the cotangent of the argument
+ * of tanh. */
 typedef struct {
     map m;
     real *transposed[3], *input_transposed[3]; /* packed weights */

@@ -22,7 +22,8 @@ typedef struct {
     pe_block_state at;
 } logits_vjp_state;
 
-/* Read grad of a tile, with one query per lane and 0 in lanes without a query. In nonfinite lanes, numbers become NaN. */
+/* Read grad of a tile, with one query per lane and 0 in lanes without a query. In nonfinite lanes, numbers become
+ * NaN. */
 static void read_tile(const pe_view *view, uint64_t nonfinite, real *dx)
 {
     const pe_query_block *queries = view->queries;

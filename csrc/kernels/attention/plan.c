@@ -38,7 +38,8 @@ pe_plan FN(plan_attention)(const pe_call *call)
     const int sixteen = takes_sixteen(call, 0), content = has_content_operators(call);
     pe_plan plan = {.decodes = decodes(call, sixteen), .blocks = 1};
     plan.sixteen = sixteen && (!content || multiplies_reals(call));
-    /* A tile is split and transposed once for several blocks. Operators that read q and k have buffers for one block. */
+    /* A tile is split and transposed once for several blocks. Operators that read q and k have buffers for one
+     * block. */
     if (plan.sixteen && !content && call->par[A_PARTS] == 1)
         plan.blocks = (int)min_(MOST_TOGETHER, BLOCKS(call->D(n), BLOCK_M));
     return plan;

@@ -6,9 +6,9 @@
  *             m[l] = max(m[l], s[j][l]);
  *         }
  *
- * Without a softcap or 16-bit products, one call of FN(scores) (product.h) does all of this: it adds add + bias and updates
- * m in registers. A query whose product with the scale leaves the range of real gives infinite or NaN scores.
- */
+ * Without a softcap or 16-bit products, one call of FN(scores) (product.h) does all of this: it adds add + bias and
+ * updates m in registers. A query whose product with the scale leaves the range of real gives infinite or NaN
+ * scores. */
 #include "attention/scores.h"
 
 #include <math.h>

@@ -4,9 +4,9 @@
  *         for (int t = 0; t < F; t++)
  *             out[j] += cos((frequencies[t] + lo[t]) * rel[j]) / divisor[h];
  *
- * arrays: frequencies(F) and lo(F), in radians per position as double-double, and divisor(h). The code exchanges the two
- * loops for DISTANCES distances at a time, so the inner loop is over distances and vectorises. Sandwich has no learned
- * parameters, so there is no gradient.
+ * arrays: frequencies(F) and lo(F), in radians per position as double-double, and divisor(h). The code exchanges the
+ * two loops for DISTANCES distances at a time, so the inner loop is over distances and vectorises. Sandwich has no
+ * learned parameters, so there is no gradient.
  */
 #include "base/sincos.h"
 #include "bias/position.h"

@@ -19,8 +19,8 @@ enum { TABLE, D_TABLE };
 static real *fractions(const pe_content *c) { return c->scratch; }
 static real *complements(const pe_content *c) { return c->scratch + BLOCK_N * PANEL_LANES; }
 
-/* Store w of each pair in c->index, f and 1 - f in c->scratch. The sum is in double, because it may be thousands while a
- * gate is below 1. If the sum is NaN, w = f = 0. */
+/* Store w of each pair in c->index, f and 1 - f in c->scratch. The sum is in double, because it may be thousands while
+ * a gate is below 1. If the sum is NaN, w = f = 0. */
 static void set_positions(pe_content *c, const pe_view *view, int last)
 {
     const int width = view->panel->width, n = view->bias->to - view->bias->from;

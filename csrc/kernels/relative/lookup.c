@@ -1,4 +1,4 @@
-/* lookup.c -- see lookup.h. For the keys from <= j < to of a panel, and x the vectors on its width:
+/* lookup.c -- see lookup.h. For the keys from <= j < to of a panel, and x the vectors on its lanes:
  *
  *     for (int j = from; j < to; j++)
  *         for (int l = 0; l < width; l++)
@@ -6,7 +6,7 @@
  *
  * Many pairs share a row. So one matrix product multiplies each row of a tile with all x, and each pair gathers its
  * number from the product. If positions count up by one, lane l reads the products l rows further than lane 0. Then
- * blends shift the width, one blend per bit of l, and replace the gather; and the products that the next tile needs are
+ * blends shift the lanes, one blend per bit of l, and replace the gather; and the products that the next tile needs are
  * kept.
  */
 #include "relative/lookup.h"
@@ -114,7 +114,7 @@ static void rolling_products(pe_content *c, const pe_matrix *table, int low, int
 /* ---- from rows to pairs, and back ---- */
 
 /* Replace lane l of y[i] by lane l of y[i + l], or of y[i + LANES - 1 - l] if back. Each step shifts by one bit of l:
- * width with l & bit are taken from y[i + bit], other width from y[i], or the other way round if back. So it takes one
+ * lanes with l & bit are taken from y[i + bit], the others from y[i], or the other way round if back. So it takes one
  * blend per bit and no gather. */
 INLINE void move_lanes(vec *y, int back)
 {

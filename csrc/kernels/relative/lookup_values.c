@@ -4,8 +4,8 @@
  *         for (int l = 0; l < width; l++)
  *             o[l] += p[j][l] * table[row[j][l]];
  *
- * Lane l holds a query, and o[l] and a row of the table have e channels. The weights of a lane are first summed by table
- * row, so one matrix product with the rows replaces a vector addition for each query and key.
+ * Lane l holds a query, and o[l] and a row of the table have e channels. The weights of a lane are first summed by
+ * table row, so one matrix product with the rows replaces a vector addition for each query and key.
  */
 #include "relative/lookup.h"
 

@@ -1,7 +1,7 @@
-/* transformer_xl.c -- Dai et al. 2019, section 3.3:   s_ij += scale (u . k_j + (q_i + view) . r[row_ij])
+/* transformer_xl.c -- Dai et al. 2019, section 3.3:   s_ij += scale (u . k_j + (q_i + v) . r[row_ij])
  *
  *     for each pair (i, j), with row = map[distance of i and j]:
- *         s[i][j] = scale * (dot(q[i] + u, k[j]) + dot(q[i] + view, r[row]));
+ *         s[i][j] = scale * (dot(q[i] + u, k[j]) + dot(q[i] + v, r[row]));
  *
  * content.c adds u to the packed queries once per block, so the first product costs as much as q.k. The lookup
  * multiplies each row of r once per tile and panel of queries.

@@ -4,8 +4,8 @@
  *         s[i][j] += dot(pos_q[i], pos_k[j]) / sqrt(2 * P);
  *
  * If given, any_to_cls replaces b_i0 and cls_to_any replaces b_0j, including b_00. i and j are indices, not positions.
- * The bias is added after the cap. The matrix product of queries and keys (product.h) computes it, CONTENT_PIECE channels
- * at a time.
+ * The bias is added after the cap. The matrix product of queries and keys (product.h) computes it, CONTENT_PIECE
+ * channels at a time.
  */
 #include "base/transpose.h"
 #include "relative/pieces.h"

@@ -28,8 +28,8 @@ LAYOUT(rotation_table)
     s->values = carve_reals(c, D(t));
 }
 
-/* Add p (hi + lo), the angles of one coordinate, to turn + rest, modulo 1. `rest` takes the low part of the product and the
- * rounding error of the sum. */
+/* Add p (hi + lo), the angles of one coordinate, to turn + rest, modulo 1. `rest` takes the low part of the product and
+ * the rounding error of the sum. */
 static NOINLINE void add_coordinate(double p, const double *restrict hi, const double *restrict lo, idx n,
                                     double *restrict turn, double *restrict rest)
 {

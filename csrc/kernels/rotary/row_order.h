@@ -38,8 +38,8 @@ INLINE row_order order_of_rows(const pe_call *call, const pe_work *work, const p
     return o;
 }
 
-/* Return the row of unit u. The units from u on, `count` of them but no more than `most`, are the next `count / heads` rows
- * of the run, each in `heads` heads, 1 or 2. */
+/* Return the row of unit u. The units from u on, `count` of them but no more than `most`, are the next `count / heads`
+ * rows of the run, each in `heads` heads, 1 or 2. */
 INLINE pe_row row_of_unit(const pe_call *call, const row_order *o, idx u, idx most, int *heads, idx *count)
 {
     const idx of_table = o->heads * o->positions, begin = u / of_table * of_table;

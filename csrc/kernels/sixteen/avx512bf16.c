@@ -5,8 +5,8 @@
  *         c = fma(a[k], b[k], c);
  *     }
  *
- * As in product.c, 8 rows x 2 vectors of sums stay in registers. VDPBF16PS broadcasts a pair of k of a row from memory. On
- * Zen 4, VDPBF16PS takes the time of an FMA and computes twice as many products, so it is faster for operands of one
+ * As in product.c, 8 rows x 2 vectors of sums stay in registers. VDPBF16PS broadcasts a pair of k of a row from memory.
+ * On Zen 4, VDPBF16PS takes the time of an FMA and computes twice as many products, so it is faster for operands of one
  * part. On Intel it takes four times the time of an FMA, so it is slower.
  */
 #include "sixteen/products.h"

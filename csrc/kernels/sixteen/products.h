@@ -7,10 +7,10 @@
  *
  * A number that bfloat16 does not represent is a sum of `parts`: x = p0 + p1 + ..., each the bfloat16 number nearest to
  * what the parts before it leave (for weights, ties are rounded away from 0, and numbers beyond 0x1.ffp127 are
- * truncated). Two parts are exact for every float16, and have a relative error of 2**-17 for a float; three are exact for
- * a float, unless a part underflows or overflows. A code of int8 is exact in one part; the scale of a key multiplies its
- * scores, that of a value its weights. Pass (i, j) multiplies part i of a by part j of b. Passes with i + j of at least the
- * larger number of parts are left out, so 2 parts times 3 take 5 passes.
+ * truncated). Two parts are exact for every float16, and have a relative error of 2**-17 for a float; three are exact
+ * for a float, unless a part underflows or overflows. A code of int8 is exact in one part; the scale of a key
+ * multiplies its scores, that of a value its weights. Pass (i, j) multiplies part i of a by part j of b. Passes with i
+ * + j of at least the larger number of parts are left out, so 2 parts times 3 take 5 passes.
  *
  *     b[k / 2][lane]:   k = 0, 1   [ q0[0] q0[1] | q1[0] q1[1] | ... ]      low and high half of a 32-bit word
  *                       k = 2, 3   [ q0[2] q0[3] | q1[2] q1[3] | ... ]
@@ -28,7 +28,8 @@ typedef struct {
     const uint32_t *b;
 } pe_pass;
 
-/* `rows` and `depth`, the count of k, are multiples of CHUNK; `width` is LANES or 2 LANES. A chunk is CHUNK consecutive k. */
+/* `rows` and `depth`, the count of k, are multiples of CHUNK; `width` is LANES or 2 LANES. A chunk
+ * is CHUNK consecutive k. */
 typedef struct pe_product {
     int rows, depth, width, passes;
     pe_pass pass[MOST_PASSES];

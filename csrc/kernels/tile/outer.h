@@ -12,8 +12,8 @@
 #include "tile/product.h"
 #include "tile/tile.h"
 
-/* Weights w[j][lane] of the rows from <= j < to and some lanes. Rows are multiplied SUMS at a time. So if the spans of a
- * call have different rows, MARGIN rows of zeros must precede and follow each span. */
+/* Weights w[j][lane] of the rows from <= j < to and some lanes. Rows are multiplied SUMS at a time. So if the spans of
+ * a call have different rows, MARGIN rows of zeros must precede and follow each span. */
 typedef struct {
     const real *w; /* address of row 0, which may be outside the array */
     int first, lanes, width, from, to;

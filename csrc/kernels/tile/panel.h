@@ -18,8 +18,8 @@ enum { ROW_PAD = 16 };
 
 /* s = cap tanh(s / cap) */
 void FN(cap)(real *s, int n, real cap);
-/* s = factor s + bias for n keys, and update the running maximum m, unless it is NULL. With a softcap, the bias follows the cap, so
- * attention calls this instead of passing the bias to FN(scores). */
+/* s = factor s + bias for n keys, and update the running maximum m, unless it is NULL. With a softcap, the bias follows
+ * the cap, so attention calls this instead of passing the bias to FN(scores). */
 void FN(add_bias)(real *s, int n, int width, real factor, const pe_panel_bias *bias, real *m);
 /* s = exp(s - m), l += sum of s over n keys, for each lane */
 void FN(exponentials)(real *s, const real *m, int n, int width, real *l);

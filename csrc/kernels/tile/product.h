@@ -7,8 +7,8 @@
  * A panel is one vector of lanes or two. Each lane sums in the order of d or j, for any panel and row block. So the
  * result of a query does not depend on the other queries of the call.
  *
- * On AVX-512, two panels that are multiplied with the same rows are one product: 6 rows x 4 vectors need 10 loads for 24
- * products, 8 rows x 2 vectors 10 loads for 16. On an Intel Xeon attention takes 0.92 to 0.96 of the time of single
+ * On AVX-512, two panels that are multiplied with the same rows are one product: 6 rows x 4 vectors need 10 loads for
+ * 24 products, 8 rows x 2 vectors 10 loads for 16. On an Intel Xeon attention takes 0.92 to 0.96 of the time of single
  * panels; on AMD Zen 4, whose AVX-512 products take two cycles, 0.96 to 1.0.
  */
 #ifndef PE_PRODUCT_H
