@@ -369,11 +369,12 @@ def attention_vjp(
             for bias in inputs.operators
         )
         if d_sink is not None:
-            sink, shape = inputs.arguments["sink"], np.shape(inputs.options["sink"])  # type: ignore[arg-type]
-            d_sink = unbroadcast(d_sink[..., 0, :].sum(-1), sink.shape, sink.dtype).reshape(shape)
+            sink = inputs.arguments["sink"]
+            d_sink = unbroadcast(d_sink[..., 0, :].sum(-1), sink.shape, sink.dtype).reshape(inputs.sink_shape)
     d_scale = None
     if inputs.head_scale is not None:
-        d_q, of_heads = _scale_gradient(inputs, inputs.head_scale, d_q)
+        with without_warnings():
+            d_q, of_heads = _scale_gradient(inputs, inputs.head_scale, d_q)
         scale = as_data("scale", inputs.options["scale"])
         d_scale = cast_result(of_heads if scale.ndim else of_heads.sum(), scale.dtype)
     d_q, d_k, d_v = map(inputs.without_heads, (d_q, d_k, d_v))
@@ -398,7 +399,7 @@ def _scale_gradient(inputs: Inputs, scale: HeadScale, grad: Array) -> tuple[Arra
     of_heads = np.einsum("...hnd,...hnd->...h", *factors)
     of_heads = of_heads.reshape(-1, of_heads.shape[-1]).sum(0)
     d_q = cast_result(grad * scale.factors.astype(inputs.dtype)[:, None, None], scale.q.dtype)
-    return d_q, of_heads / inputs.arguments["scale"]
+    return d_q, of_heads
 
 
 @door

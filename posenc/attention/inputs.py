@@ -9,8 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from .._core_api.arguments import (
+    BOOLS,
     F64,
     I64,
+    INTEGERS,
     LARGEST_SCALE32,
     Array,
     Dtype,
@@ -22,6 +24,7 @@ from .._core_api.arguments import (
     compute_dtype,
     fail,
     fail_value,
+    without_warnings,
 )
 from .._core_api.constants import LARGEST_POSITION
 from ..bias.operator import Bias, Call, allows_shift, place_term, resolve_positions
@@ -40,7 +43,7 @@ class HeadScale(NamedTuple):
     q: Array
     """The user's queries, with an axis of heads."""
     factors: Array
-    """One number for each head: the scale divided by that of the kernel, a power of two."""
+    """The scale of each head. That of the kernel is 1."""
 
 
 class Inputs(NamedTuple):
@@ -60,6 +63,8 @@ class Inputs(NamedTuple):
     """The dtype of the user's q, native."""
     head_scale: HeadScale | None
     """None if the scale is a number."""
+    sink_shape: Shape
+    """The shape of the user's sink."""
     options: Options
     """All options of the call."""
     is_one_head: bool
@@ -81,6 +86,7 @@ def read_inputs(caller: str, q: object, k: object, v: object, options: Mapping[s
     key, k_scale = read_keys(caller, "k", k, query.dtype)
     value, v_scale = read_keys(caller, "v", v, query.dtype)
     sink = None if option["sink"] is None else as_data("sink", option["sink"])
+    sink_shape = () if sink is None else sink.shape
     is_one_head = query.ndim == key.ndim == value.ndim == 2
     if is_one_head:
         query, key, value = query[None], key[None], value[None]
@@ -108,7 +114,8 @@ def read_inputs(caller: str, q: object, k: object, v: object, options: Mapping[s
     terms = tuple([place_term(part, call, at) for part, at in zip(parts, positions, strict=True)])
     scale, head_scale = _read_scale(caller, option["scale"], query, parts)
     if head_scale is not None:
-        query = query.astype(dtype) * head_scale.factors.astype(dtype)[:, None, None]
+        with without_warnings():
+            query = query.astype(dtype) * head_scale.factors.astype(dtype)[:, None, None]
     if option["dropout"] and option["seed"] is None:
         fail_value(ValueError, "seed", None, "an integer, because dropout is not 0")
     dropout = min(round(option["dropout"] * 2**16), 2**16 - 1) / 2**16  # the kernels draw 16 bits for each weight
@@ -121,7 +128,9 @@ def read_inputs(caller: str, q: object, k: object, v: object, options: Mapping[s
         "low": low, "high": high, "shift": of_call.shift, "precision": option["precision"],
         "dropout": dropout, "seed_low": seed % 2**32, "seed_high": seed >> 32,
     }  # fmt: skip
-    return Inputs(operators, positions, arguments, shape, dtype, result_dtype, head_scale, option, is_one_head)
+    return Inputs(
+        operators, positions, arguments, shape, dtype, result_dtype, head_scale, sink_shape, option, is_one_head
+    )
 
 
 def _read_scale(caller: str, scale: object, q: Array, parts: tuple[Bias, ...]) -> tuple[float, HeadScale | None]:
@@ -134,16 +143,17 @@ def _read_scale(caller: str, scale: object, q: Array, parts: tuple[Bias, ...]) -
     if scale is None:
         return default_scale(width, parts), None
     readers = [part.name for part in parts if isinstance(part, ContentBias)]
-    axes = np.ndim(scale) if isinstance(scale, list | tuple) else getattr(scale, "ndim", 0)
-    if axes == 0:
-        number = as_number("scale", scale)
+    is_number = isinstance(scale, (*BOOLS, *INTEGERS, float, str))  # text is refused as a number
+    array = None if is_number else as_array("scale", scale)
+    if array is None or array.ndim == 0:
+        number = as_number("scale", scale if array is None else array)
         check_range("scale", number, dtype, LARGEST_SCALE32)
         has_gradient = caller == "attention_vjp" and isinstance(scale, np.ndarray) and not readers
         if not has_gradient:
             return number, None
         scales = np.full(heads, number)
     else:
-        scales = as_data("scale", scale).astype(F64, copy=False)
+        scales = as_data("scale", array).astype(F64, copy=False)
         if scales.shape != (heads,):
             fail(ValueError, "scale", f"shape {scales.shape}", f"a number, or {(heads,)}, one for each head")
         if readers:
@@ -151,9 +161,7 @@ def _read_scale(caller: str, scale: object, q: Array, parts: tuple[Bias, ...]) -
             fail(TypeError, "scale", f"shape {scales.shape}", expected)
         for head in scales:
             check_range("scale", as_number("scale", head), dtype, LARGEST_SCALE32)
-    largest = float(np.abs(scales).max(initial=0.0))
-    power = 2.0 ** np.frexp(largest)[1] if largest else 1.0
-    return power, HeadScale(q, scales / power)
+    return 1.0, HeadScale(q, scales)  # no scale of all heads: it could make a head's queries subnormal
 
 
 def read_keys(caller: str, argument: str, value: object, dtype: Dtype) -> tuple[Array, Array | None]:

@@ -106,6 +106,50 @@ def test_softcap_beyond_the_working_precision():
 
 
 def test_scales_of_heads_that_are_all_0():
-    """Each logit is 0, although scales of heads are divided by a power of two near the largest."""
     q = np.random.default_rng(0).standard_normal((2, 5, 4))
     np.testing.assert_array_equal(posenc.attention(q, q, q, scale=np.zeros(2)), posenc.attention(q, q, q, scale=0.0))
+
+
+@pytest.mark.parametrize("other", [1e32, 1e-32, 0.0, -1e37])
+def test_a_scale_of_a_head_changes_no_other_head(other, rng):
+    """Each head has the bits of a call with its own scale alone, in the gradient too; scales may be far apart."""
+    scales, arrays = np.array([1e-8, 0.3, other], np.float32), rng.standard_normal((4, 3, 5, 4)).astype(np.float32)
+    found, gradient = posenc.attention(*arrays[1:], scale=scales), posenc.attention_vjp(*arrays, scale=scales)
+    for h in range(2):
+        alone = [x[h : h + 1] for x in arrays]
+        assert np.array_equal(found[h : h + 1], posenc.attention(*alone[1:], scale=float(scales[h])))
+        wanted = posenc.attention_vjp(*alone, scale=scales[h : h + 1])
+        assert all(np.array_equal(getattr(gradient, name)[h : h + 1], getattr(wanted, name)) for name in "qkv")
+        assert gradient.scale[h] == wanted.scale[0]
+    two = np.array([[[1e8]], [[0.0]]], np.float32)
+    weights = posenc.attention_weights(
+        np.ones((2, 1, 1), np.float32), np.repeat(two.reshape(1, 2, 1), 2, 0), scale=[1e-8, 1e32]
+    )
+    assert weights[0, 0, 0] == pytest.approx(1 / (1 + np.exp(-1)), rel=1e-6)
+
+
+class OfDlpack:
+    """An array that has the DLPack protocol alone."""
+
+    def __init__(self, array):
+        self.array = np.asarray(array)
+
+    def __dlpack__(self, **options):
+        return self.array.__dlpack__(**options)
+
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()
+
+
+def test_arrays_of_heads_by_dlpack(rng):
+    x, numbers = rng.standard_normal((4, 2, 5, 4)), np.array([0.5, 2.0])
+    for name in ("sink", "scale"):
+        wanted = posenc.attention_vjp(*x, **{name: numbers})
+        found = posenc.attention_vjp(*x, **{name: OfDlpack(numbers)})
+        assert all(a is b is None or np.array_equal(a, b) for a, b in zip(found, wanted, strict=True))
+        assert np.array_equal(
+            posenc.attention(*x[1:], **{name: OfDlpack(numbers)}), posenc.attention(*x[1:], **{name: numbers})
+        )
+    assert np.array_equal(posenc.attention(*x[1:], scale=OfDlpack(0.5)), posenc.attention(*x[1:], scale=0.5))
+    with pytest.raises(TypeError, match=r"^attention: scale has type list; expected an array"):
+        posenc.attention(*x[1:], scale=[[1], [1, 2]])
