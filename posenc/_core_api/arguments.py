@@ -50,7 +50,8 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 def door(function: Function, name: str = "") -> Function:
     """Decorate a public function, so that messages from below, which begin with ": ", begin with its name.
 
-    In the name of a method, {} is the name of its operator: "alibi.matrix". A call takes some 0.4 us more.
+    In the name of a method, {} is the name of its operator: "alibi.matrix", "(alibi + t5).matrix". A call takes some
+    0.4 us more.
     """
     owner, _, own = function.__qualname__.rpartition(".")
     name = name or (own if not owner else owner if own.startswith("__") else f"{{}}.{own}")
@@ -61,7 +62,8 @@ def door(function: Function, name: str = "") -> Function:
             return function(*args, **options)
         except Exception as error:
             first = args[0] if args else options.get("self")
-            _add_name(error, name.format(getattr(first, "name", first)))
+            owner = str(getattr(first, "name", ""))
+            _add_name(error, name.format(f"({owner})" if "+" in owner else owner))
             raise
 
     return cast("Function", call)
@@ -146,15 +148,18 @@ def compute_dtype(data: Array) -> Dtype:
     return F64 if data.dtype.char == "d" else F32
 
 
-def as_array(argument: str, value: object) -> Array:
-    """Return whatever NumPy or DLPack can read as an array, without a copy where there is an array already."""
-    array = _read_array(argument, value)
+def as_array(argument: str, value: object, integers: str = "integers of at most 2**53") -> Array:
+    """Return whatever NumPy or DLPack can read as an array, without a copy where there is an array already.
+
+    `integers` says what was expected instead of integers beyond 64 bits.
+    """
+    array = _read_array(argument, value, integers)
     if array.ndim > MOST_AXES:
         fail(ValueError, argument, f"{array.ndim} axes", f"at most {MOST_AXES}")
     return array
 
 
-def _read_array(argument: str, value: object) -> Array:
+def _read_array(argument: str, value: object, integers: str) -> Array:
     if isinstance(value, np.ndarray):
         if isinstance(value, np.ma.MaskedArray):  # np.asarray would ignore its mask
             fail(TypeError, argument, "type MaskedArray", "an array without a mask, such as filled() returns")
@@ -175,7 +180,7 @@ def _read_array(argument: str, value: object) -> Array:
     except Exception as error:  # the protocols call code of the user, which may raise anything
         raise TypeError(f": {argument} has type {type(value).__name__}; expected an array ({error})") from error
     if array.dtype.kind == "O" and all(type(number) is int for number in array.flat):  # integers beyond int64
-        fail(ValueError, argument, max(array.flat, key=abs), "integers of at most 2**53")
+        fail(ValueError, argument, max(array.flat, key=abs), integers)
     return array
 
 

@@ -12,12 +12,9 @@ from .._core_api.constants import LARGEST_POSITION
 
 def _read_numbers(numbers: npt.ArrayLike, base: int, width: int) -> tuple[npt.NDArray[np.int64], Float64 | None]:
     """Return the integer parts, whose 64 bits are unsigned, and the fractions, or None for integers."""
-    array = as_array("numbers", numbers)
-    is_listed = isinstance(numbers, list | tuple | int)
-    if is_listed and array.dtype.kind == "O" and all(type(n) is int for n in array.flat):  # integers beyond uint64
-        fail(ValueError, "numbers", max(array.flat, key=abs), "less than 2**64")
+    array = as_array("numbers", numbers, "less than 2**64")
     if array.dtype.kind not in "iu":
-        array = _core.read("f64 numbers()", numbers=numbers if array.dtype.kind == "O" else array)
+        array = _core.read("f64 numbers()", numbers=array)
     if array.size:
         _check_range(array.min(), array.max(), base, width)
     if array.dtype.kind in "iu":

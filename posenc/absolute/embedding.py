@@ -38,15 +38,6 @@ class HierarchicalGradient(NamedTuple):
     table: Array
 
 
-def read_table(table: npt.ArrayLike) -> Array:
-    return _core.read("learned", table=table)
-
-
-def read_ids(positions: npt.ArrayLike, limit: int) -> Indices:
-    """Return positions as int64. An int n means 0 .. n-1. Raise IndexError unless each is in 0 .. limit - 1."""
-    return _core.read("learned", positions=positions, r=limit)
-
-
 class Entries(NamedTuple):
     """Terms of sums of rows: ``weight[e] * x[position[e]]`` is added to row ``row[e]`` of the result, for each e."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -128,7 +128,7 @@ def _position_logits(
     if isinstance(scheme, ContentBias):
         products = scheme.logits(query, keys, q_positions=q_positions, k_positions=k_positions)[:, 0]
     else:
-        layout = getattr(scheme, "layout", None) or "half"
+        layout: Literal["half"] | None = None if isinstance(scheme, RopeFrequencies) and scheme.layout else "half"
         query = rope(query, q_positions, scheme, layout=layout)
         products = (rope(keys, k_positions, scheme, layout=layout) @ query.swapaxes(-1, -2))[..., 0]
     logits: Array = products * (float(key.shape[-1]) ** -0.5 if scale is None else as_number("scale", scale))

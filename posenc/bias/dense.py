@@ -125,5 +125,5 @@ def dense(array: npt.ArrayLike) -> PositionBias[DenseArrays]:
     kept = as_data("array", array)
     if kept.ndim < 2:
         fail(ValueError, "array", f"{kept.ndim} axes", "at least 2, queries and keys")
-    bias: PositionBias[DenseArrays] = DENSE.from_arrays(kept.view())
+    bias: PositionBias[DenseArrays] = DENSE.from_arrays(kept)
     return bias

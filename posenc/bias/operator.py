@@ -155,11 +155,12 @@ class Bias(Generic[Arrays]):
     Attributes
     ----------
     name : str
-        Name of the function that made the operator.
+        Name of the function that made the operator; of a sum, "alibi + t5".
     arrays : NamedTuple
-        Its arrays by name, read-only; None for an optional array that was left out.
+        Its arrays by name, read-only; None for an optional array that was left out. Of a sum, a tuple of them.
     options : mapping
-        The other arguments of that function by name: numbers, flags, names and functions.
+        The other arguments of that function by name: numbers, flags, names and functions. An option that was left to
+        its default may be missing.
     dtypes : tuple
         The dtype of the gradient of each array, that in which the array was passed.
     own_positions : tuple
@@ -202,11 +203,12 @@ class Bias(Generic[Arrays]):
         dtypes: tuple[Dtype | None, ...] = (),
         own_positions: OwnPositions = (None, None),
     ) -> None:
-        scheme = SCHEMES[name]
-        for array in () if scheme is SUM else (*arrays, *own_positions):
-            for one in array if type(array) is tuple else (array,):  # unpickled arrays are writeable
-                if isinstance(one, np.ndarray):
-                    one.flags.writeable = False
+        scheme = SCHEMES.get(name, SUM)
+        if scheme is SUM:
+            arrays = cast("Arrays", tuple([part.arrays for part in options["parts"]]))
+        else:
+            arrays = arrays._make(map(_read_only, arrays))
+            own_positions = (_read_only(own_positions[0]), _read_only(own_positions[1]))
         vars(self).update(
             name=name,
             arrays=arrays,
@@ -217,7 +219,7 @@ class Bias(Generic[Arrays]):
             casts={},
         )
         if scheme is SUM:
-            heads = next((part.heads for part in self.parts if part.heads is not None), None)
+            heads = max((part.heads for part in self.parts if part.heads is not None), default=None)
             vars(self).update(heads=heads, reads_positions=any(part.reads_positions for part in self.parts))
         else:
             is_placed = own_positions[0] is not None and own_positions[1] is not None
@@ -291,10 +293,12 @@ class Bias(Generic[Arrays]):
     def __add__(self, other: object) -> Bias:
         if not isinstance(other, Bias):
             return NotImplemented
+        if self.heads != other.heads and self.heads not in (None, 1) and other.heads not in (None, 1):
+            expected = f"{self.heads}, as {self.name}"
+            raise ValueError(f"{self.name} + {other.name}: {other.name} has {other.heads} heads; expected {expected}")
         kind = type(self) if type(self) is type(other) else Bias
-        arrays = [bias.arrays if bias.scheme is SUM else (bias.arrays,) for bias in (self, other)]
         parts = (*self.parts, *other.parts)
-        return kind("sum", cast("Any", (*arrays[0], *arrays[1])), {"parts": parts}, (None,) * len(parts))
+        return kind(f"{self.name} + {other.name}", cast("Any", ()), {"parts": parts}, (None,) * len(parts))
 
     def __radd__(self, other: object) -> Bias:
         return self if type(other) is int and other == 0 else NotImplemented  # sum() starts with 0
@@ -321,6 +325,16 @@ class Bias(Generic[Arrays]):
         sides = zip(("q_positions", "k_positions"), self.own_positions, strict=True)
         places = [f"{name} {own.shape}" for name, own in sides if own is not None]
         return f"<posenc.{self.name}: {', '.join(shapes + options + places)}>"
+
+
+def _read_only(array: Any) -> Any:
+    """Return a view of an array, or of each of a tuple, that is not writeable; the user's own array stays as it is."""
+    if type(array) is tuple:
+        return tuple(map(_read_only, array))
+    if isinstance(array, np.ndarray) and array.flags.writeable:
+        array = array.view()
+        array.flags.writeable = False
+    return array
 
 
 class PositionBias(Bias[Arrays]):
@@ -374,10 +388,13 @@ class PositionBias(Bias[Arrays]):
         Raises
         ------
         TypeError
-            A dtype that is none of the four, an `out` that is no array.
+            A dtype that is none of the four, an `out` that is no array. Positions that are no integers, for `swin`,
+            `beit` and `fox`.
         ValueError
             Positions that are not finite or not n and m of them, an `out` of another shape. Positions for an operator
             that has its own.
+        IndexError
+            A position outside of the table of `swin`, `beit` or `fox`.
 
         Examples
         --------
@@ -417,11 +434,12 @@ class PositionBias(Bias[Arrays]):
         Returns
         -------
         NamedTuple
-            One gradient per array, in its shape and dtype, summed over leading axes of `grad`.
+            One gradient per array, in its shape and dtype, summed over leading axes of `grad`. Of a sum, a tuple with
+            the NamedTuple of each part.
 
         Raises
         ------
-        TypeError, ValueError
+        TypeError, ValueError, IndexError
             As `matrix`; also a `grad` of another shape.
 
         Examples

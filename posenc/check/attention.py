@@ -313,7 +313,8 @@ def attention_case(
     case: Case = {**SOFTMAX_FIELDS, **mask_case(subject, n, m, causal, window, align, segments)}
     if bias is not None:
         if not isinstance(bias, Bias) or len(bias.parts) > 1:
-            raise TypeError(f"check.{subject}: bias has type {type(bias).__name__}; expected one bias, and no sum")
+            has = f"is {bias.name}" if isinstance(bias, Bias) else f"has type {type(bias).__name__}"
+            raise TypeError(f"check.{subject}: bias {has}; expected one operator, and no sum")
         case |= of_operator(bias)
         case["reads_content"] = case["bias_scaled"] = not isinstance(bias, PositionBias)
         made = operator_of(case)

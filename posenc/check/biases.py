@@ -461,8 +461,12 @@ def bias(
     Multiply by 2 * width - 1.
     """
     if not isinstance(operator, PositionBias) or len(operator.parts) > 1:
-        has = type(operator).__name__
-        raise TypeError(f"check.bias: operator has type {has}; expected one bias that reads positions")
+        has, expected = f"has type {type(operator).__name__}", "a bias that reads positions, such as alibi(slopes)"
+        if isinstance(operator, Bias):
+            has, expected = f"is {operator.name}", "check.attention(bias=...), because it reads q and k"
+            if len(operator.parts) > 1:
+                expected = "one operator: check each part, or posenc.attention with the sum"
+        raise TypeError(f"check.bias: operator {has}; expected {expected}")
 
     def run(keys: int) -> Report:
         case = {**of_operator(operator), **mask_case("bias", n, keys, causal, None, align)}

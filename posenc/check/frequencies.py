@@ -85,7 +85,7 @@ def _keys(config: Keys, seq_len: int | None, found: RopeFrequencies) -> Keys:
     keys |= {} if seq_len is None else {"seq_len": seq_len}
     try:
         same = np.allclose(reference.rope_frequencies(**keys).inv_freq, found.inv_freq, rtol=1e-12)
-    except (KeyError, TypeError):
+    except (KeyError, TypeError, ValueError):  # the last for a list of bases
         same = False
     return keys if same else {}
 

@@ -11,6 +11,7 @@ from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from .. import Bias
 from .._core_api.arguments import door
 from ._arguments import Float64, as_index, fail
 
@@ -151,7 +152,12 @@ def draw_image(
     return figure, axes
 
 
-def draw_logits(ax: Axes | None, values: Float64, name: str, head: int, heads: int) -> tuple[Figure, Axes]:
-    """Draw what the operator `name` adds to the logits of one of several heads, queries downwards."""
-    title = f"posenc.{name}" + (f", head {head} of {heads}" if heads > 1 else "")
+def title_of(bias: Bias) -> str:
+    """Return the functions that made an operator or the parts of a sum."""
+    return " + ".join(f"posenc.{part.name}" for part in bias.parts)
+
+
+def draw_logits(ax: Axes | None, values: Float64, bias: Bias, head: int, heads: int) -> tuple[Figure, Axes]:
+    """Draw what an operator adds to the logits of one of several heads, queries downwards."""
+    title = title_of(bias) + (f", head {head} of {heads}" if heads > 1 else "")
     return draw_image(ax, values, "added to the logit", {"xlabel": "key", "ylabel": "query", "title": title}, "equal")

@@ -17,7 +17,7 @@ from ..analysis import AttentionProfile, attention_profile, distance_matrix
 from ..analysis import decay as decay_of
 from ..analysis import rope_bands as bands_of
 from ._arguments import Array, PairFrequencies, as_index, as_matrix, fail
-from ._canvas import axes_of, draw_curves, shades
+from ._canvas import axes_of, draw_curves, shades, title_of
 
 SCHEDULES: dict[str, dict[str, Any]] = {
     "$10000^{-t}$": {"base": 10000.0},
@@ -166,7 +166,7 @@ def bias(
     rel = np.arange(-64, 65) if distances is None else np.asarray(distances)
     logits = profile_of("operator", operator, rel).logits
     curves = {f"head {head}": curve for head, curve in enumerate(logits)}
-    labels = {"title": f"posenc.{operator.name}", "xlabel": RELATIVE_POSITION, "ylabel": "added to the logit"}
+    labels = {"title": title_of(operator), "xlabel": RELATIVE_POSITION, "ylabel": "added to the logit"}
     colors, has_legend = shades(len(logits)), legend and len(logits) > 1
     return draw_curves(ax, rel, curves, labels, colors=colors, legend=has_legend)[0]
 

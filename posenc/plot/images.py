@@ -195,7 +195,7 @@ def logits(
     if any(part.name == "cope" for part in operator.parts):
         added[np.triu_indices(n, 1)] = np.nan
     greatest = float(np.nanmax(abs(added)))
-    figure, axes = draw_logits(ax, added, operator.name, head, heads)
+    figure, axes = draw_logits(ax, added, operator, head, heads)
     axes.images[0].set(cmap=DIVERGING, clim=(-greatest, greatest))  # white at 0, whatever the signs
     if words is not None:
         axes.set_xticks(range(n), words, rotation=90)

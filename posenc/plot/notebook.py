@@ -70,7 +70,7 @@ def bias_figure(operator: PositionBias) -> Figure | None:
     first = matrix.reshape(-1, *matrix.shape[-2:])[0]
     if operator.name == "fox":  # numbers of keys after the query mean nothing
         first[np.triu_indices(len(first), 1)] = np.nan
-    draw_logits(axes, np.where(np.isneginf(first), np.nan, first), operator.name, 0, operator.heads or 1)
+    draw_logits(axes, np.where(np.isneginf(first), np.nan, first), operator, 0, operator.heads or 1)
     return figure
 
 

@@ -43,8 +43,8 @@ def _term(bias: Bias, call: Call, positions: Positions) -> Term:
 
 
 def _gradient(bias: Bias, sums: Gradients, positions: Positions) -> Gradients:
+    # the kernel multiplies pos_q by the scale before it adds to d_pos_k, so only d_pos_q lacks it
     width = bias.arrays.pos_q.shape[-1]
-    """The kernel multiplies pos_q by the scale before it adds to d_pos_k, so only d_pos_q lacks it."""
     d_pos_q, d_pos_k = add_rows(sums[0], 2), add_rows(sums[1], 2)[..., :width]
     d_pos_q *= 1 / sqrt(2 * (width or 1))  # in place: it may be as large as q
     return (d_pos_q, d_pos_k, *[None if reset is None else add_rows(reset, 0) for reset in sums[2:]])

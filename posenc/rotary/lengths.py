@@ -175,7 +175,7 @@ def floor_log_scale(positions: npt.ArrayLike, *, floor: float, scale: float, off
     length, growth = as_positive("floor", floor), as_number("scale", scale)
     counted = array + as_number("offset", offset)
     if (counted < 0).any():
-        expected = f"at least {-float(offset)}, because p + offset must not be negative"
+        expected = f"at least {0.0 - offset}, because p + offset must not be negative"
         fail(ValueError, "positions", array.min(), expected)
     factors: Float64 = 1 + growth * np.log1p(np.floor(counted / length))
     return factors

@@ -47,6 +47,9 @@ def test_digits_refuses():
     for numbers in ([-1], [-0.5], [np.nan], [np.inf], [2.0**64], [1e300], [2**70], 2**64):
         with pytest.raises(ValueError, match="digits: numbers has"):
             posenc.digits(numbers, width=400)
+    for numbers in ([2.0**64], [2**70], 2**70, 2**64):
+        with pytest.raises(ValueError, match=r"^digits: numbers has [\d.e+]+; expected less than 2\*\*64$"):
+            posenc.digits(numbers, width=30)
     for base in (1, 0, -2, 2**53 + 1):
         with pytest.raises(ValueError, match="digits: base is"):
             posenc.digits(5, base=base, width=3)

@@ -248,13 +248,13 @@ def test_operators_with_a_table_of_positions(operator, last):
 PNG = b"\x89PNG\r\n\x1a\n"
 TREE = np.where(np.tri(5, dtype=bool), 1.0, -np.inf)
 SHOWN = {
-    "alibi": (ALIBI, "posenc.alibi", 8), "sum": (ALIBI + ALIBI, "posenc.sum", 8),
+    "alibi": (ALIBI, "posenc.alibi", 8), "sum": (ALIBI + ALIBI, "posenc.alibi + posenc.alibi", 8),
     "at": (posenc.alibi([1.0]).at(q_positions=[0, 4, 5]), "posenc.alibi", (3, 64)),
     "dense without heads": (posenc.dense(TREE), "posenc.dense", (5, 5)),
     "toeplitz": (posenc.toeplitz(np.ones((2, 6))), "posenc.toeplitz, head 0 of 2", (3, 4)),
     "beit": (posenc.beit(np.ones((12, 1)), 2, 2), "posenc.beit", (5, 5)),
     "fox": (posenc.fox(np.full((1, 3), -0.5)), "posenc.fox", (3, 3)),
-    "sum of matrices": (ALIBI + posenc.dense(TREE[None]), "posenc.sum, head 0 of 8", (5, 5)),
+    "sum of matrices": (ALIBI + posenc.dense(TREE[None]), "posenc.alibi + posenc.dense, head 0 of 8", (5, 5)),
 }  # fmt: skip
 
 

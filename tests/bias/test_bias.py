@@ -127,3 +127,12 @@ def test_one_slope_is_told_to_be_an_array():
         expected = rf"^alibi: slopes is {slope}; expected an array \(H,\), as alibi_slopes\(H\)"
         with pytest.raises(ValueError, match=expected):
             posenc.alibi(slope)
+
+
+def test_replaced_arrays_stay_the_users():
+    """`dataclasses.replace` makes another operator, whose arrays are read-only views."""
+    bias, slopes = posenc.alibi([0.5]), np.array([0.25])
+    other = dataclasses.replace(bias, arrays=bias.arrays._replace(slopes=slopes))
+    assert other.slopes is not slopes
+    assert slopes.flags.writeable
+    assert not other.slopes.flags.writeable

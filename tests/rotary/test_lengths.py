@@ -71,5 +71,7 @@ def test_floor_log_scale_refuses_positions_below_its_offset():
     assert posenc.floor_log_scale([-1, 0], floor=4, scale=0.1, offset=1).tolist() == [1.0, 1.0]
     with pytest.raises(ValueError, match=r"floor_log_scale: positions has -2; expected at least -1.0"):
         posenc.floor_log_scale([-2], floor=4, scale=0.1, offset=1)
+    with pytest.raises(ValueError, match=r"floor_log_scale: positions has -5; expected at least 0.0, because p"):
+        posenc.floor_log_scale([-5], floor=8, scale=0.1)
     with pytest.raises(ValueError, match="floor_log_scale: floor is 0"):
         posenc.floor_log_scale(3, floor=0, scale=0.1)
