@@ -272,7 +272,7 @@ function keptByRotations(r, low, high) {
 }
 
 function keptByPair(r) {
-  const trained = r.trained(), [slow, fast] = r.beta();
+  const trained = r.trained(), [slow, fast] = r.beta(true);
   if (r.base <= 1) failValue("base", new Float(r.base), "more than 1: rope_type 'yarn' divides by its logarithm");
   const pair = (rotations) => r.dim * (Math.log(trained / (2 * Math.PI)) - Math.log(rotations)) / (2 * Math.log(r.base));
   let first = pair(fast), last = pair(slow);
@@ -321,10 +321,12 @@ class Request {
     if (!found.every((x) => Number.isFinite(x) && x > 0)) fail(key, "entries that are not finite and positive", "positive numbers");
     return found;
   }
-  beta() { return this.ordered("beta_slow", 1, "beta_fast", 32); }
-  ordered(low, lowDefault, high, highDefault) {
+  beta(mayBeEqual = false) { return this.ordered("beta_slow", 1, "beta_fast", 32, mayBeEqual); }
+  ordered(low, lowDefault, high, highDefault, mayBeEqual = false) {
     const first = this.number(low, lowDefault), second = this.number(high, highDefault);
-    if (second <= first) failValue(high, new Float(second), `more than ${low}, ${new Float(first)}`);
+    if (second < first || (second === first && !mayBeEqual)) {
+      failValue(high, new Float(second), `${mayBeEqual ? "at least" : "more than"} ${low}, ${new Float(first)}`);
+    }
     return [first, second];
   }
 }
@@ -334,7 +336,10 @@ function ropeFrequencies(dim, base, type = "default", keys = {}, length = null, 
   if (!has(RULES.keys, type)) failValue("rope_type", type, `one of ${quoted(Object.keys(RULES.keys))}`);
   const known = [...RULES.keys[type], ...LENGTHS];
   for (const key of Object.keys(keys)) {
-    if (!known.includes(key)) fail(argument, shown(key), `only the keys of rope_type ${shown(type)}: ${known.join(", ")}`);
+    if (known.includes(key)) continue;
+    const replaced = "attention_factor, the factor of cos and sin: attn_factor if it replaces 0.1 ln(factor) + 1, or the " +
+      "product of both if it multiplies it, as in vLLM", only = `only the keys of rope_type ${shown(type)}: ${known.join(", ")}`;
+    fail(argument, shown(key), key === "attn_factor" && type === "yarn" ? replaced : only);
   }
   const given = present(keys, Object.keys(keys));
   for (const name of LENGTHS) if (has(given, name)) asIndex(name, given[name], 1);

@@ -176,14 +176,16 @@ class _Request(NamedTuple):
             fail(ValueError, key, "entries that are not finite and positive", "positive numbers")
         return array
 
-    def rotations(self, low: str = "beta_slow", high: str = "beta_fast") -> tuple[float, float]:
+    def rotations(
+        self, low: str = "beta_slow", high: str = "beta_fast", may_be_equal: bool = False
+    ) -> tuple[float, float]:
         """Return two numbers of full rotations of a pair within the length of training.
 
         Pairs with more than the second keep their frequency. Pairs with fewer than the first are divided by the factor.
         """
         first, second = self.number(low), self.number(high)
-        if second <= first:
-            fail_value(ValueError, high, second, f"more than {low}, {first}")
+        if second < first or (second == first and not may_be_equal):
+            fail_value(ValueError, high, second, f"{'at least' if may_be_equal else 'more than'} {low}, {first}")
         return first, second
 
 
@@ -243,8 +245,11 @@ def _yarn(r: _Request) -> RopeFrequencies:
 
 
 def _keep_by_pair(r: _Request) -> Float64:
-    """Return YaRN's ramp from 1 to 0, linear in k between the pairs with beta_fast and beta_slow rotations."""
-    trained, (slow, fast) = r.train_length(), r.rotations()
+    """Return YaRN's ramp from 1 to 0, linear in k between the pairs with beta_fast and beta_slow rotations.
+
+    If the two numbers are equal, as in Kimi K2, the ramp is a step.
+    """
+    trained, (slow, fast) = r.train_length(), r.rotations(may_be_equal=True)
     if r.base <= 1:
         fail_value(ValueError, "base", r.base, "more than 1: rope_type 'yarn' divides by its logarithm")
 
@@ -330,6 +335,11 @@ def scaled_frequencies(
             expected = f"only the keys of rope_type {rope_type!r}: " + ", ".join(known)
             if key in ("rope_theta", "theta") and argument == "keys":
                 expected = f"base, which is the name of {key} here"
+            if key == "attn_factor" and rope_type == "yarn":
+                expected = (
+                    "attention_factor, the factor of cos and sin: attn_factor if it replaces 0.1 ln(factor) + 1, or "
+                    "the product of both if it multiplies it, as in vLLM"
+                )
             fail(TypeError, argument, repr(key), expected)
     present = {key: value for key, value in keys.items() if value is not None}
     present |= {key: as_index(key, present[key], 1) for key in LENGTHS if key in present}
@@ -380,8 +390,8 @@ def rope_frequencies(
         Named as in Hugging Face configs. ``factor`` is at least 1. It is optional for proportional, and defaults to the
         ratio of the two lengths for yarn and longrope. ``original_max_position_embeddings`` is L; if it is missing, and
         always for dynamic, L is ``max_position_embeddings``. yarn has ``beta_fast=32``, ``beta_slow=1``,
-        ``truncate=True``, ``mscale``, ``mscale_all_dim`` and ``attention_factor``; ntk_mixed has ``b=0.625``. None
-        means that the key is missing.
+        ``truncate=True``, ``mscale``, ``mscale_all_dim`` and ``attention_factor``; its ``beta_fast`` may equal
+        ``beta_slow``, and the ramp is then a step. ntk_mixed has ``b=0.625``. None means that the key is missing.
 
     Returns
     -------

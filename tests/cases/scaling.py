@@ -63,6 +63,7 @@ CASES = [
     case("yarn", "-untruncated", factor=32.0, truncate=False, tolerance=at_the_unscaled, **L8K),
     case("yarn", "-mscale", factor=40.0, beta_fast=16, tolerance=at_the_unscaled, **DEEPSEEK, **L8K),
     case("yarn", "-given", factor=4.0, attention_factor=1.25, tolerance=at_the_unscaled, **DEEPSEEK, **L8K),
+    case("yarn", "-step", factor=32.0, beta_fast=1, beta_slow=1, tolerance=at_the_unscaled, **L8K),
     case("yarn", "-lengths", max_position_embeddings=131072, tolerance=at_the_unscaled, **L8K),
     case("longrope", "-short", max_position_embeddings=131072, **LONGROPE),
     case("longrope", "-long", factor=32.0, seq_len=4097, **LONGROPE),

@@ -104,7 +104,9 @@ def test_factor_lists(key):
 
 
 def test_other_values():
-    refused(ValueError, ["beta_fast", "more than beta_slow"], scaled, "yarn", beta_fast=1, beta_slow=1)
+    refused(ValueError, ["beta_fast", "at least beta_slow"], scaled, "yarn", beta_fast=1, beta_slow=2)
+    refused(ValueError, ["beta_fast", "more than beta_slow"], scaled, "ntk_by_parts", beta_fast=1, beta_slow=1)
+    refused(TypeError, ["attn_factor", "attention_factor", "product"], scaled, "yarn", attn_factor=0.9)
     refused(ValueError, ["beta_slow", "above 0"], scaled, "yarn", beta_slow=0)
     refused(ValueError, ["high_freq_factor", "more than low"], scaled, "llama3", high_freq_factor=1.0)
     refused(ValueError, ["low_freq_factor"], scaled, "llama3", low_freq_factor=0)
