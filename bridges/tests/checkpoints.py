@@ -42,6 +42,55 @@ PHI3 = {
     "rope_scaling": {"type": "longrope", "short_factor": drawn(1.3), "long_factor": drawn(65.0)},
 }
 PHI3_FACTOR = float(np.sqrt(1 + np.log(32) / np.log(4096)))
+MLA_YARN = {
+    "beta_fast": 32,
+    "beta_slow": 1,
+    "factor": 40,
+    "mscale": 1.0,
+    "mscale_all_dim": 1.0,
+    "original_max_position_embeddings": 4096,
+    "type": "yarn",
+}
+DEEPSEEK_V3 = {
+    "model_type": "deepseek_v3",
+    "hidden_size": 7168,
+    "num_attention_heads": 128,
+    "qk_rope_head_dim": 64,
+    "max_position_embeddings": 163840,
+    "rope_theta": 10000,
+    "rope_scaling": MLA_YARN,
+}
+MIMO_V2 = {
+    "model_type": "mimo_v2_flash",
+    "swa_head_dim": 192,
+    "partial_rotary_factor": 0.334,
+    "rope_theta": 5000000,
+    "swa_rope_theta": 10000,
+}
+STEP_3_5 = {
+    "model_type": "step3p5",
+    "num_hidden_layers": 4,
+    "layer_types": ["full_attention", *["sliding_attention"] * 3],
+    "rope_theta": [5000000.0, *[10000.0] * 3],
+    "partial_rotary_factors": [0.5, *[1.0] * 3],
+    "yarn_only_types": ["full_attention"],
+    "rope_scaling": {
+        "rope_type": "llama3",
+        "factor": 2.0,
+        "original_max_position_embeddings": 131072,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 32.0,
+    },
+}
+HUNYUAN_SCALING = {
+    "alpha": 1000.0,
+    "beta_fast": 32,
+    "beta_slow": 1,
+    "factor": 1.0,
+    "mscale": 1.0,
+    "mscale_all_dim": 0.0,
+    "type": "dynamic",
+}
 CHECKPOINTS = {
     "Llama 3.1 8B": Checkpoint(
         {
@@ -73,23 +122,7 @@ CHECKPOINTS = {
         layer_types=("full_attention", "sliding_attention"),
     ),
     "DeepSeek-V3": Checkpoint(
-        {
-            "model_type": "deepseek_v3",
-            "hidden_size": 7168,
-            "num_attention_heads": 128,
-            "qk_rope_head_dim": 64,
-            "max_position_embeddings": 163840,
-            "rope_theta": 10000,
-            "rope_scaling": {
-                "beta_fast": 32,
-                "beta_slow": 1,
-                "factor": 40,
-                "mscale": 1.0,
-                "mscale_all_dim": 1.0,
-                "original_max_position_embeddings": 4096,
-                "type": "yarn",
-            },
-        },
+        DEEPSEEK_V3,
         layout="interleaved",
         out_layout="half",
         softmax_factor=mscale(40) ** 2,
@@ -106,15 +139,23 @@ CHECKPOINTS = {
             "head_dim": 128,
             "max_position_embeddings": 32768,
             "rope_theta": 10000.0,
-            "rope_scaling": {
-                "alpha": 1000.0,
-                "beta_fast": 32,
-                "beta_slow": 1,
-                "factor": 1.0,
-                "mscale": 1.0,
-                "mscale_all_dim": 0.0,
-                "type": "dynamic",
-            },
+            "rope_scaling": HUNYUAN_SCALING,
+        }
+    ),
+    "Kimi K2": Checkpoint(  # transformers reads its model_type, kimi_k2, as deepseek_v3
+        {**DEEPSEEK_V3, "rope_theta": 50000.0, "rope_scaling": {**MLA_YARN, "beta_fast": 1, "factor": 32}},
+        layout="interleaved",
+        out_layout="half",
+        softmax_factor=mscale(32) ** 2,
+    ),
+    "MiMo-V2-Flash": Checkpoint(MIMO_V2, layer_types=("full_attention", "sliding_attention")),
+    "Step-3.5-Flash": Checkpoint(STEP_3_5, layer_types=("full_attention", "sliding_attention")),
+    "HunyuanOCR": Checkpoint(
+        {
+            "model_type": "hunyuan_vl_text",
+            "attention_head_dim": 128,
+            "rope_theta": 10000.0,
+            "rope_scaling": {**HUNYUAN_SCALING, "type": "xdrope", "xdrope_section": [16, 16, 16, 16]},
         }
     ),
     "GPT-NeoX 20B": Checkpoint(

@@ -184,10 +184,16 @@ function byLayerType(config, model, rope) {
   if (!isEmpty(present(config, ["rope_scaling_layers"])) && ropeType(rope) !== "default") { // Molmo 2
     return [{ scaled: rope, unscaled: present(rope, ["rope_theta"]) }, false];
   }
-  const scaled = model.scaled.length ? model.scaled : isEmpty(present(config, RULES.sliding_bases)) ? [] : [FULL];
-  if (!scaled.length) return [null, false];
-  return [Object.fromEntries([FULL, SLIDING].map((type) => [type, scaled.includes(type) ? rope : {}])), false];
+  const types = get(config, "yarn_only_types") ?? null, hasTwo = hasTwoBases(config, model);
+  if (types !== null && !Array.isArray(types)) fail("yarn_only_types", `type ${typeName(types)}`, "a list of layer types");
+  const scaled = [model.scaled, types ?? [], hasTwo ? [FULL] : []].find((one) => one.length);
+  if (!scaled) return [null, false];
+  const unscaled = present(rope, hasTwo ? RULES.parts.slice(0, 1) : [RULES.parts[0], "rope_theta"]);
+  return [Object.fromEntries([FULL, SLIDING].map((type) => [type, scaled.includes(type) ? rope : unscaled])), false];
 }
+
+/** Whether sliding layers have a base with a name of its own. */
+const hasTwoBases = (config, model) => model.sliding_base !== null || !isEmpty(present(config, RULES.sliding_bases));
 
 const modelOf = (config) => ({ ...RULES.model, ...(get(RULES.models, modelType(config)) ?? {}) });
 
@@ -239,6 +245,7 @@ class Layer {
   number(names, key) {
     const outside = this.nested && has(this.rope, key) ? {} : present(this.config, names);
     const found = { ...(has(this.rope, key) ? { [`${key} inside`]: this.rope[key] } : {}), ...outside };
+    for (const [name, value] of Object.entries(found)) found[name] = this.oneOf(name.split(" ")[0], value);
     const values = Object.entries(found).map(([name, value]) => Number(asNumber(name.split(" ")[0], value)));
     if (new Set(values).size > 1) {
       fail(key, Object.entries(found).map(([name, value]) => `${name} ${shown(value)}`).join(" and "), "one value");
@@ -246,29 +253,29 @@ class Layer {
     return Object.values(found)[0] ?? null;
   }
 
-  /** The base of the layers of the type, which configs with `layer_rope_theta` store by the layer's index. */
-  baseByIndex() {
-    const bases = get(this.config, "layer_rope_theta");
-    if (!Array.isArray(bases)) return null;
-    const types = this.layerType === null ? bases.map(() => null) : typesOfLayers(this.config), rotated = new Map();
-    bases.forEach((base, i) => {
+  /** The value of the layers of the type from a list by the layer's index. Any other value is returned itself. */
+  oneOf(name, values) {
+    if (!Array.isArray(values)) return values;
+    const types = this.layerType === null ? values.map(() => null) : typesOfLayers(this.config), rotated = new Map();
+    values.forEach((value, i) => {
       if (i >= types.length || types[i] !== this.layerType) return;
-      asNumber("layer_rope_theta", base);
-      if (Number(base) !== 0) rotated.set(Number(base), rotated.get(Number(base)) ?? base);
+      asNumber(name, value);
+      if (Number(value) !== 0) rotated.set(Number(value), rotated.get(Number(value)) ?? value);
     });
     const found = [...rotated.values()].sort((a, b) => a - b);
     if (found.length !== 1) {
-      const what = found.length ? `bases ${found.map(shown).join(", ")}` : "no base above 0";
-      fail("layer_rope_theta", what, "one base: choose layers by layer_type");
+      const what = found.length ? `values ${found.map(shown).join(", ")}` : "no value above 0";
+      fail(name, what, "one value: choose layers by layer_type");
     }
-    return asNumber("layer_rope_theta", found[0]);
+    return found[0];
   }
 
   base() {
     const { config, model, layerType } = this;
-    const hasTwo = model.sliding_base !== null || !isEmpty(present(config, RULES.sliding_bases));
-    const sliding = hasTwo && layerType === SLIDING, names = sliding ? RULES.sliding_bases : RULES.bases;
-    const base = this.baseByIndex() ?? this.number(names, "rope_theta") ?? (sliding ? model.sliding_base : model.base);
+    const sliding = layerType === SLIDING && hasTwoBases(config, model), byIndex = get(config, "layer_rope_theta");
+    const names = sliding ? RULES.sliding_bases : RULES.bases;
+    const stored = Array.isArray(byIndex) ? this.oneOf("layer_rope_theta", byIndex) : this.number(names, "rope_theta");
+    const base = stored ?? (sliding ? model.sliding_base : model.base);
     if (base === null) fail(names[0], "no value", `the base, because model_type ${shown(get(config, "model_type"))} has no known default`);
     if (base <= 0) failValue(names[0], base, "a positive number");
     return Number(base);
@@ -277,7 +284,10 @@ class Layer {
   /** The head width of the layer's type, or null. */
   perLayerHeadDim() {
     const { config, layerType } = this, overrides = get(config, "per_layer_config");
-    if (!isObject(overrides) || layerType === null) return layerType === FULL ? size(config, "global_head_dim") : null;
+    if (!isObject(overrides) || layerType === null) {
+      const own = { [FULL]: "global_head_dim", [SLIDING]: "swa_head_dim" }[layerType];
+      return own ? size(config, own) : null;
+    }
     const byIndex = Object.fromEntries(Object.entries(overrides).map(([i, override]) => [i.replace(/^0+/, "") || "0", override]));
     const indices = typesOfLayers(config).flatMap((type, i) => (type === layerType ? [i] : []));
     const chosen = indices.map((i) => get(byIndex, String(i)) ?? {});
@@ -310,7 +320,8 @@ class Layer {
       failValue("rotary_dim", null, "a number, because transformers replaces null by the hidden size");
     }
     const rotary = size(config, "rotary_dim") ?? model.rotary_dim;
-    const latent = size(config, "qk_rope_head_dim") ?? model.qk_rope_head_dim;
+    const own = this.layerType === SLIDING ? ["swa_qk_rope_head_dim"] : [];
+    const latent = size(config, ...own, "qk_rope_head_dim") ?? model.qk_rope_head_dim;
     let name, dim;
     if (type === "proportional") {
       [name, dim] = ["head_dim", latent ?? this.headDim()];
@@ -350,7 +361,8 @@ function ropeFromConfig(whole, layerType = null, length = null) {
   const layer = readLayer(part, layerType, part !== whole), { rope, model } = layer;
   const apart = ["rope_type", "type", "rope_theta", "partial_rotary_factor", ...RULES.other_arguments];
   let type = ropeType(rope), keys = Object.fromEntries(Object.entries(rope).filter(([key]) => !apart.includes(key)));
-  if (model.reads_alpha && type === "dynamic" && isTrue(get(keys, "alpha"))) [type, keys] = ["ntk", { factor: keys.alpha }];
+  const readsAlpha = type === "xdrope" || (type === "dynamic" && model.reads_alpha);
+  if (readsAlpha && isTrue(get(keys, "alpha"))) [type, keys] = ["ntk", { factor: keys.alpha }];
   if (RULES.length_types.includes(type)) {
     Object.assign(keys, present(part, layer.nested ? LENGTHS.slice(0, 1) : LENGTHS));
     if (!has(keys, LENGTHS[0])) keys[LENGTHS[0]] = get(part, "n_positions") ?? null;
@@ -359,10 +371,13 @@ function ropeFromConfig(whole, layerType = null, length = null) {
   if (type === "proportional") keys.partial_rotary_factor = layer.number(RULES.parts, "partial_rotary_factor");
   const dim = layer.rotaryDim(type), base = layer.base();
   const found = ropeFrequencies(dim, base, type, keys, length, "config");
+  const interleaved = get(part, "rotary_emb_interleaved") ?? null;
+  if (![null, true, false].includes(interleaved)) fail("rotary_emb_interleaved", `type ${typeName(interleaved)}`, "True or False");
   const isSwapped = model.layout === "interleaved" && get(part, "rope_interleave") === false;
+  const layout = interleaved === null ? (isSwapped ? "half" : model.layout) : interleaved ? "interleaved" : "half";
   const longest = [keys[LENGTHS[1]], get(part, LENGTHS[0]), get(part, "n_positions")].find((x) => typeof x === "number");
   return {
-    ...found, w: model.is_backwards ? found.w.map((w) => -w) : found.w, layout: isSwapped ? "half" : model.layout,
+    ...found, w: model.is_backwards ? found.w.map((w) => -w) : found.w, layout,
     type, base, layerType, trained: longest ?? null, // some scalings do not say the length before them
   };
 }

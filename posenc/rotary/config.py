@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeAlias
 
-from .._core_api.arguments import MOST_CHANNELS, as_index, as_number, door, fail, fail_value, shown
+from .._core_api.arguments import MOST_CHANNELS, as_bool, as_index, as_number, door, fail, fail_value, shown
 from .models import FULL, MODELS, OTHERS, ROTATES_IF, ROTATES_LAST, SLIDING, Model
 from .scaling import LENGTHS, Keys, RopeFrequencies, scaled_frequencies
 
@@ -25,15 +25,15 @@ OTHER_ARGUMENTS = ("mrope_section", "mrope_interleaved", "llama_4_scaling_beta")
 TEXT_PARTS = ("text_config", "thinker_config", "llm_config", "language_config")
 """Names of the part for text in configs of models that read images or sound, too."""
 BASES = ("rope_theta", "rotary_emb_base", "global_rope_theta")
-SLIDING_BASES = ("rope_local_base_freq", "local_rope_theta")
-PARTS = ("partial_rotary_factor", "rotary_pct")
+SLIDING_BASES = ("rope_local_base_freq", "local_rope_theta", "swa_rope_theta")
+PARTS = ("partial_rotary_factor", "rotary_pct", "rotary_emb_fraction", "partial_rotary_factors")
 BY_LAYER = ("layer_rope_theta", "rope_scaling_layers", "compress_rope_theta")
 """Bases by the layer's index, the indices of the scaled layers, and the second base of DeepSeek-V4."""
 HIDDEN = ("hidden_size", "n_embd", "d_model")
 HEADS = ("num_attention_heads", "n_head", "n_heads", "decoder_num_attention_heads")
 KNOWN = (
     *BASES, *SLIDING_BASES, *PARTS, *BY_LAYER, "rope_parameters", "rope_scaling", "rotary_dim", "rope_interleave",
-    "rotary_value",
+    "rotary_emb_interleaved", "rotary_value", "yarn_only_types",
 )  # fmt: skip
 ROPE_PART = re.compile(r"rope_|rotary_|rotery_|partial_rotary|.*(ntk|yarn|_rope_theta|rope_scal)")
 """Names that change a rotation. A name that matches and is not in KNOWN is refused, because its effect is unknown."""
@@ -59,6 +59,7 @@ class _Layer(NamedTuple):
         """
         inside = {f"{key} inside": self.rope[key]} if key in self.rope else {}
         stored = inside if self.nested and inside else {**inside, **_present(self.config, names)}
+        stored = {name: _one_of(self, name.split()[0], value) for name, value in stored.items()}
         values = [as_number(name.split()[0], value) for name, value in stored.items()]
         if len(set(values)) > 1:
             fail(ValueError, key, " and ".join(f"{k} {v}" for k, v in stored.items()), "one value")
@@ -169,9 +170,10 @@ def _rope_part(config: Config) -> tuple[str, Config]:
     return next(iter(parts.items()), ("rope_parameters", {}))
 
 
-def _types_of_layers(config: Config) -> list[object]:
-    types = config.get("layer_types")
-    return list(types) if isinstance(types, list | tuple) else []
+def _listed(config: Config, key: str) -> list[object]:
+    """Return the list that a config stores as `key`, or an empty one."""
+    values = config.get(key)
+    return list(values) if isinstance(values, list | tuple) else []
 
 
 def _by_layer_type(config: Config, model: Model, rope: Config) -> tuple[Config | None, bool]:
@@ -187,10 +189,19 @@ def _by_layer_type(config: Config, model: Model, rope: Config) -> tuple[Config |
         return {"main": {}, "compress": compress}, True
     if config.get("rope_scaling_layers") is not None and _rope_type(rope) != "default":
         return {"scaled": rope, "unscaled": _present(rope, ["rope_theta"])}, False  # Molmo 2
-    scaled = model.scaled or ((FULL,) if _present(config, SLIDING_BASES) else ())
+    types, has_two_bases = config.get("yarn_only_types"), _has_two_bases(config, model)
+    if not (types is None or isinstance(types, list | tuple)):
+        fail(TypeError, "yarn_only_types", f"type {type(types).__name__}", "a list of layer types")
+    scaled = model.scaled or types or ([FULL] if has_two_bases else [])
     if scaled:
-        return {layer_type: rope if layer_type in scaled else {} for layer_type in (FULL, SLIDING)}, False
+        unscaled = _present(rope, PARTS[:1] if has_two_bases else (*PARTS[:1], "rope_theta"))
+        return {layer_type: rope if layer_type in scaled else unscaled for layer_type in (FULL, SLIDING)}, False
     return None, False
+
+
+def _has_two_bases(config: Config, model: Model) -> bool:
+    """Return whether sliding layers have a base with a name of its own."""
+    return model.sliding_base is not None or bool(_present(config, SLIDING_BASES))
 
 
 def _read_layer(config: Config, layer_type: str | None, is_part: bool) -> _Layer:
@@ -199,7 +210,7 @@ def _read_layer(config: Config, layer_type: str | None, is_part: bool) -> _Layer
     name, rope = _rope_part(config)
     by_type, nested = _by_layer_type(config, model, rope)
     if by_type is None:
-        if layer_type is not None and layer_type not in _types_of_layers(config):
+        if layer_type is not None and layer_type not in _listed(config, "layer_types"):
             fail_value(ValueError, "layer_type", layer_type, "None, because all layers have one rotation")
     else:
         if layer_type is None or layer_type not in by_type:
@@ -233,30 +244,30 @@ def _rope_type(rope: Config) -> str:
     return rope_type
 
 
-def _base_by_index(layer: _Layer) -> float | None:
-    """Return the base of the layers of the type, which configs with `layer_rope_theta` store by the layer's index."""
-    bases = layer.config.get("layer_rope_theta")
-    if not isinstance(bases, list | tuple):
-        return None
-    types = _types_of_layers(layer.config) if layer.layer_type is not None else [None] * len(bases)
-    chosen = [base for base, layer_type in zip(bases, types, strict=False) if layer_type == layer.layer_type]
-    for base in chosen:
-        as_number("layer_rope_theta", base)
+def _one_of(layer: _Layer, name: str, values: object) -> object:
+    """Return the value of the layers of the type from a list by the layer's index. Return any other value itself."""
+    if not isinstance(values, list | tuple):
+        return values
+    types = _listed(layer.config, "layer_types") if layer.layer_type is not None else [None] * len(values)
+    chosen = [value for value, layer_type in zip(values, types, strict=False) if layer_type == layer.layer_type]
+    for value in chosen:
+        as_number(name, value)
     rotated = sorted({*chosen} - {0})  # layers with base 0 have no rotation
     if len(rotated) != 1:
-        has = f"bases {', '.join(map(str, rotated))}" if rotated else "no base above 0"
-        fail(ValueError, "layer_rope_theta", has, "one base: choose layers by layer_type")
-    return as_number("layer_rope_theta", rotated[0])
+        has = f"values {', '.join(map(str, rotated))}" if rotated else "no value above 0"
+        fail(ValueError, name, has, "one value: choose layers by layer_type")
+    return rotated[0]
 
 
 def _base(layer: _Layer) -> float:
     names: tuple[str, ...] = BASES
     default = layer.model.base
-    has_two_bases = layer.model.sliding_base is not None or _present(layer.config, SLIDING_BASES)
-    if has_two_bases and layer.layer_type == SLIDING:
+    if layer.layer_type == SLIDING and _has_two_bases(layer.config, layer.model):
         names, default = SLIDING_BASES, layer.model.sliding_base
-    base = _base_by_index(layer)
-    if base is None:
+    by_index = layer.config.get("layer_rope_theta")
+    if isinstance(by_index, list | tuple):
+        base: float | None = as_number("layer_rope_theta", _one_of(layer, "layer_rope_theta", by_index))
+    else:
         base = layer.number(names, "rope_theta")
     if base is None:
         base = default
@@ -283,7 +294,9 @@ def _per_layer_head_dim(layer: _Layer) -> int | None:
     overrides = layer.config.get("per_layer_config")
     if isinstance(overrides, Mapping) and layer.layer_type is not None:
         by_index = {str(i).lstrip("0") or "0": override for i, override in overrides.items()}
-        indices = [i for i, layer_type in enumerate(_types_of_layers(layer.config)) if layer_type == layer.layer_type]
+        indices = [
+            i for i, layer_type in enumerate(_listed(layer.config, "layer_types")) if layer_type == layer.layer_type
+        ]
         chosen = [by_index.get(str(i)) for i in indices]
         for override in chosen:
             if not (override is None or isinstance(override, Mapping)):
@@ -292,7 +305,8 @@ def _per_layer_head_dim(layer: _Layer) -> int | None:
         if len(set(widths)) > 1:
             fail(ValueError, "per_layer_config", "several widths for one layer type", "one head_dim")
         return widths[0] if widths else None
-    return _size(layer.config, "global_head_dim") if layer.layer_type == FULL else None
+    own = {FULL: "global_head_dim", SLIDING: "swa_head_dim"}.get(layer.layer_type or "")
+    return _size(layer.config, own) if own else None
 
 
 def _head_dim(layer: _Layer) -> int:
@@ -322,7 +336,8 @@ def _rotary_dim(layer: _Layer, rope_type: str) -> tuple[int, bool]:
     if model.rotary_dim and "rotary_dim" in config and config["rotary_dim"] is None:
         fail_value(ValueError, "rotary_dim", None, "a number, because transformers replaces null by the hidden size")
     rotary_dim = _size(config, "rotary_dim") or model.rotary_dim
-    qk_rope_head_dim = _size(config, "qk_rope_head_dim") or model.qk_rope_head_dim
+    own = ("swa_qk_rope_head_dim",) if layer.layer_type == SLIDING else ()
+    qk_rope_head_dim = _size(config, *own, "qk_rope_head_dim") or model.qk_rope_head_dim
     if rope_type == "proportional":  # all channels are rotated, a part of them by frequency 0
         name, dim = "head_dim", qk_rope_head_dim or _head_dim(layer)
     elif rotary_dim is not None:
@@ -370,7 +385,7 @@ def rope_from_config(
         trained length.
     layer_type : str, optional
         ``"full_attention"``, ``"sliding_attention"``, and so on. Required for models whose layers differ (Gemma 3,
-        ModernBERT, OLMo 3).
+        MiMo-V2, ModernBERT, OLMo 3).
 
     Returns
     -------
@@ -393,14 +408,16 @@ def rope_from_config(
 
     Notes
     -----
-    The width is the first that is there: ``rotary_dim``, ``qk_rope_head_dim``, or the part ``partial_rotary_factor`` or
-    ``rotary_pct`` of ``head_dim``, which defaults to ``hidden_size`` over ``num_attention_heads``. If base, part or
-    head width are missing, a known model_type supplies the default of transformers 5. The base is required for any
-    other model_type. ``type`` is the old name of ``rope_type``, ``"su"`` of ``"longrope"``, ``"mrope"`` of
-    ``"default"``, and ``"deepseek_yarn"`` a name of ``"yarn"``. ``mrope_section`` and ``mrope_interleaved`` are
-    arguments of `mrope` and change no frequency, nor does ``llama_4_scaling_beta``, the scale of `floor_log_scale`. A
-    null counts as a missing key. Keys outside the rope part are not read. docs/guides/rotary-checkpoints.md lists the
-    model types.
+    The width is the first that is there: ``rotary_dim``, ``qk_rope_head_dim``, or the part ``partial_rotary_factor``,
+    ``rotary_pct`` or ``rotary_emb_fraction`` of ``head_dim``, which defaults to ``hidden_size`` over
+    ``num_attention_heads``. If base, part or head width are missing, a known model_type supplies the default of
+    transformers 5. The base is required for any other model_type. `layer_type` selects the base and the part
+    (``partial_rotary_factors``) from lists by the layer's index. ``type`` is the old name of ``rope_type``, ``"su"`` of
+    ``"longrope"``, ``"mrope"`` of ``"default"``, and ``"deepseek_yarn"`` a name of ``"yarn"``. ``"xdrope"`` with
+    ``alpha`` is ``"ntk"`` with that factor. ``mrope_section`` and ``mrope_interleaved`` are arguments of `mrope` and
+    change no frequency, nor does ``llama_4_scaling_beta``, the scale of `floor_log_scale`. A null counts as a missing
+    key. Keys outside the rope part are not read.
+    docs/guides/rotary-checkpoints.md lists the model types.
 
     Examples
     --------
@@ -431,7 +448,7 @@ def rope_from_config(
         for key, value in layer.rope.items()
         if key not in ("rope_type", "type", "rope_theta", "partial_rotary_factor", *OTHER_ARGUMENTS)
     }
-    if layer.model.reads_alpha and rope_type == "dynamic" and keys.get("alpha"):
+    if keys.get("alpha") and (rope_type == "xdrope" or (rope_type == "dynamic" and layer.model.reads_alpha)):
         rope_type, keys = "ntk", {"factor": keys["alpha"]}
     if rope_type in LENGTH_TYPES:
         # If the length of training is stored inside and outside the rope part, transformers reads the one outside.
@@ -443,6 +460,9 @@ def rope_from_config(
     (dim, is_first), base = _rotary_dim(layer, rope_type), _base(layer)
     w = scaled_frequencies(dim, base, rope_type, seq_len, keys, "config")
     inv_freq = -w.inv_freq if layer.model.is_backwards else w.inv_freq
-    is_swapped = layer.model.layout == "interleaved" and part.get("rope_interleave") is False
-    layout = "half" if is_swapped else layer.model.layout
+    layout = layer.model.layout
+    if part.get("rotary_emb_interleaved") is not None:
+        layout = "interleaved" if as_bool("rotary_emb_interleaved", part["rotary_emb_interleaved"]) else "half"
+    elif layout == "interleaved" and part.get("rope_interleave") is False:
+        layout = "half"
     return replace(w, inv_freq=inv_freq, layout=layout, rotary_dim=dim if is_first else None)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import posenc
+import posenc.check
 
 SIZES = {"hidden_size": 512, "num_attention_heads": 8}
 PLAIN = {**SIZES, "rope_theta": 10000.0}
@@ -163,6 +164,8 @@ def test_lengths():
         ({"kv_channels": 128}, 128),
         ({"partial_rotary_factor": 0.5}, 32),
         ({"rotary_pct": 0.25}, 16),
+        ({"rotary_emb_fraction": 0.75}, 48),
+        ({"partial_rotary_factors": [0.5, 0.5]}, 32),
         ({"head_dim": 96, "partial_rotary_factor": 0.75}, 72),
         ({"rotary_dim": 24}, 24),
         ({"rotary_dim": 32, "partial_rotary_factor": 0.5}, 32),
@@ -225,12 +228,18 @@ REFUSED = [
     (ValueError, ["rope_type", "'linear' and 'yarn'"],
      {**PLAIN, "rope_scaling": {"type": "yarn", "rope_type": "linear", "factor": 2.0}}),
     (ValueError, ["partial_rotary_factor", "0.5", "0.25"], {**PLAIN, "partial_rotary_factor": 0.5, "rotary_pct": 0.25}),
+    (ValueError, ["partial_rotary_factor", "0.5", "0.25"],
+     {**PLAIN, "partial_rotary_factors": [0.5, 0.5], "rotary_emb_fraction": 0.25}),
+    (ValueError, ["rope_theta has values 10000.0, 50000.0", "layer_type"],
+     {**SIZES, "rope_parameters": {"rope_theta": [5e4, 1e4]}}),
     (ValueError, ["rotary_dim is 64", "partial_rotary_factor"], {"model_type": "minimax_m3_vl_text", "rotary_dim": 64}),
     (ValueError, ["rotary_dim", "24"], {**PLAIN, "rotary_dim": 24, "partial_rotary_factor": 0.5}),
     (ValueError, ["qk_rope_head_dim"],
      {**PLAIN, "qk_rope_head_dim": 64, "head_dim": 512, "partial_rotary_factor": 0.5}),
     # values
     (TypeError, ["rope_theta", "a number"], {**SIZES, "rope_theta": "1e4"}),
+    (TypeError, ["rotary_emb_interleaved", "True or False"], {**PLAIN, "rotary_emb_interleaved": 1}),
+    (TypeError, ["yarn_only_types", "a list"], {**PLAIN, "yarn_only_types": "full_attention"}),
     (ValueError, ["rope_theta", "positive"], {**SIZES, "rotary_emb_base": 0}),
     (ValueError, ["partial_rotary_factor", "at most 1"], {**PLAIN, "partial_rotary_factor": 0.0}),
     (ValueError, ["partial_rotary_factor", "at most 1"], {**PLAIN, "partial_rotary_factor": 1.5}),
@@ -287,7 +296,7 @@ def test_configs_that_are_too_deep():
         "rope_pct",
         "rotary_percentage",
         "use_dynamic_ntk",
-        "swa_rope_theta",
+        "rotary_scaling_factor",
         "rope_scaling_factor",
         "yarn_factor",
     ],
@@ -432,8 +441,8 @@ def test_bases_by_the_index_of_the_layer():
     same(config, posenc.rope_frequencies(64), layer_type="sliding")
     same(config, posenc.rope_frequencies(64, base=1e6), layer_type="full")
     same(config, posenc.rope_frequencies(64), layer_type="mixed")
-    refused(ValueError, ["layer_rope_theta", "no base above 0"], config, layer_type="none")
-    refused(ValueError, ["layer_rope_theta", "bases 10000.0, 1000000.0", "layer_type"], config)
+    refused(ValueError, ["layer_rope_theta", "no value above 0"], config, layer_type="none")
+    refused(ValueError, ["layer_rope_theta", "values 10000.0, 1000000.0", "layer_type"], config)
     refused(TypeError, ["layer_rope_theta", "list"], {**PLAIN, "layer_rope_theta": [[1e4]]})
     same({**PLAIN, "layer_rope_theta": [0, 5e5, 5e5]}, posenc.rope_frequencies(64, base=5e5))
 
@@ -463,6 +472,98 @@ def test_deepseek_v4():
     same(config, posenc.rope_frequencies(64), layer_type="main")
     del config["rope_scaling"]
     same(config, posenc.rope_frequencies(64, base=1.6e5), layer_type="compress")
+
+
+CONFIGS = json.loads("""{
+    "MiMo-V2-Flash": {"model_type": "mimo_v2_flash", "head_dim": 192, "swa_head_dim": 192, "rope_theta": 5000000,
+        "partial_rotary_factor": 0.334, "swa_rope_theta": 10000, "hybrid_layer_pattern": [0, 1, 1]},
+    "Step-3.5-Flash": {"model_type": "step3p5", "head_dim": 128, "rope_theta": [5000000.0, 10000.0, 10000.0],
+        "layer_types": ["full_attention", "sliding_attention", "sliding_attention"],
+        "partial_rotary_factors": [0.5, 1.0, 1.0], "yarn_only_types": ["full_attention"],
+        "rope_scaling": {"rope_type": "llama3", "factor": 2.0, "low_freq_factor": 1.0, "high_freq_factor": 32.0,
+            "original_max_position_embeddings": 131072}},
+    "nomic-embed-text-v1.5": {"model_type": "nomic_bert", "n_embd": 768, "n_head": 12, "rotary_emb_base": 1000,
+        "rotary_emb_fraction": 1.0, "rotary_emb_interleaved": false, "rotary_emb_scale_base": null,
+        "rotary_scaling_factor": null},
+    "HunyuanOCR": {"model_type": "hunyuan_vl", "attention_head_dim": 128, "rope_theta": 10000.0,
+        "max_position_embeddings": 32768, "vision_config": {"hidden_size": 1152},
+        "rope_scaling": {"type": "xdrope", "alpha": 1000.0, "factor": 1.0, "beta_fast": 32, "beta_slow": 1,
+            "mscale": 1.0, "mscale_all_dim": 1.0, "xdrope_section": [16, 16, 16, 16]}},
+    "DeepSeek-R1-0528-Qwen3-8B": {"model_type": "qwen3", "rope_theta": 1000000, "rope_scaling": {"rope_type": "yarn",
+        "factor": 4.0, "original_max_position_embeddings": 32768, "attn_factor": 0.8782488562869419}}
+}""")
+"""The rotary keys of the config.json of published checkpoints, restated."""
+
+
+def assert_powers(w, base, pairs):
+    """The frequencies are base**(-k / pairs), the attention factor is 1."""
+    assert w.inv_freq.tolist() == pytest.approx([base ** (-k / pairs) for k in range(pairs)], rel=1e-14)
+    assert w.attention_factor == 1.0
+
+
+def test_mimo_v2():
+    """int(0.334 * 192) = 64 of 192 channels rotate, and sliding layers have a base and a head of their own."""
+    config = CONFIGS["MiMo-V2-Flash"]
+    inside = {key: config[key] for key in ("rope_theta", "partial_rotary_factor")}
+    outside = {key: value for key, value in config.items() if key not in inside}
+    for written in (config, {**config, "rope_parameters": inside}, {**outside, "rope_parameters": inside}):
+        for layer_type, base in (("full_attention", 5e6), ("sliding_attention", 1e4)):
+            w = posenc.rope_from_config(written, layer_type=layer_type)
+            assert (w.rotary_dim, w.layout) == (64, "half")
+            assert_powers(w, base, 32)
+    refused(ValueError, ["layer_type is None", "'sliding_attention'"], config)
+    narrow = posenc.rope_from_config({**config, "swa_head_dim": 128}, layer_type="sliding_attention")
+    assert narrow.rotary_dim == 42  # int(0.334 * 128)
+    latent = {"rope_theta": 8e7, "swa_rope_theta": 5e4, "qk_rope_head_dim": 64, "swa_qk_rope_head_dim": 32}
+    assert_powers(posenc.rope_from_config(latent, layer_type="sliding_attention"), 5e4, 16)
+    assert_powers(posenc.rope_from_config(latent, layer_type="full_attention"), 8e7, 32)
+
+
+def test_step_3_5():
+    """Lists by the layer's index, and a scaling of the types in yarn_only_types."""
+    config = CONFIGS["Step-3.5-Flash"]
+    full = posenc.rope_from_config(config, layer_type="full_attention")
+    assert (full.rotary_dim, full.inv_freq[0]) == (64, 1.0)
+    assert full.inv_freq[-1] == pytest.approx(5e6 ** (-31 / 32) / 2, rel=1e-14)
+    assert_powers(posenc.rope_from_config(config, layer_type="sliding_attention"), 1e4, 64)
+    one_base = {"rope_theta": 5e4, "rope_type": "linear", "factor": 2.0}
+    one = {**SIZES, "rope_parameters": one_base, "yarn_only_types": ["full_attention"]}
+    assert_powers(posenc.rope_from_config(one, layer_type="sliding_attention"), 5e4, 32)
+    listed = {**SIZES, "rope_theta": [1e4, 10000]}
+    assert posenc.check.frequencies([1e4 ** (-k / 32) for k in range(32)], listed)
+
+
+def test_nomic():
+    config = CONFIGS["nomic-embed-text-v1.5"]
+    w = posenc.rope_from_config(config)
+    assert (w.rotary_dim, w.layout) == (64, "half")
+    assert_powers(w, 1000.0, 32)
+    assert posenc.rope_from_config({**config, "rotary_emb_interleaved": True}).layout == "interleaved"
+    refused(ValueError, ["partial_rotary_factor is 0.0"], {**config, "rotary_emb_fraction": 0.0})
+
+
+def test_xdrope_of_hunyuan_ocr():
+    """The base is 1e4 * 1000**(128/126) = 11158839.9 at any length: w_k = 10**(-k/16) * 10**(-k/21)."""
+    config = CONFIGS["HunyuanOCR"]
+    for seq_len in (None, 10**5):
+        w = posenc.rope_from_config(config, seq_len=seq_len)
+        assert w.inv_freq.tolist() == pytest.approx([10 ** (-k / 16 - k / 21) for k in range(64)], rel=1e-13)
+        assert (w.attention_factor, w.softmax_factor, w.layout, w.rotary_dim) == (1.0, 1.0, "half", 128)
+    assert w.inv_freq[1] ** -64 == pytest.approx(11158839.9, rel=1e-8)
+    scaling = {**config["rope_scaling"], "alpha": None}
+    refused(ValueError, ["rope_type is 'xdrope'"], {**config, "rope_scaling": scaling})
+
+
+def test_attn_factor_of_deepseek_r1():
+    """0.8782 is 1 / (0.1 ln 4 + 1): the factor is 0.8782 or the product, 1. The config does not say which."""
+    config = {**SIZES, **CONFIGS["DeepSeek-R1-0528-Qwen3-8B"]}
+    words = ["config has 'attn_factor'", "attention_factor", "replaces 0.1 ln(factor) + 1", "the product of both"]
+    refused(TypeError, words, config)
+    scaling = {key: value for key, value in config["rope_scaling"].items() if key != "attn_factor"}
+    default = posenc.rope_from_config({**config, "rope_scaling": scaling}).attention_factor
+    assert default * 0.8782488562869419 == pytest.approx(1.0, rel=1e-15)
+    linear = {"rope_type": "linear", "factor": 2.0, "attn_factor": 1.0}
+    refused(TypeError, ["only the keys of rope_type 'linear'"], {**config, "rope_scaling": linear})
 
 
 def test_alpha_of_hunyuan():
