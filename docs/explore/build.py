@@ -124,6 +124,9 @@ def rules() -> dict[str, object]:
         "heads": config.HEADS,
         "known": config.KNOWN,
         "rope_part": config.ROPE_PART.pattern,
+        "rotated_layers": config.ROTATED_LAYERS,
+        "uses_rope": config.USES_ROPE.pattern,
+        "expected_rotation": config.EXPECTED_ROTATION,
         "most_channels": config.MOST_CHANNELS,
     }
 

@@ -4,7 +4,7 @@
 "use strict";
 
 const { full: FULL, sliding: SLIDING, lengths: LENGTHS } = RULES;
-const ROPE_PART = new RegExp(`^(?:${RULES.rope_part})`);
+const ROPE_PART = new RegExp(`^(?:${RULES.rope_part})`), USES_ROPE = new RegExp(`^(?:${RULES.uses_rope})$`);
 const has = (object, key) => Object.hasOwn(object, key);
 const get = (object, key) => (has(object, key) ? object[key] : undefined);
 const isKnown = (name) => typeof name === "string" && (has(RULES.models, name) || has(RULES.others, name));
@@ -151,10 +151,21 @@ function checkModel(config) {
 
 function checkNames(config) {
   for (const [key, value] of Object.entries(config)) {
+    if (saysNope(config, key, value)) failValue(key, value, RULES.expected_rotation);
     if (value !== null && !RULES.known.includes(key) && ROPE_PART.test(key)) {
       fail("config", shown(key), `only known keys of the rope part: ${RULES.known.join(", ")}`);
     }
   }
+}
+
+/** Whether a key says that no layer rotates, or may say so. */
+function saysNope(config, key, value) {
+  if (RULES.rotated_layers.includes(key)) return Array.isArray(value) && value.length > 0 && !value.some(isTrue);
+  if (key === "no_rope_layer_interval") return isEqual(value, 1) && !isTrue(get(config, "no_rope_layers"));
+  if (key.toLowerCase().includes("nope")) {
+    return !(value === null || key.endsWith("qk_nope_head_dim") || (key.endsWith("use_nope") && value === false));
+  }
+  return (typeof value === "string" && value.toLowerCase() === "nope") || (value === false && USES_ROPE.test(key));
 }
 
 /** The name and the value of rope_parameters or rope_scaling. */

@@ -37,6 +37,11 @@ KNOWN = (
 )  # fmt: skip
 ROPE_PART = re.compile(r"rope_|rotary_|rotery_|partial_rotary|.*(ntk|yarn|_rope_theta|rope_scal)")
 """Names that change a rotation. A name that matches and is not in KNOWN is refused, because its effect is unknown."""
+ROTATED_LAYERS = ("no_rope_layers", "use_rope_layers")
+"""Lists with a number for each layer, which is 1 or True if the layer rotates."""
+USES_ROPE = re.compile(r"(use_)?(rope|rotary)(_\w*emb(edding)?s?)?")
+"""Names that are False if no layer rotates."""
+EXPECTED_ROTATION = "a model that rotates q and k: this one has, or may have, layers without positions (NoPE)"
 
 
 class _Layer(NamedTuple):
@@ -154,8 +159,22 @@ def _check(config: Config) -> None:
     for key, value in config.items():
         if not isinstance(key, str):
             fail(TypeError, "config", f"a key of type {type(key).__name__}", "strings")
+        if _says_nope(config, key, value):
+            fail_value(ValueError, key, value, EXPECTED_ROTATION)
         if value is not None and key not in KNOWN and ROPE_PART.match(key):
             fail(TypeError, "config", repr(key), "only known keys of the rope part: " + ", ".join(KNOWN))
+
+
+def _says_nope(config: Config, key: str, value: object) -> bool:
+    """Return whether a key says that no layer rotates, or may say so. `no_rope_layers` with a 1 is not read."""
+    if key in ROTATED_LAYERS:
+        return bool(rotated := _listed(config, key)) and not any(rotated)
+    if key == "no_rope_layer_interval":
+        return value == 1 and not config.get("no_rope_layers")
+    if "nope" in key.lower():  # qk_nope_head_dim is a width
+        is_neutral = value is None or key.endswith("qk_nope_head_dim") or (key.endswith("use_nope") and value is False)
+        return not is_neutral
+    return (isinstance(value, str) and value.lower() == "nope") or (value is False and bool(USES_ROPE.fullmatch(key)))
 
 
 def _rope_part(config: Config) -> tuple[str, Config]:
@@ -402,9 +421,10 @@ def rope_from_config(
     TypeError
         A config of another type, an unknown key of the rope part, a value of the wrong kind.
     ValueError
-        A model without a rotation (BERT, BLOOM, T5), whose encoding the message names; a file that is not JSON; a
-        missing key or base, two values that contradict each other, an odd width, an unknown `layer_type` or type of
-        scaling, or values that `rope_frequencies` refuses.
+        A model without a rotation (BERT, BLOOM, T5), whose encoding the message names; a key that says that layers
+        have no positions (``use_nope``, or ``no_rope_layers`` without a 1); a file that is not JSON; a missing key or
+        base, two values that contradict each other, an odd width, an unknown `layer_type` or type of scaling, or values
+        that `rope_frequencies` refuses.
 
     Notes
     -----
@@ -416,7 +436,7 @@ def rope_from_config(
     ``"longrope"``, ``"mrope"`` of ``"default"``, and ``"deepseek_yarn"`` a name of ``"yarn"``. ``"xdrope"`` with
     ``alpha`` is ``"ntk"`` with that factor. ``mrope_section`` and ``mrope_interleaved`` are arguments of `mrope` and
     change no frequency, nor does ``llama_4_scaling_beta``, the scale of `floor_log_scale`. A null counts as a missing
-    key. Keys outside the rope part are not read.
+    key. Keys outside the rope part are not read, except keys about layers without positions.
     docs/guides/rotary-checkpoints.md lists the model types.
 
     Examples

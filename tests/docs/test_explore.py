@@ -194,8 +194,8 @@ def test_every_model_type_is_read_as_by_the_library(page):
     yarn = {"type": "yarn", "factor": 32.0, "beta_fast": 1, "beta_slow": 1, "original_max_position_embeddings": 4096}
     scalings = (yarn, {**yarn, "beta_slow": 2}, {**yarn, "attn_factor": 0.9}, {"type": "xdrope", "alpha": 9.0})
     configs += [{**sizes, "rope_theta": [5e4, 5e4], "rope_scaling": scaling} for scaling in scalings]
-    keys = {"partial_rotary_factors": [0.5, 1], "rotary_emb_interleaved": True, "swa_rope_theta": 1e4}
-    keys |= {"yarn_only_types": 1}
+    keys = {"use_nope": True, "no_rope_layers": [0], "use_rope": False, "partial_rotary_factors": [0.5, 1]}
+    keys |= {"rotary_emb_interleaved": True, "swa_rope_theta": 1e4, "yarn_only_types": 1}
     configs += [{**sizes, key: value} for key, value in keys.items()]
     results = page(READ, [json.dumps(config) for config in configs])
     refused = 0

@@ -566,6 +566,39 @@ def test_attn_factor_of_deepseek_r1():
     refused(TypeError, ["only the keys of rope_type 'linear'"], {**config, "rope_scaling": linear})
 
 
+@pytest.mark.parametrize(
+    ("key", "values", "neutral"),
+    [
+        ("use_nope", [True, 1, 0], [False, None]),
+        ("mla_use_nope", [True], [False, None]),
+        ("nope_layer_interval", [4, 0], [None]),
+        ("my_NoPE_layers", [[], [3], False, "all"], [None]),
+        ("position_embedding_type", ["nope", "NoPE"], ["rope", "rotary", None]),
+        ("no_rope_layers", [[0], [0, 0, 0], [False, False]], [[], [0, 1], [1], None]),
+        ("no_rope_layer_interval", [1], [4, None]),
+        ("use_rope_layers", [[False, False]], [[True, False], []]),
+        ("use_rope", [False], [True, None]),
+        ("use_rotary_embedding", [False], [True]),
+        ("rotary", [False], [True]),
+        ("qk_nope_head_dim", [], [128, None]),
+    ],
+)
+def test_layers_without_a_rotation(key, values, neutral):
+    for value in values:
+        for config in (PLAIN, {**PLAIN, "model_type": "llama"}):
+            refused(ValueError, [f"{key} is", "a model that rotates q and k", "NoPE"], {**config, key: value})
+    for value in neutral:
+        same({**PLAIN, key: value}, posenc.rope_frequencies(64))
+    same({**PLAIN, "no_rope_layer_interval": 1, "no_rope_layers": [1, 0]}, posenc.rope_frequencies(64))
+
+
+def test_kimi_linear():
+    """huggingface/transformers#48250: its latent attention has no positions, whatever mla_use_nope is."""
+    for more in ({}, {"mla_use_nope": True}, {"mla_use_nope": False}):
+        config = {"model_type": "kimi_linear", "qk_rope_head_dim": 64, "rope_theta": 1e4, **more}
+        refused(ValueError, ["model_type is 'kimi_linear'", "recurrence"], config)
+
+
 def test_alpha_of_hunyuan():
     """A base that is larger at any length; transformers reads no other key of the scaling."""
     scaling = {"type": "dynamic", "alpha": 1000.0, "factor": 1.0, "beta_fast": 32, "mscale": 1.0}
