@@ -24,7 +24,7 @@ import made_part
 from rotations import Row, directories, of_directory, survey
 from test_transformers_scaling import RELATIVE
 
-from posenc.rotary.models import MODELS, OTHERS, Model
+from posenc.rotary.models import ELSEWHERE, MODELS, OTHERS, Model
 
 PAGE, PROGRAM = tools.TREE / "docs" / "guides" / "rotary-checkpoints.md", "benchmarks/accuracy/checkpoints.py"
 DEFAULTS = (
@@ -57,7 +57,9 @@ def page(rows: list[Row], count: str) -> str:
         "",
         *textwrap.wrap(
             "`python benchmarks/accuracy/checkpoints.py --write` makes this section from transformers 5.24. It rotates "
-            f"random queries and keys by each model's own class and compares. Result: {count} for the reasons below.",
+            f"random queries and keys by each model's own class and compares. Result: {count} for the reasons below. "
+            f"transformers has no class for {', '.join(sorted(ELSEWHERE))}: their lines follow the public code that "
+            "models.json names.",
             120,
         ),
         "",

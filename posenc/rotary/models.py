@@ -1,7 +1,7 @@
 """Defaults of transformers for the rotary part of a config, by model_type; and models that have no such part.
 
-models.json has the table. bridges/tests/test_transformers_configs.py derives every row from the configuration classes
-of transformers.
+models.json has the table. bridges/tests/test_transformers_configs.py derives the rows from the configuration classes of
+transformers, except those of `ELSEWHERE`.
 """
 
 from __future__ import annotations
@@ -48,6 +48,9 @@ class Model(NamedTuple):
 _TABLE = json.loads(Path(__file__).with_name("models.json").read_text("utf-8"))
 
 MODELS = {name: Model(**{"layout": "half", **row}) for name, row in _TABLE["models"].items()}
+
+ELSEWHERE: dict[str, str] = _TABLE["elsewhere"]
+"""Models without a class in transformers 5.24, and the public repository and file that their row follows."""
 
 ROTATES_IF: dict[str, tuple[str, object, object]] = _TABLE["rotates_if"]
 """The key and the value with which a model rotates queries and keys, and the key's default."""

@@ -489,8 +489,16 @@ CONFIGS = json.loads("""{
         "max_position_embeddings": 32768, "vision_config": {"hidden_size": 1152},
         "rope_scaling": {"type": "xdrope", "alpha": 1000.0, "factor": 1.0, "beta_fast": 32, "beta_slow": 1,
             "mscale": 1.0, "mscale_all_dim": 1.0, "xdrope_section": [16, 16, 16, 16]}},
+    "Kimi K2": {"model_type": "kimi_k2", "hidden_size": 7168, "num_attention_heads": 64, "qk_nope_head_dim": 128,
+        "qk_rope_head_dim": 64, "rope_theta": 50000.0, "max_position_embeddings": 131072,
+        "rope_scaling": {"type": "yarn", "factor": 32.0, "beta_fast": 1.0, "beta_slow": 1.0, "mscale": 1.0,
+            "mscale_all_dim": 1.0, "original_max_position_embeddings": 4096}},
     "DeepSeek-R1-0528-Qwen3-8B": {"model_type": "qwen3", "rope_theta": 1000000, "rope_scaling": {"rope_type": "yarn",
-        "factor": 4.0, "original_max_position_embeddings": 32768, "attn_factor": 0.8782488562869419}}
+        "factor": 4.0, "original_max_position_embeddings": 32768, "attn_factor": 0.8782488562869419}},
+    "DeepSeek-V4.1-Flash": {"model_type": "deepseek_v41", "text_config": {"model_type": "deepseek_v41_text",
+        "head_dim": 512, "qk_rope_head_dim": 64, "rope_theta": 10000, "compress_rope_theta": 160000,
+        "rope_scaling": {"rope_type": "yarn", "factor": 16, "original_max_position_embeddings": 65536,
+            "beta_fast": 32, "beta_slow": 1}}}
 }""")
 """The rotary keys of the config.json of published checkpoints, restated."""
 
@@ -554,6 +562,25 @@ def test_xdrope_of_hunyuan_ocr():
     refused(ValueError, ["rope_type is 'xdrope'"], {**config, "rope_scaling": scaling})
 
 
+@pytest.mark.parametrize("truncate", [True, False])
+def test_kimi_k2(truncate):
+    """A step instead of a ramp: the 20 pairs with a whole rotation within 4096 positions are kept, 12 divided by 32.
+
+    bridges/tests/checkpoints.py compares with transformers.
+    """
+    kimi = CONFIGS["Kimi K2"]
+    config = {**kimi, "rope_scaling": {**kimi["rope_scaling"], "truncate": truncate}}
+    plain = 5e4 ** (-np.arange(32) / 32)
+    kept = 4096 * plain / (2 * np.pi) >= 1
+    assert kept.tolist() == [True] * 20 + [False] * 12
+    w = posenc.rope_from_config(config)
+    np.testing.assert_allclose(w.inv_freq, np.where(kept, plain, plain / 32), rtol=1e-14)
+    assert (w.attention_factor, w.layout, w.rotary_dim) == (1.0, "interleaved", None)
+    assert w.softmax_factor == pytest.approx((0.1 * np.log(32) + 1) ** 2, rel=1e-14)
+    assert posenc.check.frequencies((w.inv_freq, 1.0), config)
+    assert posenc.check.frequencies((plain, 1.0), config).causes[0].name == "scaling ignored"
+
+
 def test_attn_factor_of_deepseek_r1():
     """0.8782 is 1 / (0.1 ln 4 + 1): the factor is 0.8782 or the product, 1. The config does not say which."""
     config = {**SIZES, **CONFIGS["DeepSeek-R1-0528-Qwen3-8B"]}
@@ -597,6 +624,35 @@ def test_kimi_linear():
     for more in ({}, {"mla_use_nope": True}, {"mla_use_nope": False}):
         config = {"model_type": "kimi_linear", "qk_rope_head_dim": 64, "rope_theta": 1e4, **more}
         refused(ValueError, ["model_type is 'kimi_linear'", "recurrence"], config)
+
+
+def test_models_without_a_class_in_transformers():
+    """The layouts are those of the code that models.json names."""
+    kimi = CONFIGS["Kimi K2"]
+    unnamed = {key: value for key, value in kimi.items() if key not in ("model_type", "qk_rope_head_dim")}
+    for part in ({"text_config": kimi}, {"text_config": unnamed}, unnamed):
+        w = posenc.rope_from_config({"model_type": "kimi_k25", **part})
+        assert (w.layout, w.rotary_dim) == ("interleaved", None)
+        assert w.inv_freq.tobytes() == posenc.rope_from_config(kimi).inv_freq.tobytes()
+    ling = {"model_type": "bailing_moe_v2", "head_dim": 128, "partial_rotary_factor": 0.5, "rope_theta": 6e5}
+    w = posenc.rope_from_config(ling)
+    assert (w.layout, w.rotary_dim) == ("half", 64)
+    assert_powers(w, 6e5, 32)
+    mimo = {**CONFIGS["MiMo-V2-Flash"], "model_type": "mimo_v2"}
+    assert posenc.rope_from_config(mimo, layer_type="sliding_attention").layout == "half"
+
+
+@pytest.mark.parametrize("left_out", ["nothing", "model_type", "head_dim", "qk_rope_head_dim"])
+def test_deepseek_v4_1(left_out):
+    """As DeepSeek-V4: pairs side by side in the last 64 channels, two bases, and YaRN without an attention factor."""
+    whole = CONFIGS["DeepSeek-V4.1-Flash"]
+    text = {key: value for key, value in whole["text_config"].items() if key != left_out}
+    main, compress = (
+        posenc.rope_from_config({**whole, "text_config": text}, layer_type=t) for t in ("main", "compress")
+    )
+    assert_powers(main, 1e4, 32)
+    assert compress.inv_freq[-1] == pytest.approx(1.6e5 ** (-31 / 32) / 16, rel=1e-14)
+    assert (compress.attention_factor, compress.layout, compress.rotary_dim) == (1.0, "interleaved", None)
 
 
 def test_alpha_of_hunyuan():
