@@ -243,9 +243,10 @@ def draw_case(rng: Generator, names: frozenset[str]) -> Call:
 
 
 def draw_positions(rng: Generator, count: int, batch: tuple[int, ...], whole: bool) -> Any:
-    """Positions of one side: 0..n-1, an offset, gaps, repeats, fractions or negatives, with or without batch axes."""
+    """Positions of one side: 0..n-1, an offset, gaps, repeats, far ones, fractions or negatives, with or without batch
+    axes."""
     shape = (*batch, count) if batch and chance(rng, 0.3) else (count,)
-    kind = rng.integers(6)
+    kind = rng.integers(7)
     if kind == 0:
         return count
     if kind == 1:
@@ -258,6 +259,8 @@ def draw_positions(rng: Generator, count: int, batch: tuple[int, ...], whole: bo
         return (np.arange(count) * 3).astype(pick(rng, (np.int32, np.uint16, np.float32)))
     if whole:
         return rng.integers(0, count + 1, shape).astype(np.float64)
+    if kind == 5:
+        return np.sort(rng.integers(-(10**6), 10**6, shape))
     return np.sort(rng.uniform(-count, count, shape), -1)
 
 
@@ -278,7 +281,7 @@ def draw_operator(rng: Generator, name: str, heads: int, n: int, m: int, d: int,
             arguments = {
                 "table": normal((2 * int(rng.integers(4, 20)), heads)),
                 "bidirectional": chance(rng, 0.5),
-                "max_distance": int(rng.integers(50, 300)),
+                "max_distance": int(10 ** rng.uniform(1.7, 6)),
             }
         case "sandwich":
             arguments = {"heads": heads, "dim": 2 * int(rng.integers(1, 40))}
@@ -332,7 +335,9 @@ def draw_operator(rng: Generator, name: str, heads: int, n: int, m: int, d: int,
                     arguments[reset] = normal(heads)
         case "gated_distance":
             width = pick(rng, (1, 1, 16, *WIDTHS))
-            options = pick(rng, ({}, {"rows": "past"}, {"rows": "buckets", "max_distance": int(rng.integers(20, 300))}))
+            options = pick(
+                rng, ({}, {"rows": "past"}, {"rows": "buckets", "max_distance": int(10 ** rng.uniform(1.8, 6))})
+            )
             arguments = {"gates": normal((heads, n, width)), "table": normal((*per_head, rows, width)), **options}
             if options.get("rows") == "buckets":
                 arguments["table"] = normal((*per_head, int(rng.integers(4, 60)), width))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import posenc
-from posenc.attention.options import CHECKS, DEFAULTS, Choice, Flag, Integer, Number
+from posenc.attention.options import DEFAULTS
 
 X = np.ones((1, 2, 3))
 ARRAYS = {"attention": (X,) * 3, "attention_vjp": (X,) * 4, "attention_weights": (X,) * 2}
@@ -34,33 +34,44 @@ def test_defaults_may_be_passed(function):
     assert repr(results[0]) == repr(results[1])
 
 
-def refusals(check):
-    """Values that a check refuses, with the kinds of their exceptions."""
-    match check:
-        case Flag():
-            return [(value, TypeError) for value in ("no", 0, np.array(True), [1, 2])]
-        case Choice(words):
-            return [(value, ValueError) for value in ("no", 1, words[0].upper(), words[0].encode(), [1, 2])]
-        case Integer(least, most):
-            wrong = [(value, TypeError) for value in ("no", True, 1.0, [1, 2])]
-            return [*wrong, (least - 1, ValueError), (most + 1, ValueError), (10**5000, ValueError)]
-        case Number(_, least, above, below):
-            wrong = [(value, TypeError) for value in ("no", True, 1j, np.ones(3))]
-            wrong += [(value, ValueError) for value in (np.nan, np.inf, 10**400, above, below)]
-            return [*wrong, (np.nextafter(least, -np.inf), ValueError)]
+NO_FLAG = [(value, TypeError) for value in ("no", 0, np.array(True), [1, 2])]
+NO_NUMBER = [(value, TypeError) for value in ("no", True, 1j, np.ones(3))]
+NOT_FINITE = [(value, ValueError) for value in (np.nan, np.inf, -np.inf, 10**400)]
+REFUSED = {
+    "causal": NO_FLAG,
+    "invariant": NO_FLAG,
+    "align": [(value, ValueError) for value in ("no", 1, "START", b"start", [1, 2])],
+    "precision": [(value, ValueError) for value in ("no", 1, "HIGH", b"high", [1, 2])],
+    "softcap": [*NO_NUMBER, *NOT_FINITE, (0, ValueError), (-1.0, ValueError)],
+    "dropout": [*NO_NUMBER, *NOT_FINITE, (np.nextafter(0, -1), ValueError), (1, ValueError), (1.5, ValueError)],
+    "seed": [
+        *((value, TypeError) for value in ("no", True, 1.0, [1, 2])),
+        *((value, ValueError) for value in (-1, 2**64, 10**5000)),
+    ],
+}
+ACCEPTED = {
+    "causal": (True, np.False_),
+    "invariant": (False, np.True_),
+    "align": ("start", "end", None),
+    "precision": ("high", "low"),
+    "softcap": (5e-324, 1, np.float32(2), 1e300, None),
+    "dropout": (0, 0.0),
+    "seed": (0, 2**64 - 1, np.uint8(3), None),
+}
 
 
 @EACH
-@pytest.mark.parametrize("name", CHECKS)
+@pytest.mark.parametrize("name", REFUSED)
 def test_refused_by_name(function, name):
-    for value, kind in refusals(CHECKS[name]):
+    nothing = () if None in ACCEPTED[name] else ((None, (TypeError, ValueError)),)
+    for value, kind in (*REFUSED[name], *nothing):
         with pytest.raises(kind, match=rf"^{function}: {name} (is|has) .+; expected "):
             getattr(posenc, function)(*ARRAYS[function], **{name: value})
-    if DEFAULTS[name] is None:
-        getattr(posenc, function)(*ARRAYS[function], **{name: None})
-    else:
-        with pytest.raises((TypeError, ValueError), match=rf"^{function}: {name} (is|has) .+; expected "):
-            getattr(posenc, function)(*ARRAYS[function], **{name: None})
+    for value in ACCEPTED[name]:
+        getattr(posenc, function)(*ARRAYS[function], **{name: value})
+    with pytest.raises(ValueError, match=f"^{function}: seed is None"):
+        getattr(posenc, function)(*ARRAYS[function], dropout=np.nextafter(1, 0))
+    getattr(posenc, function)(*ARRAYS[function], dropout=np.nextafter(1, 0), seed=1)
 
 
 @EACH

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 from cases import BF16, F16, F32, F64, ulp, working
-from cases.gradient import call, formula, problem
+from cases.gradient import call, formula_and_bounds, problem
 from cases.layouts import same_bits
+from cases.rounding import Error, weight_error
 
 import posenc
 
@@ -18,18 +19,12 @@ FEATURES = {
 
 
 def assert_within_bounds(found, arguments, options, dtype):
-    """Assert that entries are off by at most four standard deviations of a sum of rounded products, relative to the
-    largest entry: a sum has a term for each key, or for each query of each head, and each term has sums over the
-    widths. A term or result below the smallest normal number may be flushed to 0."""
-    grad, q, k = arguments[:3]
-    terms = max(q.shape[-3] // k.shape[-3] * q.shape[-2], k.shape[-2]) + q.shape[-1] + grad.shape[-1]
-    limits = np.finfo(working(dtype))
-    flushed = terms * float(limits.tiny) * max(np.abs(x.astype(F64)).max() for x in arguments)
-    for name, exact in zip(("q", "k", "v"), formula(*arguments, **options), strict=False):
+    """Assert that each entry is within its a-priori bound; in float64 twice, because the formula is in float64 too."""
+    for name, exact, bound in zip("qkv", *formula_and_bounds(*arguments, work=working(dtype), **options), strict=True):
         gradient = getattr(found, name)
         assert gradient.dtype == dtype
-        bound = 4 * np.sqrt(terms) * float(limits.eps) * np.abs(exact).max() + flushed
-        whole = bound + (0 if dtype in (F32, F64) else ulp(np.abs(exact) + bound, dtype) / 2)
+        whole = bound * (2 if dtype == F64 else 1)
+        whole += 0 if dtype in (F32, F64) else ulp(np.abs(exact) + bound, dtype) / 2
         assert np.all(np.abs(gradient.astype(F64) - exact) <= whole), name
 
 
@@ -68,6 +63,21 @@ def test_row_strides_of_4096_bytes(rng):
         posenc.attention_vjp(*(a := call(x, x, x, grad))[0], **a[1]) for x in (apart, np.ascontiguousarray(apart))
     )
     assert all(same_bits(a, b) for a, b in zip(found[:3], wanted[:3], strict=True))
+
+
+@pytest.mark.parametrize("dtype", [F32, F64], ids=str)
+def test_delta_is_summed_in_double(dtype, isa):
+    """In float32 the sum 2**24 + 1 - 2**24 + ... of grad out would lose the ones. With values of 0 and equal logits,
+    dS is -p times their number."""
+    n, m, width = 3, 4, 1024
+    q, k, v = np.zeros((1, n, 2), dtype), np.zeros((1, m, 2), dtype), np.zeros((1, m, width), dtype)
+    out = np.tile(np.array([2.0**24, 1, -(2.0**24), 0], dtype), (1, n, width // 4))
+    lse = np.full((1, n), np.log(m), dtype)
+    bias = posenc.dense(np.zeros((1, n, m), dtype))
+    found = posenc.attention_vjp(np.ones_like(out), q, k, v, out=out, lse=lse, bias=bias).bias[0].array
+    u = float(np.finfo(dtype).eps) / 2
+    weight = weight_error(Error(np.zeros(()), np.zeros(())), lse[0, 0])  # and the roundings of lse and of a product
+    assert np.abs(found / -(width / 4 / m) - 1).max() <= u * (weight.bound + np.log(m) + 1)
 
 
 # ---- masked numbers ----

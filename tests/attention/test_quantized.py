@@ -187,7 +187,7 @@ ERRORS = [
     (lambda: posenc.Quantized(CODES, SCALE.astype(F64)), TypeError, "Quantized: scale has dtype float64; expected fl"),
     (lambda: posenc.Quantized(CODES, SCALE[:1]), ValueError,
      r"Quantized: scale has shape \(1, 3\); expected \(2, 3\), codes without axis 2"),
-    (lambda: posenc.Quantized(CODES, SCALE, 3), ValueError, "Quantized: axis is 3; expected at"),
+    (lambda: posenc.Quantized(CODES, SCALE, 3), ValueError, "Quantized: axis is 3; expected at most 2$"),
     (lambda: posenc.attention(Q.astype(F64), GOOD, GOOD), TypeError,
      "attention: q has dtype float64; expected at most float32, because k is quantised"),
     (lambda: posenc.attention(Q, posenc.quantize(np.ones((2, 3, 8)), axis=-2), GOOD), ValueError,

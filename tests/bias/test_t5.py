@@ -57,6 +57,37 @@ def test_buckets_are_exact(rng):
         assert posenc.t5_bucket(-(2**63), **both) == wanted[-1]
 
 
+@pytest.mark.parametrize("max_distance", [128, 10**6, 2**62])
+def test_far_edges_of_buckets_in_a_matrix(max_distance, rng, isa):
+    """The rows of a table that holds its own row numbers: at random distances, and on both sides of each edge."""
+    table, far = np.arange(32.0)[:, None], 10 ** rng.uniform(0, 15, 400)
+    rel = np.unique(np.concatenate([[-12265, -53183, -230615], far, -far]).astype(np.int64))
+    steps = np.flatnonzero(np.diff(posenc.t5_bucket(rel, max_distance=max_distance)))
+    edges = [bisect(int(a), int(b), max_distance) for a, b in zip(rel[steps], rel[steps + 1], strict=True)]
+    rel = np.unique(np.concatenate([rel, edges, np.array(edges) - 1]))
+    rows = posenc.t5(table, max_distance=max_distance).matrix(1, len(rel), q_positions=[0], k_positions=rel)[0, 0]
+    assert np.array_equal(rows, reference.t5_bucket(rel, max_distance=max_distance))
+
+
+def bisect(low, high, max_distance):
+    """The first distance after `low` with the bucket of `high`, if there are two between them."""
+    first = reference.t5_bucket(np.array([low]), max_distance=max_distance)
+    while high - low > 1:
+        middle = (low + high) // 2
+        same = reference.t5_bucket(np.array([middle]), max_distance=max_distance) == first
+        low, high = (middle, high) if same else (low, middle)
+    return high
+
+
+def test_the_smallest_tables():
+    """A bucket for each distance and one for the rest, in one direction or in both."""
+    assert posenc.t5(np.zeros((4, 2))).matrix(3).shape == (2, 3, 3)
+    assert posenc.t5(np.zeros((2, 2)), bidirectional=False).matrix(3).shape == (2, 3, 3)
+    for rows, options in ((3, {}), (1, {"bidirectional": False})):
+        with pytest.raises(ValueError, match=r"^t5: table has \d rows; expected at least"):
+            posenc.t5(np.zeros((rows, 2)), **options)
+
+
 def test_the_kernel_and_the_function_agree(isa):
     """At distances inside and beyond the look-up table, for fractions, and at distances beyond int32."""
     rel = np.array([0, -0.9, 0.9, 1, -1, 19.5, -4095.5, 4096, 4097, -4097, 10**5, -(10**6), 10**9, -(2.0**52), 2.0**52])

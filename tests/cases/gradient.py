@@ -7,6 +7,7 @@ import posenc
 from . import F64
 from .attention import pairs_of
 from .bias import operator_of
+from .rounding import gradient_bounds
 
 
 def formula(grad, q, k, v, *, out, lse, grad_lse=None, **options):
@@ -23,9 +24,16 @@ def formula(grad, q, k, v, *, out, lse, grad_lse=None, **options):
     dx = ds * x.slope * x.scale
 
     def by_kv_head(d):
-        return d.reshape(*d.shape[:-3], -1, x.share, *d.shape[-2:]).sum(-3)
+        return d.reshape(*d.shape[:-3], d.shape[-3] // x.share, x.share, *d.shape[-2:]).sum(-3)
 
     return dx @ x.k, by_kv_head(dx.swapaxes(-1, -2) @ x.q), by_kv_head(p.swapaxes(-1, -2) @ grad), ds
+
+
+def formula_and_bounds(grad, q, k, v, *, out, lse, work, grad_lse=None, **options):
+    """Return dQ, dK and dV by `formula`, and the largest error of each entry in an arithmetic (cases/rounding.py)."""
+    wide = [None if x is None else np.asarray(x, F64) for x in (grad, out, lse, grad_lse)]
+    exact = formula(grad, q, k, v, out=out, lse=lse, grad_lse=grad_lse, **options)[:3]
+    return exact, gradient_bounds(pairs_of(q, k, v, **options), *wide, work)
 
 
 def problem(rng, n, m, heads=4, groups=2, width=16, value_width=8, batch=(), dtype=F64, **options):

@@ -196,3 +196,63 @@ def attention_bounds(pairs: Any, out: Array, lse: Array, work: np.dtype) -> tupl
     seen = np.where(np.isfinite(lse), np.abs(lse), 0)
     of_lse = u * (LAMBDA * own_of_lse + shared_of_lse + seen) * growth[..., 0] + m * tiny
     return of_out, of_lse
+
+
+def gradient_bounds(
+    pairs: Any, grad: Array, out: Array, lse: Array, grad_lse: Array | None, work: np.dtype
+) -> tuple[Array, Array, Array]:
+    """Bounds on the errors of dq, dk and dv, entry by entry, for the same out and lse.
+
+    Operators that read q and k, and dropout, are left out. dS = p (dp - delta), dX = dS slope, dq = scale sum_j dX k_j,
+    dk = scale sum_i dX q_i, dv = sum_i p g_i. The weight p has the error of exp(logit - lse), dp = g.v that of a
+    product of rows, and delta, which is summed in double, that of its rounding, which all pairs of a query share. The
+    slope 1 - t**2 of a cap has the error of t. Each sum over keys or queries rounds its products and partial sums.
+    Terms and results below the smallest normal number may be flushed.
+    """
+    u, tiny = unit_roundoff(work), float(np.finfo(work).tiny)
+    p, v, g = pairs.weights(lse), np.abs(pairs.v), np.abs(grad)
+    seen = np.isfinite(lse)[..., None] & (p > 0)
+    distance = np.where(seen, np.where(np.isfinite(lse), lse, 0)[..., None] - np.where(seen, pairs.logits, 0), 0)
+    weight = weight_error(logit_error(pairs, work), distance)
+    weight = Error(*(np.broadcast_to(np.where(seen, x, 0), p.shape) for x in (weight.own, weight.shared)))
+    delta = (grad * out).sum(-1) - (0 if grad_lse is None else grad_lse)
+    ds = np.where(p == 0, 0, p * (grad @ pairs.v.swapaxes(-1, -2) - delta[..., None]))
+    products = np.sqrt(v.shape[-1] + 1) * p * (g @ v.swapaxes(-1, -2))
+    error = weight.times(ds).plus(np.hypot(products, np.sqrt(3) * ds), p * np.abs(delta)[..., None])
+    if pairs.softcap is not None:
+        cap = capped_error(pairs).times(2 * np.abs(pairs.capped) / pairs.softcap**2 * np.abs(ds))
+        error = error.times(pairs.slope).plus(np.hypot(cap.own, np.sqrt(2) * ds), cap.shared)
+    dx, size = ds * pairs.slope, np.abs(pairs.scale)
+    growth = np.exp(2 * u * float(np.max(LAMBDA * weight.own + weight.shared, initial=0)))
+
+    def of_sum(terms: Array, error: Error, rows: Array, kv_heads: bool) -> Array:
+        """The bound of sum_j terms[.., i, j] rows[.., j, c]; of the heads that share a kv head if `kv_heads`."""
+        sums, own, shared = BlockedSum(), np.zeros(()), np.zeros(())
+        for j in range(terms.shape[-1]):
+            row = rows[..., j, None, :]
+            sums.add(terms[..., j, None] * row)
+            own = own + (error.own[..., j, None] * row) ** 2
+            shared = shared + error.shared[..., j, None] * np.abs(row)
+        squares, whole = own + sums.squares, terms @ rows
+        largest = np.abs(rows).max(axis=-2, keepdims=True, initial=1)
+        flushed = (terms.shape[-1] + 2) * tiny * np.broadcast_to(largest, whole.shape)
+        if kv_heads:
+            by_head = [
+                np.broadcast_to(x, whole.shape).reshape(
+                    *whole.shape[:-3], whole.shape[-3] // pairs.share, pairs.share, *whole.shape[-2:]
+                )
+                for x in (squares, shared, whole, flushed)
+            ]
+            squares, shared, whole, flushed = (x.sum(-3) for x in by_head)
+            squares = squares + pairs.share * (np.abs(by_head[2]).sum(-3)) ** 2
+        return u * (LAMBDA * np.sqrt(squares) + shared + 3 * np.abs(whole)) * growth + flushed
+
+    def turned(error: Error) -> Error:
+        return Error(error.own.swapaxes(-1, -2), error.shared.swapaxes(-1, -2))
+
+    of_weights = weight.times(p)
+    # the heads of dk have the same scale, or each its own
+    scaled_q = size * pairs.q
+    of_q = size * of_sum(dx, error, pairs.k, kv_heads=False)
+    of_k = of_sum(dx.swapaxes(-1, -2), turned(error), scaled_q, kv_heads=True)
+    return of_q, of_k, of_sum(p.swapaxes(-1, -2), turned(of_weights), grad, kv_heads=True)

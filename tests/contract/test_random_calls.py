@@ -15,9 +15,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from cases import CASES, F64, array_paths, as_tuple, get_path, set_path
+from cases import CASES, F64, array_paths, as_tuple, get_path, set_path, terms
 from cases.attention import AttentionCase, arrays_of_bias
+from cases.bias import BiasCase
 from cases.deviation import STEP
+from cases.gradient import call as gradient_call
+from cases.gradient import formula_and_bounds
 from draws import Operator, arrays_of, chance, describe, draw, map_arrays, pick, spoil
 from runner import Runner
 
@@ -37,8 +40,9 @@ LARGEST_FOR_ORACLE, LARGEST_FOR_GRADIENT = 1 << 22, 1 << 18
 FIRST = {case.function: case for case in reversed(CASES)}
 """Cases whose oracles and tolerances take any arguments of the function."""
 ATTENTION, OF_TABLES = FIRST["attention"], next(case for case in CASES if case.name == "rope-table-inverse")
+CONTENT = {case.function for case in CASES if isinstance(case, BiasCase) and case.method == "logits"}
 FARTHEST = 1e4
-"""Positions beyond which an oracle in np.longdouble rounds angles more than the function does."""
+"""Positions beyond which an oracle in np.longdouble or float64 rounds angles more than the function does."""
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +116,9 @@ def check_oracle(runner, call, results, rng):
         return
     arguments = of_oracle({**call.arguments, **call.method_arguments}, case)
     arguments.pop("dtype", None)
-    if not call.case and any(np.abs(a).max(initial=0) > FARTHEST for a in arrays_of(arguments) if a.dtype.kind == "i"):
+    far = any(np.abs(a).max(initial=0) > FARTHEST for a in arrays_of(arguments) if a.dtype.kind == "i")
+    has_angles = "frequencies" in arguments or "sandwich" in {name for name, _ in terms(arguments)}
+    if not call.case and far and has_angles:
         return
     if too_large(arguments, LARGEST_FOR_ORACLE) or not finite(arguments):
         return
@@ -129,6 +135,8 @@ def check_oracle(runner, call, results, rng):
         compare(np.asarray(result), e, bound if call.case or case is ATTENTION else 2 * bound)  # of other arguments
     if call.gradient and not too_large(arguments, LARGEST_FOR_GRADIENT):
         check_gradient(case, map_arrays(widened, arguments), rng)
+        if case is ATTENTION and all(arguments[name].dtype == np.float32 for name in "qkv"):
+            check_narrow_gradient(runner, call, arguments, rng)
 
 
 def check_gradient(case, arguments, rng):
@@ -158,12 +166,40 @@ def check_gradient(case, arguments, rng):
         results = zip(grads, as_tuple(case.truth(moved)), finite, strict=True)
         sides.append(sum((g * np.where(f, r, 0)).sum() for g, r, f in results))
     near, far = (sides[0] - sides[1]) / (2 * step), (sides[2] - sides[3]) / (4 * step)
-    terms = np.asarray(gradients[field], np.float64) * direction
-    size = np.abs(terms).sum() + abs(near) + 1e-9
+    products = np.asarray(gradients[field], np.float64) * direction
+    size = np.abs(products).sum() + abs(near) + 1e-9
     if abs(near - far) > 1e-5 * size:  # a kink, a jump, or a third derivative that is too large for this step
         return
     rounding = 1e-12  # of a sum of 4500 numbers of size 1
-    assert abs(terms.sum() - near) <= 1e-4 * size + rounding, field
+    assert abs(products.sum() - near) <= 1e-4 * size + rounding, field
+
+
+def check_narrow_gradient(runner, call, arguments, rng):
+    """Each entry of the gradients of q, k and v in float32 is within its a-priori bound."""
+    options = {name: value for name, value in arguments.items() if name not in ("q", "k", "v", "return_lse")}
+    if "dropout" in options or {name for name, _ in terms(options)} & CONTENT:
+        return
+    options.pop("precision", None)
+    grad = rng.standard_normal((*call_shape(arguments), arguments["v"].shape[-1])).astype(np.float32)
+    with posenc.use_isa(runner.isas[call.isa]):
+        given, ours, theirs = gradient_call(*(arguments[name] for name in "qkv"), grad, **options)
+        found = posenc.attention_vjp(*given, **ours)
+    exact, bounds = formula_and_bounds(*given, work=np.dtype(np.float32), **theirs)
+    for name, wanted, bound in zip("qkv", exact, bounds, strict=True):
+        error = np.abs(getattr(found, name).astype(F64) - reduced(wanted, arguments[name].shape))
+        assert (error <= reduced(bound, arguments[name].shape) * (1 + np.finfo(np.float32).eps)).all(), name
+
+
+def call_shape(arguments):
+    q, k, v = (arguments[name].shape for name in "qkv")
+    return *np.broadcast_shapes(q[:-3], k[:-3], v[:-3]), *q[-3:-1]
+
+
+def reduced(gradient, shape):
+    """A gradient or its bound, summed over the batch axes along which its argument was broadcast."""
+    gradient = gradient.sum(tuple(range(gradient.ndim - len(shape))))
+    axes = tuple(axis for axis, length in enumerate(shape) if length == 1 != gradient.shape[axis])
+    return gradient.sum(axes, keepdims=True)
 
 
 def of_oracle(value, case=None):

@@ -32,6 +32,24 @@ def test_refused_thread_counts(n, error):
     assert posenc.get_num_threads() == before
 
 
+def test_a_block_of_threads_chooses_no_number(run_python):
+    """`threads` restores the number that was there, which another library may still set; `set_num_threads` does not."""
+    program = """
+import posenc
+from posenc.runtime import follow_threads
+with posenc.threads(1):
+    follow_threads(3)
+    print(posenc.get_num_threads())
+follow_threads(4)
+print(posenc.get_num_threads())
+posenc.set_num_threads(2)
+follow_threads(4)
+print(posenc.get_num_threads())
+"""
+    done = run_python(program)
+    assert done.stdout.split() == ["1", "4", "2"], done.stderr
+
+
 def test_use_isa():
     before = posenc.isa()
     assert before in (*posenc.isas(), "amx-emulated")
