@@ -8,8 +8,8 @@ file is drawn by its lines of code, then a line of it. C that does not compile, 
 again. RESULTS is LIST with the test that killed each mutant, or "survived", and can be run again, also on a later tree:
 a line is found by its text, and a file that has moved by its name.
 
-A run works in a copy of the tree, built with -O1 for AVX2 alone. Each mutant meets the tests of its folder and those of
-tests/contract that name it, but none that read the sources, or that need the other variants.
+A run works in a copy of the tree, built with -O1 for AVX2 alone. Each mutant meets the tests of its folder, 500 random
+calls, and the tests of tests/contract that name it, but none that read the sources, or that need the other variants.
 """
 
 from __future__ import annotations
@@ -55,8 +55,9 @@ NUMBER, INDEX = re.compile(r"(?<![\w.])(?:0|[1-9]\d*)(?!\w)"), re.compile(r"(?<=
 AVX2 = ["-mavx2", "-mfma", "-mf16c"]
 MEMORY, PATIENCE, STILL = 8 << 30, 120, 60
 """Bytes of a test process, seconds of the tests of a mutant, and seconds without an end of a test that are a hang."""
-ALL_CASES = ("forward", "vjp", "operators", "options", "sizes", "refusals", "contract", "contract_out")
-ARGUMENTS = ("core", "refusals", "options", "sizes", "operators", "range", "properties", "runtime")
+ALL_CASES = ("forward", "vjp", "operators", "options", "sizes", "contract", "contract_out")
+ARGUMENTS = ("core", "options", "sizes", "operators", "range", "properties", "runtime")
+RANDOM_CALLS = ["tests/contract/test_random_calls.py"]
 UNFIT = ("use_isa", "unknown_isa_is_refused", "half_storage", "gradient_beyond_float32")
 
 Edit = tuple[int, int, bytes, str]
@@ -210,8 +211,9 @@ def limit_child() -> None:
 def run_tests(tree: Path, file: Path) -> str:
     """Run the tests of a file until one fails: return its name, or "survived"."""
     begun, environment = time.monotonic(), dict(os.environ)
-    environment |= dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"), "1")
-    for arguments in suites(tree, file):
+    environment |= {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "POSENC_TEST_CALLS": "500"}
+    first, *others = suites(tree, file)
+    for arguments in (first, RANDOM_CALLS, *others):
         unfit = " and ".join(f"not {name}" for name in UNFIT)
         if "-k" in arguments:
             *arguments, _, chosen = arguments

@@ -57,11 +57,7 @@ def pytest_runtest_makereport(item):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Mark tests with the fixture `isa`: they choose the instruction set, so a run on another one may omit them.
-    Without --all, leave tests out, unless tests are named or -m selects among them."""
-    for item in items:
-        if "isa" in getattr(item, "fixturenames", ()):
-            item.add_marker("every_isa")
+    """Without --all, leave tests out, unless tests are named or -m selects among them."""
     named = config.getoption("markexpr") or any("::" in argument for argument in config.args)
     if not config.getoption("all") and not named:
         seen = Counter()

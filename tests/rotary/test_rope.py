@@ -296,7 +296,6 @@ def test_positions_of_a_batch_need_no_axis_for_heads(seq_axis, inverse, rng):
     assert same_bits(found.x, wanted.x)
 
 
-@pytest.mark.every_isa
 @pytest.mark.parametrize("own", [0, 1], ids=["cos by head", "sin by head"])
 def test_one_half_of_a_table_is_shared_by_the_heads(own, rng):
     """Two heads are rotated together only if they share both cos and sin."""
