@@ -126,7 +126,7 @@ def quantize(x: npt.ArrayLike, *, axis: int = -1) -> Quantized:
     A number differs from its dequantised code by at most ``scale / 2`` and a rounding, ``max |x| / 253`` in total, as
     long as the scale is at least 2**-126. With one scale for a whole row, the error is relative to the largest number
     of the row: llama.cpp's Q8_0 has a scale for every 32 numbers, which is more accurate for rows with few large
-    numbers and takes 1.06x the memory at D = 128.
+    numbers. At D = 128 it takes 136 bytes for a row, 1.03x the 132 bytes of codes and a scale here.
 
     Quantised values move a result of `attention` by at most ``max |v| / 253``. Quantised keys move a logit by at most
     ``e = s sum|q| max|k| / 253``, s the scale of attention, and a result by at most ``(exp(2 e) - 1) max |v|``.
