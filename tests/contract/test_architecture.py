@@ -201,3 +201,10 @@ def test_an_import_of_a_clone_that_is_not_built_says_so(tmp_path):
     assert message.startswith("ImportError: ")
     assert "pip install" in message
     assert "circular" not in done.stderr
+
+
+def test_the_map_of_tests_names_every_file_of_the_contract():
+    """CONTRIBUTING.md, "Find the place of a test"."""
+    rows = re.findall(r"^\|.*\| `contract` \| (.*) \|$", (ROOT / "CONTRIBUTING.md").read_text("utf-8"), re.MULTILINE)
+    named = sorted(name for row in rows for name in re.findall(r"`(\w+)`", row))
+    assert named == sorted(file.stem[5:] for file in Path(__file__).parent.glob("test_*.py"))

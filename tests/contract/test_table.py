@@ -92,6 +92,7 @@ def test_docstring(name):
     text = inspect.getdoc(function)
     assert {"Parameters", "Returns", "Raises", "Examples"} <= set(re.findall(r"^(\w+)\n-{3,}$", text, re.MULTILINE))
     assert ">>> " in text
+    assert "`" in text.split("\n\n")[1] or name == "convert_layout", "an equation, or a function that has it"
     for parameter in inspect.signature(function).parameters:
         here = re.search(rf"^(\w+, )*\**{parameter}(, \w+)*( : .*)?$", text, re.MULTILINE)
         assert here or (name.endswith("_vjp") and f"`{base_of(name)}`" in text), parameter
