@@ -434,6 +434,38 @@ def test_vmap() -> None:
     torch.testing.assert_close(leaf.grad, summed, rtol=1e-13, atol=0)
 
 
+@pytest.mark.parametrize("case", ROWS)
+def test_batches_of_cotangents(case: Any) -> None:
+    """Their gradients have the bits of those of one cotangent after the other."""
+    arguments = floats(case, case.arguments(max(5, case.least), F32))
+    function, values = leaves(case, arguments, F32)
+    parts = as_tuple(function(*values))
+    generator = torch.Generator().manual_seed(0)
+    grads = [torch.randn(3, *part.shape, generator=generator, dtype=part.dtype) for part in parts]
+    found = torch.autograd.grad(parts, values, grads, is_grads_batched=True, retain_graph=True)
+    for row in range(3):
+        expected = torch.autograd.grad(parts, values, [grad[row] for grad in grads], retain_graph=True)
+        assert all(torch.equal(batch[row], one) for batch, one in zip(found, expected, strict=True))
+
+
+@pytest.mark.parametrize("create_graph", [False, True])
+def test_jacobians_that_torch_vectorizes(create_graph: bool) -> None:
+    """The lse alone has a batch of cotangents, or both results have one."""
+    q, k, v = qkv(heads=2)
+    slopes = torch.ones(2, dtype=torch.float64)
+
+    def attend(slopes: Any) -> Any:
+        return pt.attention(q, k, v, bias=pt.alibi(slopes), return_lse=True)
+
+    for function in (attend, lambda slopes: attend(slopes)[1], lambda slopes: attend(slopes)[0].sum()):
+        found, expected = (
+            torch.autograd.functional.jacobian(function, slopes, create_graph, vectorize=vectorize)
+            for vectorize in (True, False)
+        )
+        assert all(map(torch.equal, as_tuple(found), as_tuple(expected)))
+    assert torch.autograd.gradcheck(attend, slopes.requires_grad_(), check_batched_grad=True)
+
+
 def elsewhere() -> Any:
     """A tensor that claims to be on a GPU; there need not be one."""
     with torch._subclasses.fake_tensor.FakeTensorMode():
@@ -486,7 +518,7 @@ def test_refused(call: Any, message: str) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.torch.jit.script")  # torch.func.jvp uses it
-def test_second_derivatives_forward_mode_and_batches_of_cotangents_are_refused() -> None:
+def test_second_derivatives_and_forward_mode_are_refused() -> None:
     q, k, v = qkv()
     slopes = torch.ones(4, requires_grad=True)
 
@@ -500,8 +532,8 @@ def test_second_derivatives_forward_mode_and_batches_of_cotangents_are_refused()
         torch.func.grad(lambda s: torch.func.grad(loss)(s).sum())(slopes.detach())
     with pytest.raises(NotImplementedError, match="attention: a tensor has a tangent of forward mode; expected"):
         torch.func.jvp(loss, (slopes.detach(),), (slopes.detach(),))
-    with pytest.raises(RuntimeError, match="Batching rule not implemented"):
-        torch.autograd.grad(loss(slopes), slopes, torch.ones(3), is_grads_batched=True)
+    with pytest.raises(NotImplementedError, match="attention: its gradient is differentiated"):
+        torch.autograd.functional.hessian(loss, slopes.detach(), vectorize=True)
 
 
 @pytest.mark.parametrize("has_gradient", [False, True])

@@ -24,6 +24,7 @@ from ._tensors import (
     DTYPES,
     NUMPY_DTYPES,
     Tensor,
+    batch_level,
     convert,
     is_followed,
     runs_eagerly,
@@ -249,18 +250,29 @@ class Twin:
         first, *rest = grads
         cotangents = [torch.zeros_like(results[0]) if first is None else first, *(g for g in rest if g is not None)]
         wanted = [number for number, is_needed in enumerate(needed) if is_needed]
-        spec, *numbers = ctx.call
-        given = arrays, *numbers, results, cotangents, wanted
-        inputs = *saved, *cotangents
-        if not runs_eagerly(inputs):
-            found = self.gradient(encode(spec), *given)
-        elif is_followed(inputs):
-            found = _follow(self, ctx.call, (len(arrays), len(results), wanted), *inputs)
-        else:
-            found = self.backward(spec, *given)
+        compute = partial(self._gradients, ctx.call, arrays, results, wanted)
+        level = batch_level(cotangents)
+        found = _by_cotangents(compute, level, cotangents) if level else compute(cotangents)
         for number, one in zip(wanted, found, strict=True):
             gradients[number] = one
         return gradients
+
+    def _gradients(
+        self,
+        call: _Call,
+        arrays: Sequence[Tensor],
+        results: Sequence[Tensor],
+        wanted: Sequence[int],
+        cotangents: Sequence[Tensor],
+    ) -> Sequence[Tensor]:
+        spec, *numbers = call
+        given = arrays, *numbers, results, cotangents, wanted
+        inputs = *arrays, *results, *cotangents
+        if not runs_eagerly(inputs):
+            return self.gradient(encode(spec), *given)  # type: ignore[no-any-return, unused-ignore]
+        if is_followed(inputs):
+            return _follow(self, call, (len(arrays), len(results), wanted), *inputs)
+        return self.backward(spec, *given)
 
     def _save(self, ctx: Context, inputs: tuple[Any, ...], output: Sequence[Tensor]) -> None:
         call, arrays, *numbers = inputs
@@ -289,6 +301,16 @@ def _by_rows(function: Callable[..., Sequence[Tensor]], info: Any, in_dims: Sequ
         rows.append(function(*[select(one, dim, row) for one, dim in zip(inputs, in_dims, strict=True)]))
     results = [torch.stack(parts) for parts in zip(*rows, strict=True)]
     return results, [0] * len(results)
+
+
+def _by_cotangents(
+    function: Callable[[Sequence[Tensor]], Sequence[Tensor]], level: int, cotangents: Sequence[Tensor]
+) -> list[Tensor]:
+    """Return the results of a function for each row of a batch that autograd made (`is_grads_batched`), one by one."""
+    batches = [torch._remove_batch_dim(one, level, 1, 0) for one in cotangents]
+    size = max(map(len, batches))  # a cotangent without a batch has length 1
+    rows = [function(row) for row in zip(*(one.expand(size, *one.shape[1:]) for one in batches), strict=True)]
+    return [torch._add_batch_dim(torch.stack(parts), 0, level) for parts in zip(*rows, strict=True)]
 
 
 class GraphNode(torch.autograd.Function):  # type: ignore[misc, unused-ignore]

@@ -40,6 +40,7 @@ DTYPES = {_BFLOAT16: torch.bfloat16} | {
     )
 }
 NUMPY_DTYPES = {of_torch: of_numpy for of_numpy, of_torch in DTYPES.items()}
+_BATCHED = torch._C._dispatch_key_parse("Batched")
 _EAGER_TYPES = (torch.Tensor, torch.nn.Parameter)
 
 
@@ -105,6 +106,16 @@ def is_followed(tensors: Sequence[Tensor]) -> bool:
             if tensor.requires_grad:
                 return True
     return peek_interpreter_stack() is not None
+
+
+def batch_level(tensors: Sequence[Tensor]) -> int:
+    """Return the level of the batch of cotangents in tensors (`is_grads_batched`, ``vectorize=True``), or 0.
+
+    Autograd makes it by an older `vmap`, which has no rules for Python functions, and whose tensors have no numbers.
+    """
+    torch._C._vmapmode_increment_nesting()
+    level: int = torch._C._vmapmode_decrement_nesting()
+    return level if level and any(torch._C._dispatch_keys(one).has(_BATCHED) for one in tensors) else 0
 
 
 def _has_numbers(tensor: Tensor) -> bool:
