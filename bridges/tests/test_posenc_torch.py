@@ -476,6 +476,9 @@ def eight(tensor: Any) -> Any:
     return tensor.to(torch.float8_e4m3fn)
 
 
+PROXY = "^posenc_bridges.torch: an argument has type Proxy of torch.fx; expected a tensor, as torch.export passes it"
+
+
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning")
 @pytest.mark.parametrize(
     ("call", "message"),
@@ -509,6 +512,10 @@ def eight(tensor: Any) -> Any:
             r"attention: bias has 3 heads \(alibi\); ex",
         ),
         (lambda q, x: pt.alibi(torch.ones(4)).logits(q, q), "'PositionBias' object has no attribute 'logits'"),
+        (lambda q, x: torch.fx.symbolic_trace(lambda x: posenc.merge(x, x)), "merge: x has type Proxy; expected an ar"),
+        (lambda q, x: torch.fx.symbolic_trace(lambda x: pt.merge(q, x)), PROXY),
+        (lambda q, x: torch.fx.symbolic_trace(lambda x: pt.attention(q, q, q, bias=pt.alibi(x))), PROXY),
+        (lambda q, x: torch.fx.symbolic_trace(lambda x: pt.attention(q, q, q, scale=x)), PROXY),
         (lambda q, x: pt.rope(q, 2**70, torch.ones(4), layout="half"), "rope: positions is 1180591620717411303424; e"),
     ],
 )

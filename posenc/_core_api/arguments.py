@@ -166,7 +166,8 @@ def _read_array(argument: str, value: object, integers: str) -> Array:
         return np.asarray(value)
     if is_tensor(value):
         check_tensor(argument, value)
-    if hasattr(value, "__dask_graph__") and value.__dask_graph__() is not None:  # np.asarray would compute it
+    graph = getattr(type(value), "__dask_graph__", None)
+    if graph is not None and graph(value) is not None:  # np.asarray would compute it
         has = f"type {type(value).__name__}, which dask computes later"
         fail(TypeError, argument, has, "an array in memory; posenc_bridges.dask takes dask arrays")
     try:

@@ -80,6 +80,9 @@ def to_tensors(results: Sequence[object], inputs: Sequence[Array]) -> list[Tenso
     return [to_tensor(array) for array in taken[len(inputs) :]]
 
 
+_PROXY = "posenc_bridges.torch: an argument has type Proxy of torch.fx; expected a tensor, as torch.export passes it"
+
+
 def tensors_in(values: Iterable[object]) -> list[Tensor]:
     """Return the tensors in arguments, also those in operators, sequences and frequencies."""
     found: list[Tensor] = []
@@ -90,6 +93,8 @@ def tensors_in(values: Iterable[object]) -> list[Tensor]:
             found += tensors_in(value.arguments.values() if isinstance(value, _common.Operator) else value)
         elif isinstance(value, posenc.RopeFrequencies) and isinstance(value.inv_freq, torch.Tensor):
             found.append(value.inv_freq)
+        elif isinstance(value, torch.fx.Proxy):
+            raise TypeError(_PROXY)
     return found
 
 
