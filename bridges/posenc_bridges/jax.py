@@ -22,6 +22,7 @@ arguments of their namesakes, except `out`, and return JAX arrays. `jax.jit`, `j
 - An operator such as ``pj.alibi(slopes)`` is a pytree of its arrays. It may be an argument of a traced function.
 - Under `jax.jit` and `jax.vmap`, a call is a `jax.pure_callback` to the host, which raises the errors of wrong values.
   `jax.vmap` computes one call after another; batch axes of the arrays are faster.
+- ``seed`` of dropout is an integer, which may be traced, or a key of `jax.random`.
 - Differentiating an argument without a gradient (``softcap``, positions of attention) is a TypeError.
 - Only reverse mode and first derivatives exist. A second derivative is a NotImplementedError.
 """
@@ -86,8 +87,12 @@ class _Call:
         self._flat.arrays, self.operands = [], []
 
     def arguments(self, operands: Iterable[object]) -> Arguments:
-        """Return the arguments of the function for these operands."""
-        return self._flat.arguments(_joined(self._rest, operands))
+        """Return the arguments of the function for these operands, with a number in place of an array `seed`."""
+        arguments = self._flat.arguments(_joined(self._rest, operands))
+        seed = arguments.get("seed")
+        if isinstance(seed, np.ndarray) and seed.dtype.kind in "iu" and seed.shape in ((1,), (2,)):
+            arguments["seed"] = int(seed[0]) if seed.shape == (1,) else int(seed[0]) << 32 | int(seed[1])
+        return arguments
 
 
 class _Forward:
@@ -137,6 +142,15 @@ def _convert(value: object) -> object:
     return dtype if isinstance(dtype, np.dtype) else value  # jnp.float32 is no dtype
 
 
+def _draw_seed(seed: object) -> object:
+    """Return the seed of dropout: two numbers that a key of `jax.random` draws, or one integer, which may be traced."""
+    if not isinstance(seed, jax.Array):
+        return seed
+    if jnp.issubdtype(seed.dtype, jax.dtypes.prng_key) or (seed.shape == (2,) and seed.dtype == jnp.uint32):
+        return jax.random.bits(seed, (2,), jnp.uint32)
+    return seed[None] if seed.ndim == 0 and _is_traced([seed]) else seed
+
+
 def _stand_in(array: jax.Array | Array) -> Array:
     return _common.stand_in(array.shape, array.dtype)
 
@@ -164,6 +178,18 @@ def _run(task: _Forward | _Backward, *operands: jax.Array) -> Sequence[jax.Array
     return [jnp.array(one, copy=not one.flags.owndata) for one in results]
 
 
+def _axes_of(arrays: Iterable[jax.Array]) -> frozenset[str]:
+    """Return the axes of `jax.shard_map` along which one of these arrays varies; none before JAX 0.10."""
+    kinds = [getattr(one.aval, "manual_axis_type", None) for one in arrays]
+    return frozenset(axis for kind in kinds if kind is not None for axis in kind.varying)
+
+
+def _vary(arrays: Sequence[jax.Array], axes: frozenset[str]) -> list[jax.Array]:
+    """Return arrays that vary along these axes of `jax.shard_map`; JAX sums the gradient of one that did not."""
+    missing = [tuple(axes - _axes_of([one])) for one in arrays]
+    return [jax.lax.pcast(x, new, to="varying") if new else x for x, new in zip(arrays, missing, strict=True)]
+
+
 def _call_back(task: _Forward | _Backward, *operands: jax.Array) -> Sequence[jax.Array]:
     shapes = task.shapes(operands)
 
@@ -172,7 +198,7 @@ def _call_back(task: _Forward | _Backward, *operands: jax.Array) -> Sequence[jax
         return [cast_result(np.asarray(one), like.dtype) for one, like in zip(task(*arrays), shapes, strict=True)]
 
     results: Sequence[jax.Array] = jax.pure_callback(callback, shapes, *operands, vmap_method="sequential")
-    return results
+    return _vary(results, _axes_of(operands))
 
 
 def _refuse(task: _Forward | _Backward, primals: object, tangents: object) -> NoReturn:
@@ -231,11 +257,13 @@ jax.tree_util.register_static(_Numbers)
 
 def _make_twin(function: Function) -> Callable[[Arguments, bool], jax.Array | tuple[jax.Array, ...]]:
     def run(arguments: Arguments, returns_all: bool) -> jax.Array | tuple[jax.Array, ...]:
+        if "seed" in arguments:
+            arguments["seed"] = _draw_seed(arguments["seed"])
         call = _Call(function, arguments)
         operands = call.operands
         if _is_traced(operands):
             call.keep()
-            results = _apply_traced(call, *operands)
+            results = _apply_traced(call, *_vary(operands, _axes_of(operands)))
         else:  # a call of a custom_vjp takes a millisecond
             results = _forward(call, *operands)
         return tuple(results) if returns_all else results[0]

@@ -157,6 +157,65 @@ def test_vmap() -> None:
         assert all(np.array_equal(a[row], b) for a, b in zip(found, expected, strict=True))
 
 
+def dropped(seed: Any, *arrays: Any) -> Any:
+    return (pj.attention(*arrays, dropout=0.5, seed=seed) ** 2).sum()
+
+
+@pytest.mark.parametrize("as_key", [jax.random.key, jax.random.PRNGKey])
+def test_dropout_draws_by_a_key(as_key: Any) -> None:
+    """A key gives the seed of two of its random numbers, and an integer is the seed itself; both may be traced."""
+    arrays, keys = qkv(), jax.random.split(as_key(1))
+    gradient = jax.grad(dropped, (1, 2, 3))
+    traced, mapped = jax.jit(gradient), jax.vmap(gradient, (0, None, None, None))(keys, *arrays)
+    for row, key in enumerate(keys):
+        high, low = np.asarray(jax.random.bits(key, (2,), "uint32")).tolist()
+        expected = gradient(high << 32 | low, *arrays)
+        for found in (gradient(key, *arrays), traced(key, *arrays), [one[row] for one in mapped]):
+            assert all(map(np.array_equal, found, expected))
+    assert not np.array_equal(mapped[0][0], mapped[0][1])
+    assert all(map(np.array_equal, traced(7, *arrays), gradient(7, *arrays)))
+    with pytest.raises((ValueError, jax.errors.JaxRuntimeError), match="attention: seed is -1; expected at least 0"):
+        jax.block_until_ready(traced(-1, *arrays))
+
+
+SHARDED = """
+import jax, jax.numpy as jnp
+import posenc_bridges.jax as pj
+P, key = jax.sharding.PartitionSpec, jax.random.key(1)
+mesh = jax.make_mesh((2,), ("device",), axis_types=(jax.sharding.AxisType.Auto,))
+q, k, v = jax.random.normal(jax.random.key(0), (3, 4, 6, 3))
+def attend(device, q, k, v, slopes):
+    seed = jax.random.fold_in(key, device)
+    out, lse = pj.attention(q, k, v, bias=pj.alibi(slopes), dropout=0.5, seed=seed, return_lse=True)
+    return out + lse[..., None]
+def on_devices(*arrays, out=P("device")):
+    own = lambda *parts: attend(jax.lax.axis_index("device"), *parts)
+    return jax.shard_map(own, mesh=mesh, in_specs=specs, out_specs=out)(*arrays)
+def in_turn(*arrays):
+    parts = [[x[2 * device :][:2] if spec else x for x, spec in zip(arrays, specs)] for device in range(2)]
+    return jnp.concatenate([attend(device, *part) for device, part in enumerate(parts)])
+for of_keys, arrays in ((P("device"), (q, k, v)), (P(), (q, k[:1], v[:1]))):
+    specs, arrays = (P("device"), of_keys, of_keys, P("device")), (*arrays, jnp.arange(4.0))
+    found, expected = (
+        jax.tree.leaves(jax.jit(jax.value_and_grad(lambda *x: (function(*x) ** 2).sum(), range(4)))(*arrays))
+        for function in (on_devices, in_turn)
+    )
+    assert all(jnp.allclose(a, b, rtol=1e-5, atol=1e-5) for a, b in zip(found, expected)), (found, expected)
+try:
+    jax.jit(lambda *x: on_devices(*x, out=P()))(*arrays)
+except ValueError as error:
+    print(error)
+"""
+
+
+@pytest.mark.skipif(not hasattr(jax.sharding, "ManualAxisType"), reason="JAX is older than 0.10")
+def test_shard_map(run_python: Any) -> None:
+    """Gradients of arrays that all devices hold are summed over the devices; results vary where an argument does."""
+    done = run_python(SHARDED, XLA_FLAGS="--xla_force_host_platform_device_count=2")
+    assert done.returncode == 0, done.stderr
+    assert "out_specs" in done.stdout
+
+
 def test_frequencies_that_are_trained() -> None:
     """RopeFrequencies is a pytree with one leaf."""
     x = jnp.asarray(np.random.default_rng(0).standard_normal((6, 8)), jnp.float32)
