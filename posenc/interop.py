@@ -30,14 +30,14 @@ import numpy.typing as npt
 import posenc
 
 from . import _core
-from ._core_api.arguments import cast_result
+from ._core_api.arguments import cast_result, door
 from .attention import AttentionGradient as AttentionGradient
 from .bias.operator import read_row
 from .runtime import follow_threads
 
 __all__ = [
     "FUNCTIONS", "LOGITS", "MATRIX", "OPERATORS", "Function", "OperatorCall", "axes_of", "calls_of", "cast_result",
-    "follow_threads", "operator_of", "rehearse",
+    "door", "follow_threads", "operator_of", "rehearse",
 ]  # fmt: skip
 
 Array: TypeAlias = npt.NDArray[Any]

@@ -82,7 +82,7 @@ ANALYSIS = {
 }  # fmt: skip
 """Private names that posenc.analysis imports from _core_api.arguments. The list only shrinks."""
 DOOR = "posenc._core_api.arguments.door"
-"""The name of a public function in its messages; it is for public functions in all rooms."""
+"""The name of a public function in its messages; all rooms of posenc import it from here, and bridges from interop."""
 
 
 @cache
@@ -130,13 +130,14 @@ def is_public(name: str) -> bool:
 
 def private_names(room: Path) -> Iterator[str]:
     """Private names of posenc that the files of a room import from outside it, or read as ``posenc.name``."""
+    shared = {DOOR} if room.is_relative_to(PACKAGE) else set()
     for file in sorted(room.rglob("*.py")) or [room]:
         nodes = ast.walk(ast.parse(file.read_text("utf-8")))
         read = [ast.unparse(node) for node in nodes if isinstance(node, ast.Attribute)]
         names = {name for name in read if re.fullmatch(rf"posenc(\.({'|'.join(MODULES)}))?\.\w+", name)}
         names |= {name for name in imported(file) if name.split(".")[0] == "posenc"}
         own = ".".join(file.relative_to(ROOT).parts[:2]) + "."
-        yield from (name for name in names - {DOOR} if not name.startswith(own) and not is_public(name))
+        yield from (name for name in names - shared if not name.startswith(own) and not is_public(name))
 
 
 def room_of(name: str) -> str:

@@ -13,8 +13,7 @@ import dask.array as da
 import numpy as np
 import numpy.typing as npt
 
-from posenc._core_api.arguments import door
-from posenc.interop import rehearse
+from posenc.interop import door, rehearse
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -13,7 +13,7 @@ from dask.highlevelgraph import HighLevelGraph
 
 import posenc
 from posenc import PositionBias
-from posenc._core_api.arguments import door
+from posenc.interop import door
 
 from ._arrays import Arguments, Array, Dtype, check, fail, read_places, shape_of
 from ._blocks import Grid, Tasks, cut, name_axes

@@ -10,7 +10,7 @@ import numpy as np
 from dask.base import tokenize
 
 import posenc
-from posenc._core_api.arguments import door
+from posenc.interop import door
 
 from ._arrays import read_array, zeros_like
 from ._blocks import Tasks, from_tasks
