@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import pickle
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -458,11 +459,8 @@ def test_jacobians_that_torch_vectorizes(create_graph: bool) -> None:
         return pt.attention(q, k, v, bias=pt.alibi(slopes), return_lse=True)
 
     for function in (attend, lambda slopes: attend(slopes)[1], lambda slopes: attend(slopes)[0].sum()):
-        found, expected = (
-            torch.autograd.functional.jacobian(function, slopes, create_graph, vectorize=vectorize)
-            for vectorize in (True, False)
-        )
-        assert all(map(torch.equal, as_tuple(found), as_tuple(expected)))
+        jacobian = partial(torch.autograd.functional.jacobian, function, slopes, create_graph)
+        assert all(map(torch.equal, as_tuple(jacobian(vectorize=True)), as_tuple(jacobian())))
     assert torch.autograd.gradcheck(attend, slopes.requires_grad_(), check_batched_grad=True)
 
 
@@ -507,10 +505,7 @@ PROXY = "^posenc_bridges.torch: an argument has type Proxy of torch.fx; expected
         (lambda q, x: pt.alibi(), "alibi: missing a required argument: 'slopes'"),
         (lambda q, x: pt.merge(q, q, q), "merge: takes 2 positional arguments but 3 were given"),
         (lambda q, x: pt.alibi(torch.ones(4)) + 1, "unsupported operand"),
-        (
-            lambda q, x: pt.attention(q, q, q, bias=pt.alibi(torch.ones(3))),
-            r"attention: bias has 3 heads \(alibi\); ex",
-        ),
+        (lambda q, x: pt.attention(q, q, q, bias=pt.alibi(torch.ones(3))), r"attention: bias has 3 heads \(alibi\); "),
         (lambda q, x: pt.alibi(torch.ones(4)).logits(q, q), "'PositionBias' object has no attribute 'logits'"),
         (lambda q, x: torch.fx.symbolic_trace(lambda x: posenc.merge(x, x)), "merge: x has type Proxy; expected an ar"),
         (lambda q, x: torch.fx.symbolic_trace(lambda x: pt.merge(q, x)), PROXY),

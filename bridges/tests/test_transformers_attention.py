@@ -217,19 +217,13 @@ def test_dropout_of_xlnet_changes_the_positions_of_each_sentence() -> None:
     torch.testing.assert_close(results[1], results[0], rtol=0, atol=ROUNDING * float(results[0].abs().max()))
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "CpmAntForCausalLM",
-        "DebertaForMaskedLM",
-        "GPTJForCausalLM",
-        "LlamaForCausalLM",
-        "MPNetForMaskedLM",
-        "MptForCausalLM",
-        "OpenAIGPTLMHeadModel",
-        "XLNetLMHeadModel",
-    ],
-)
+WITHOUT_WEIGHTS = (
+    "CpmAntForCausalLM", "DebertaForMaskedLM", "GPTJForCausalLM", "LlamaForCausalLM", "MPNetForMaskedLM",
+    "MptForCausalLM", "OpenAIGPTLMHeadModel", "XLNetLMHeadModel",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WITHOUT_WEIGHTS)
 def test_weights_are_refused(name: str) -> None:
     model = build(name, "posenc")
     with pytest.raises(NotImplementedError, match=r"output_attentions of \w+ is True; expected False"):

@@ -69,20 +69,10 @@ def of_swin() -> Any:
 
 def of_wavlm() -> Any:
     sizes = {"conv_dim": [16, 16], "conv_kernel": [10, 4], "conv_stride": [5, 4], "num_conv_pos_embeddings": 8}
-    config = transformers.WavLMConfig(
-        num_conv_pos_embedding_groups=4,
-        num_buckets=16,
-        max_bucket_distance=20,
-        layerdrop=0.0,
-        hidden_dropout=0.0,
-        attention_dropout=0.0,
-        activation_dropout=0.0,
-        feat_proj_dropout=0.0,
-        final_dropout=0.0,
-        mask_time_prob=0.0,
-        **SMALL,
-        **sizes,
-    )
+    sizes |= {"num_conv_pos_embedding_groups": 4, "num_buckets": 16, "max_bucket_distance": 20}
+    parts = ("hidden", "attention", "activation", "feat_proj", "final")
+    without = {"layerdrop": 0.0, "mask_time_prob": 0.0, **{f"{part}_dropout": 0.0 for part in parts}}
+    config = transformers.WavLMConfig(**SMALL, **sizes, **without)
     mask = torch.ones(2, 1000, dtype=torch.long)
     mask[1, -300:] = 0
     return transformers.WavLMModel, config, {"input_values": numbers(2, 1000), "attention_mask": mask}

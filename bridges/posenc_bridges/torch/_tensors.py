@@ -23,22 +23,10 @@ _BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 DTYPES = {_BFLOAT16: torch.bfloat16} | {
     np.dtype(name): getattr(torch, name)
     for name in (
-        "bool",
-        "uint8",
-        "int8",
-        "int16",
-        "int32",
-        "int64",
-        "float16",
-        "float32",
-        "float64",
-        "complex64",
-        "complex128",
-        "uint16",
-        "uint32",
-        "uint64",
+        "bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64", "complex64", "complex128",
+        "uint16", "uint32", "uint64",
     )
-}
+}  # fmt: skip
 NUMPY_DTYPES = {of_torch: of_numpy for of_numpy, of_torch in DTYPES.items()}
 _BATCHED = torch._C._dispatch_key_parse("Batched")
 _EAGER_TYPES = (torch.Tensor, torch.nn.Parameter)

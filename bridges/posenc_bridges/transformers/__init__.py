@@ -3,6 +3,7 @@
 >>> import posenc_bridges.transformers
 >>> from transformers import AutoModelForCausalLM, LlamaConfig
 >>> posenc_bridges.transformers.register()
+()
 >>> config = LlamaConfig(hidden_size=64, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4)
 >>> model = AutoModelForCausalLM.from_config(config, attn_implementation="posenc")
 >>> model.config._attn_implementation
@@ -29,11 +30,12 @@ except ImportError as error:
 from ._attention import PRECISIONS, attention_forward
 from ._masks import make_mask
 from ._modules import change
+from ._private import MISSING
 
 __all__ = ["register"]
 
 
-def register(name: str = "posenc", *, precision: Literal["high", "low"] = "high") -> None:
+def register(name: str = "posenc", *, precision: Literal["high", "low"] = "high") -> tuple[str, ...]:
     """Make posenc an attention implementation of transformers.
 
     Then ``attn_implementation=name`` runs a model's attention with `posenc_bridges.torch.attention`: forward, backward,
@@ -45,6 +47,12 @@ def register(name: str = "posenc", *, precision: Literal["high", "low"] = "high"
         Name of the implementation.
     precision : {"high", "low"}
         As in `posenc.attention`. Two names may have two precisions.
+
+    Returns
+    -------
+    tuple of str
+        Private names that posenc needs and the installed transformers does not have; none in transformers 5.24. The
+        models that need them are left out, and refused by name.
 
     Notes
     -----
@@ -60,6 +68,7 @@ def register(name: str = "posenc", *, precision: Literal["high", "low"] = "high"
     >>> import posenc_bridges.transformers
     >>> from transformers import AutoModelForSeq2SeqLM, T5Config
     >>> posenc_bridges.transformers.register()
+    ()
     >>> config = T5Config(d_model=32, d_kv=8, d_ff=32, num_layers=1, num_heads=4, vocab_size=99)
     >>> model = AutoModelForSeq2SeqLM.from_config(config, attn_implementation="posenc")
     """
@@ -69,3 +78,4 @@ def register(name: str = "posenc", *, precision: Literal["high", "low"] = "high"
     AttentionInterface.register(name, attention_forward)
     AttentionMaskInterface.register(name, make_mask)
     change(name)
+    return tuple(f"{model_type}.{name}" for model_type, names in MISSING.items() for name in names)

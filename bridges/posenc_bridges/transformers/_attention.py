@@ -12,20 +12,10 @@ from posenc_bridges import torch as pt
 
 from ._lazy import LazyTensor, Module, Structure, T5Bias, structure_of
 
-_UNUSED = frozenset(
-    (
-        "cache_position",
-        "deterministic",
-        "max_length_k",
-        "max_length_q",
-        "num_items_in_batch",
-        "output_hidden_states",
-        "output_router_logits",
-        "return_dict",
-        "seq_idx",
-        "use_cache",
-    )
-)
+_UNUSED = frozenset((
+    "cache_position", "deterministic", "max_length_k", "max_length_q", "num_items_in_batch", "output_hidden_states",
+    "output_router_logits", "return_dict", "seq_idx", "use_cache",
+))  # fmt: skip
 """Arguments that models pass through and that their eager attention does not read either."""
 
 

@@ -11,6 +11,7 @@ from transformers import masking_utils
 from transformers.utils.import_utils import is_tracing
 
 from ._lazy import LazyTensor, Structure, attach
+from ._private import MISSING
 
 Mask = Callable[..., object]
 """A mask function of transformers: of the indices of batch row, head, query and key."""
@@ -85,7 +86,10 @@ def describe_mask_functions() -> None:
         setattr(masking_utils, name, make)
 
     for name, rule in _RULES.items():
-        describe(name, rule)
+        if hasattr(masking_utils, name):
+            describe(name, rule)
+        else:  # masks of a function without a rule are arrays
+            MISSING.setdefault("masking_utils", []).append(name)
 
 
 def _merge_segments(

@@ -10,12 +10,13 @@ from functools import lru_cache, partial, wraps
 from typing import NoReturn
 
 import torch
-from transformers import PreTrainedConfig
+from transformers import PreTrainedConfig, __version__
 from transformers.modeling_utils import PreTrainedModel
 
 from ._lazy import LazyTensor, attach, read_t5
 from ._masks import describe_mask_functions
-from ._replaced import CHANGED, NAMES, REPLACED, file_of, is_ours, replace_all
+from ._private import has_names, look_up, missing_for
+from ._replaced import CHANGED, NAMES, REPLACED, is_ours, replace_all
 
 T5_KIND = {
     "longt5": "LongT5Attention", "mt5": "MT5Attention", "pix2struct": "Pix2StructTextAttention",
@@ -30,7 +31,8 @@ def change(name: str) -> None:
     if not NAMES:
         describe_mask_functions()
         for model_type, name_of_class in T5_KIND.items():
-            _describe_bias(getattr(file_of(model_type), name_of_class))
+            if has_names(model_type, [f"{name_of_class}.compute_bias"]):
+                _describe_bias(look_up(model_type, name_of_class))
         replace_all()
         _refuse_other_models()
     for cls in REPLACED:
@@ -91,11 +93,13 @@ _ATTENTION = re.compile(r"(?!.*(?:Map|Residual)$)\w*Att")
 
 @lru_cache(maxsize=1024)
 def _computes_attention(cls: type) -> bool:
-    """Return whether a class of transformers computes attention itself.
+    """Return whether a class of transformers computes attention itself, or names that posenc needs for it are gone.
 
     transformers reads the source of a file to find whether a model can choose its attention. This reads the source of
     a class, because some files have classes of both kinds.
     """
+    if missing_for(cls):
+        return True
     owner = next(kind for kind in cls.__mro__ if "forward" in vars(kind))
     if not _ATTENTION.match(cls.__name__) or cls in REPLACED or owner.__module__[:6] == "torch.":
         return False
@@ -137,6 +141,9 @@ def _tables(cls: type) -> list[dict[object, Callable[..., object]]]:
 
 
 def _refuse(cls: Callable[..., object], *args: object, **kwargs: object) -> NoReturn:
+    if missing := missing_for(cls):
+        has = f"is left out, because transformers {__version__} has no {missing}"
+        raise NotImplementedError(f"transformers: {cls.__name__} {has}; expected transformers 5.24")
     expected = "a model that uses transformers' attention interface, or a dict with its parts that do"
     raise NotImplementedError(f"transformers: {cls.__name__} computes attention itself; expected {expected}")
 

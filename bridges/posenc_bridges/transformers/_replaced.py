@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
+import sys
 from collections.abc import Callable
 from functools import partial, wraps
 from math import sqrt
-from types import ModuleType
 from typing import Any
 
 import torch
@@ -15,13 +14,13 @@ from torch import Tensor
 from torch.nn.functional import dropout
 from transformers import Cache
 from transformers.modeling_utils import PreTrainedModel
-from transformers.models.bloom import modeling_bloom
-from transformers.models.falcon import modeling_falcon
 
+import posenc
 from posenc_bridges import torch as pt
 
 from ._attention import attention_forward, fail
 from ._lazy import Module, Structure, structure_of
+from ._private import has_names, look_up
 from ._recorded import record
 
 NAMES: set[str] = set()
@@ -31,11 +30,6 @@ NAMES: set[str] = set()
 def is_ours(module: object) -> bool:
     """Return whether the attention implementation of a module's config is posenc's."""
     return getattr(getattr(module, "config", None), "_attn_implementation", None) in NAMES
-
-
-def file_of(model_type: str) -> ModuleType:
-    """Return the file of transformers with a type of models."""
-    return importlib.import_module(f"transformers.models.{model_type}.modeling_{model_type}")
 
 
 CHANGED: set[type[torch.nn.Module]] = set()
@@ -103,7 +97,7 @@ def _bloom_forward(
     bias: Tensor | pt.Operator = alibi.view(query.shape[0], module.num_heads, 1, -1)
     structure = structure_of(attention_mask)
     if isinstance(structure, Structure) and _is_consecutive(structure.padding):
-        bias = pt.alibi(modeling_bloom._get_alibi_slopes(module.num_heads, query.device))
+        bias = pt.alibi(posenc.alibi_slopes(module.num_heads))
     out = _attend(
         module,
         query,
@@ -139,7 +133,8 @@ def _falcon_forward(
     if alibi is not None:
         fail(module, "alibi", "is not None; expected None, because eager attention adds it twice and sdpa once")
     query, key, value = (part.transpose(1, 2) for part in module._split_heads(module.query_key_value(hidden_states)))
-    query, key = modeling_falcon.apply_rotary_pos_emb(query, key, *position_embeddings)
+    cos, sin = (one.unsqueeze(1) for one in position_embeddings)  # each angle twice, in halves
+    query, key = (x * cos + torch.cat([-x.chunk(2, -1)[1], x.chunk(2, -1)[0]], -1) * sin for x in (query, key))
     if layer_past is not None:
         key, value = layer_past.update(key, value, module.layer_idx)
     out = _attend(module, query, key, value, attention_mask, 0.0, **kwargs)  # nor has eager attention a dropout
@@ -421,24 +416,30 @@ def _segment_bias(module: Module, query: Tensor, is_same: Tensor) -> pt.Operator
     return bias.at(q_positions=number[:, m - n :], k_positions=number)
 
 
-OWN: tuple[tuple[str, str, str, Callable[..., object]], ...] = (
-    ("bloom", "BloomAttention", "forward", _bloom_forward),
-    ("codegen", "CodeGenAttention", "_attn", _gpt_attn),
-    ("deberta", "DisentangledSelfAttention", "forward", _deberta_forward),
-    ("deberta_v2", "DisentangledSelfAttention", "forward", _deberta_forward),
-    ("falcon", "FalconAttention", "forward", _falcon_forward),
-    ("gpt_neo", "GPTNeoSelfAttention", "_attn", _gpt_attn),
-    ("gpt_neox_japanese", "GPTNeoXJapaneseAttention", "_attn", _gpt_attn),
-    ("gptj", "GPTJAttention", "_attn", _gpt_attn),
-    ("mpnet", "MPNetSelfAttention", "forward", _mpnet_forward),
-    ("mpt", "MptAttention", "forward", _mpt_forward),
-    ("openai", "Attention", "_attn", _openai_attn),
-    ("sam", "SamVisionAttention", "forward", _sam_forward),
-    ("sam_hq", "SamHQVisionAttention", "forward", _sam_forward),
-    ("wavlm", "WavLMAttention", "forward", _wavlm_forward),
-    ("xlnet", "XLNetRelativeAttention", "rel_attn_core", _xlnet_core),
-)
-"""Model types and classes that do not use the interface, the method that is replaced, and the function in its place."""
+OWN: dict[str, dict[str, Callable[..., object] | None]] = {
+    "bloom": {"BloomAttention.forward": _bloom_forward},
+    "codegen": {"CodeGenAttention.forward": None, "CodeGenAttention._attn": _gpt_attn},
+    "deberta": {
+        "DisentangledSelfAttention.forward": _deberta_forward, "DebertaEncoder.get_attention_mask": _deberta_mask,
+        "DebertaEncoder.get_rel_pos": _deberta_positions,
+    },
+    "deberta_v2": {
+        "DisentangledSelfAttention.forward": _deberta_forward, "DebertaV2Encoder.get_attention_mask": _deberta_mask,
+        "DebertaV2Encoder.get_rel_pos": _deberta_positions,
+    },
+    "falcon": {"FalconAttention.forward": _falcon_forward},
+    "gpt_neo": {"GPTNeoSelfAttention.forward": None, "GPTNeoSelfAttention._attn": _gpt_attn},
+    "gpt_neox_japanese": {"GPTNeoXJapaneseAttention.forward": None, "GPTNeoXJapaneseAttention._attn": _gpt_attn},
+    "gptj": {"GPTJAttention.forward": None, "GPTJAttention._attn": _gpt_attn},
+    "mpnet": {"MPNetSelfAttention.forward": _mpnet_forward, "MPNetEncoder.compute_position_bias": _mpnet_bias},
+    "mpt": {"MptAttention.forward": _mpt_forward, "MptBlock.forward": None},
+    "openai": {"Attention.forward": None, "Attention._attn": _openai_attn},
+    "sam": {"SamVisionAttention.forward": _sam_forward},
+    "sam_hq": {"SamHQVisionAttention.forward": _sam_forward},
+    "wavlm": {"WavLMAttention.forward": _wavlm_forward},
+    "xlnet": {"XLNetRelativeAttention.forward": None, "XLNetRelativeAttention.rel_attn_core": _xlnet_core},
+}  # fmt: skip
+"""For each model type whose attention is replaced: its methods and what replaces them; None checks the arguments."""
 
 
 RECORDED = {
@@ -449,28 +450,24 @@ RECORDED = {
     "trocr": "TrOCRAttention", "xglm": "XGLMAttention", "xlm": "MultiHeadAttention",
 }  # fmt: skip
 """Classes whose forward method is recorded, by model type."""
+OWN |= {model_type: {f"{name}.forward": record} for model_type, name in RECORDED.items()}
 
 
 REPLACED: set[type[torch.nn.Module]] = set()
-"""Classes of the two tables that the installed transformers has."""
+"""Classes of `OWN` that are replaced."""
 
 
 def replace_all() -> None:
-    """Replace the modules, once, and let their models choose an implementation."""
-    for model_type, name, method, ours in (*OWN, *((*row, "forward", None) for row in RECORDED.items())):
-        file = file_of(model_type)
-        cls = getattr(file, name, None)
-        if cls is None or not hasattr(cls, method) or "get_interface(" in inspect.getsource(cls):
+    """Replace the methods of `OWN`, once, and let their models choose an implementation."""
+    for model_type, changes in OWN.items():
+        owners = [look_up(model_type, name.partition(".")[0]) for name in changes]
+        if any(one and "get_interface(" in inspect.getsource(one) for one in owners):
             continue  # transformers after 5.23, where more of its modules use the interface
-        REPLACED.add(cls)
-        if method != "forward":  # for the error of output_attentions, which the replaced method does not get
-            _replace(cls, "forward", None)
-        _replace(cls, method, ours or partial(record, theirs=cls.forward))
-        for one in vars(file).values():
+        if not has_names(model_type, [*changes]):
+            continue
+        for cls, (name, ours) in zip(owners, changes.items(), strict=True):
+            REPLACED.add(cls)
+            _replace(cls, name.partition(".")[2], partial(record, theirs=cls.forward) if ours is record else ours)
+        for one in vars(sys.modules[owners[0].__module__]).values():
             if isinstance(one, type) and PreTrainedModel in one.__bases__:
                 one._can_set_attn_implementation_cached_value = True  # type: ignore[attr-defined, unused-ignore]
-    _replace(file_of("mpt").MptBlock, "forward", None)  # it gets output_attentions, and its attention does not
-    _replace(file_of("mpnet").MPNetEncoder, "compute_position_bias", _mpnet_bias)
-    for encoder in (file_of("deberta").DebertaEncoder, file_of("deberta_v2").DebertaV2Encoder):
-        _replace(encoder, "get_attention_mask", _deberta_mask)
-        _replace(encoder, "get_rel_pos", _deberta_positions)
