@@ -100,7 +100,7 @@ def ours(*args: Any, **options: Any) -> Any:
 
 
 def peer(*args: Any, **options: Any) -> Any:
-    """PyTorch's function. From 2.15 on it refuses a mask beside is_causal, so the mask has both here."""
+    """PyTorch's function. From 2.14 on it refuses a mask beside is_causal, so the mask has both here."""
     if options.get("is_causal") and "attn_mask" in options:
         seen = torch.ones(args[0].shape[-2], args[1].shape[-2], dtype=torch.bool).tril()
         options |= {"is_causal": False, "attn_mask": options["attn_mask"] & seen}

@@ -58,7 +58,7 @@ def scaled_dot_product_attention(
         Probability that a weight is dropped, below 1. The seed comes from torch's generator.
     is_causal : bool
         If True, query i sees the keys 0 .. i, also where N != M. A mask is applied as well; PyTorch refuses the two
-        together from 2.15 on.
+        together from 2.14 on.
     scale : float, optional
         ``E**-0.5`` by default, unless an operator in `bias` has another default.
     enable_gqa : bool
@@ -74,7 +74,7 @@ def scaled_dot_product_attention(
     Raises
     ------
     TypeError, ValueError
-        Other dtypes, a mask of integers, shapes that do not fit. PyTorch 2.13 and 2.15 refuse them, too.
+        Other dtypes, a mask of integers, shapes that do not fit. PyTorch 2.13 and 2.14 refuse them, too.
     NotImplementedError
         `dropout_p` is 1.
 
@@ -134,7 +134,7 @@ def scaled_dot_product_attention(
         query, key, value = (one[None] if one.ndim == 2 else one for one in (query, key, value))
         query, key, value = _match_heads(query, key, value, enable_gqa)
         if attn_mask is not None and attn_mask.ndim == 4 > query.ndim and attn_mask.shape[0] == 1:
-            attn_mask = attn_mask[0]  # as PyTorch from 2.15 on
+            attn_mask = attn_mask[0]  # as PyTorch from 2.14 on
     elif enable_gqa:
         _fail(ValueError, "query", f"has shape {tuple(query.shape)}", "an axis of heads, because enable_gqa is True")
     _check_shapes(query, key, value, attn_mask)
