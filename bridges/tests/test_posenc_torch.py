@@ -76,7 +76,7 @@ class Recorder(torch.utils._python_dispatch.TorchDispatchMode):
 
 
 @pytest.mark.sweep
-@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # opcheck of torch 2.15 reads it
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # opcheck of torch 2.14 reads it
 @pytest.mark.parametrize("case", ROWS)
 def test_opcheck(case: Any) -> None:
     """torch.library.opcheck: the schema, the registrations, fake tensors, and ahead-of-time autograd."""
@@ -541,7 +541,7 @@ def test_second_derivatives_and_forward_mode_are_refused() -> None:
 @pytest.mark.parametrize("has_gradient", [False, True])
 def test_profiles_name_the_functions(has_gradient: bool) -> None:
     q, k, v = (one.requires_grad_(has_gradient) for one in qkv())
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], acc_events=True) as profile:
         out = pt.attention(q, k, v, bias=pt.alibi(torch.ones(4)))
         if has_gradient:
             out.sum().backward()

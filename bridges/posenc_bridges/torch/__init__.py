@@ -32,7 +32,7 @@ try:
     import ml_dtypes  # noqa: F401
     import torch  # type: ignore[import-not-found, unused-ignore]  # noqa: F401
 except ImportError as error:
-    raise ImportError("posenc_bridges.torch needs torch and ml_dtypes: pip install torch ml_dtypes") from error
+    raise ImportError('posenc_bridges.torch needs torch and ml_dtypes: pip install "torch>=2.12" ml_dtypes') from error
 
 from . import _functions, _modules
 from ._functions import Operator as Operator

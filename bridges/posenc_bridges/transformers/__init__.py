@@ -24,7 +24,7 @@ try:
 except ImportError as error:
     raise ImportError(
         "posenc_bridges.transformers needs transformers, torch and ml_dtypes: "
-        'pip install "transformers>=5.23" torch ml_dtypes'
+        'pip install "transformers>=5.23" "torch>=2.12" ml_dtypes'
     ) from error
 
 from ._attention import PRECISIONS, attention_forward

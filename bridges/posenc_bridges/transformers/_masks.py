@@ -51,7 +51,7 @@ def _and(*functions: Mask, q: torch.Tensor, k: torch.Tensor) -> _Rule | None:
         one = _read_rule(function, q, k)
         if one is None:
             return None
-        rule &= one
+        rule = rule & one  # torch.compile before 2.13 does not trace &= of a NamedTuple
     return rule
 
 
