@@ -22,15 +22,15 @@ SIZES = {
         1: "n_group topk_group n_shared_experts",
         2: "num_hidden_layers n_layer n_layers num_layers decoder_layers encoder_layers num_decoder_layers "
         "num_key_value_heads num_kv_heads multi_query_group_num num_experts_per_tok moe_topk moe_k "
-        "num_experts_per_token moe_top_k",
+        "num_experts_per_token moe_top_k tubelet_size",
         4: "num_attention_heads n_head n_heads num_heads decoder_attention_heads encoder_attention_heads num_experts "
-        "num_local_experts n_routed_experts moe_num_experts rotary_dim",
+        "num_local_experts n_routed_experts moe_num_experts rotary_dim num_frames frames_per_clip",
         6: "sliding_window attention_window_size local_attention window_size sliding_window_size",
-        8: "head_dim d_kv attention_head_dim global_head_dim swa_head_dim kv_channels attention_chunk_size "
+        8: "patch_size head_dim d_kv attention_head_dim global_head_dim swa_head_dim kv_channels attention_chunk_size "
         "qk_nope_head_dim qk_rope_head_dim v_head_dim qk_head_dim",
         16: "q_lora_rank kv_lora_rank",
         32: "hidden_size d_model n_embd dim embedding_size emb_dim embed_dim hidden_dim word_embed_proj_dim lru_width "
-        "hidden_size_per_layer_input attention_hidden_size",
+        "hidden_size_per_layer_input attention_hidden_size image_size crop_size",
         48: "intermediate_size ffn_dim d_ff n_inner decoder_ffn_dim encoder_ffn_dim ffn_hidden_size "
         "moe_intermediate_size shared_expert_intermediate_size moe_shared_expert_intermediate_size "
         "intermediate_size_mlp expert_ffn_hidden_size shared_intermediate_size decoder_intermediate_size",

@@ -25,14 +25,8 @@ from posenc_bridges import dask as pd  # noqa: E402
 EPS = float(np.finfo(np.float32).eps)
 H, G, N, M, D, DV = 4, 2, 12, 14, 8, 4
 CHUNKS = [
-    (4, 5, 14),
-    (1, 6, 5),
-    (2, 4, 7),
-    (3, (1, 10, 1), (1, 1, 12)),
-    ((1, 3), (7, 5), (13, 1)),
-    (1, 12, 14),
-    (4, 12, 1),
-]
+    (4, 5, 14), (1, 6, 5), (2, 4, 7), (3, (1, 10, 1), (1, 1, 12)), ((1, 3), (7, 5), (13, 1)), (1, 12, 14), (4, 12, 1),
+]  # fmt: skip
 """Chunkings along heads, queries and keys. A table of calls takes one after the other."""
 
 
@@ -60,12 +54,8 @@ def equal(result: Any, expected: np.ndarray) -> None:
 # ---- encodings ----
 
 X_CHUNKS = [
-    (2, 3, 20, 8),
-    (1, 1, 6, 8),
-    (2, (2, 1), (1, 18, 1), 8),
-    ((1, 1), 3, (19, 1), 4),
-    (2, 3, (3, 5, 12), (1, 7)),
-]
+    (2, 3, 20, 8), (1, 1, 6, 8), (2, (2, 1), (1, 18, 1), 8), ((1, 1), 3, (19, 1), 4), (2, 3, (3, 5, 12), (1, 7)),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("chunks", X_CHUNKS, ids=str)

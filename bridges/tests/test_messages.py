@@ -15,19 +15,13 @@ from posenc_bridges._common.neighbours import ARGUMENTS
 BRIDGES = Path(__file__).parents[1]
 
 
-@pytest.mark.parametrize(
-    ("bridge", "library"),
-    [
-        ("autograd",) * 2,
-        ("dask", "dask.array"),
-        ("jax",) * 2,
-        ("torch",) * 2,
-        ("torch", "ml_dtypes"),
-        ("transformers",) * 2,
-        ("transformers", "torch"),
-        ("transformers", "ml_dtypes"),
-    ],
-)
+LIBRARIES = (
+    "autograd autograd", "dask dask.array", "jax jax", "torch torch", "torch ml_dtypes", "transformers transformers",
+    "transformers torch", "transformers ml_dtypes",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("bridge", "library"), [pair.split() for pair in LIBRARIES])
 def test_a_bridge_without_its_library_names_the_packages_of_its_extra(run_python, bridge, library):
     tomllib = pytest.importorskip("tomllib", reason="Python 3.10 has no tomllib")
     extras = tomllib.loads((BRIDGES / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
