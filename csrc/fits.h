@@ -33,7 +33,6 @@ enum { RECURRENT_GRU, RECURRENT_SKIP };
 enum { FLOATER_DT, FLOATER_METHOD };
 enum { CONVOLUTION_TOP, CONVOLUTION_LEFT, CONVOLUTION_PADDING, CONVOLUTION_RESIDUAL };
 /* Words of the rows, in their order */
-enum { MERGE_ADD, MERGE_MUL, MERGE_MUL1P };
 enum { PADDING_ZERO, PADDING_CIRCULAR, PADDING_REPLICATE };
 
 /* ---- attention and its operators ---- */

@@ -6,7 +6,7 @@ gradient is known has ``f_vjp``, which returns a NamedTuple such as ``RopeGradie
 
 Encodings that are added to or multiplied with embeddings
     sinusoidal, frequencies, shift, shift_matrix; learned, hierarchical, interpolate_table; recurrent, floater,
-    integrate; conv_position, conv_position_2d; complex_order; merge; digits, from_digits, positions_from_mask
+    integrate; conv_position, conv_position_2d; complex_order; combine; digits, from_digits, positions_from_mask
 
 Rotations of queries and keys
     rope, rope_2d, rope_nd, mrope, xpos; rope_frequencies, rope_from_config, axial_frequencies, RopeFrequencies;
@@ -56,7 +56,7 @@ from .absolute.embedding import (
 )
 from .absolute.frequency import frequencies
 from .absolute.interpolate import InterpolateTableGradient, interpolate_table, interpolate_table_vjp
-from .absolute.merge import MergeGradient, merge, merge_vjp
+from .absolute.combine import CombineGradient, combine, combine_vjp
 from .absolute.scans import (
     FloaterGradient,
     RecurrentGradient,
@@ -115,13 +115,13 @@ if _TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     # absolute
-    "ComplexOrderGradient", "ConvPosition2dGradient", "ConvPositionGradient", "FloaterGradient", "HierarchicalGradient",
-    "InterpolateTableGradient", "LearnedGradient", "MergeGradient", "RecurrentGradient", "ShiftGradient",
-    "SinusoidalGradient", "complex_order", "complex_order_vjp", "conv_position", "conv_position_2d",
-    "conv_position_2d_vjp", "conv_position_vjp", "digits", "floater", "floater_vjp", "frequencies", "from_digits",
-    "hierarchical", "hierarchical_vjp", "integrate", "interpolate_table", "interpolate_table_vjp", "learned",
-    "learned_vjp", "merge", "merge_vjp", "positions_from_mask", "recurrent", "recurrent_vjp", "shift", "shift_matrix",
-    "shift_vjp", "sinusoidal", "sinusoidal_vjp",
+    "CombineGradient", "ComplexOrderGradient", "ConvPosition2dGradient", "ConvPositionGradient", "FloaterGradient",
+    "HierarchicalGradient", "InterpolateTableGradient", "LearnedGradient", "RecurrentGradient", "ShiftGradient",
+    "SinusoidalGradient", "combine", "combine_vjp", "complex_order", "complex_order_vjp", "conv_position",
+    "conv_position_2d", "conv_position_2d_vjp", "conv_position_vjp", "digits", "floater", "floater_vjp", "frequencies",
+    "from_digits", "hierarchical", "hierarchical_vjp", "integrate", "interpolate_table", "interpolate_table_vjp",
+    "learned", "learned_vjp", "positions_from_mask", "recurrent", "recurrent_vjp", "shift", "shift_matrix", "shift_vjp",
+    "sinusoidal", "sinusoidal_vjp",
     # rotary
     "RopeFrequencies", "RopeGradient", "RopeTableGradient", "axial_frequencies", "convert_layout", "floor_log_scale",
     "logn_scale", "mrope", "mrope_vjp", "rerope_positions", "rerotate", "rope", "rope_2d", "rope_2d_vjp",

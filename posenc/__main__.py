@@ -117,7 +117,7 @@ def encodings() -> list[Scheme]:
     """Absolute encodings. A new one is one more line here."""
 
     def merged(name: str, rows: Callable[[Array], Array], mode: Literal["add", "mul1p"] = "add") -> Scheme:
-        return Scheme(name, ADDED if mode == "add" else MULTIPLIED, lambda x, p: posenc.merge(x, rows(p), mode=mode))
+        return Scheme(name, ADDED if mode == "add" else MULTIPLIED, lambda x, p: posenc.combine(x, rows(p), mode=mode))
 
     def slope(t: float, p: Array) -> Array:
         """The derivative of the sinusoidal encoding, from its value."""
@@ -140,7 +140,7 @@ def encodings() -> list[Scheme]:
         merged("  angles in float32", lambda p: np.stack(float32_cos_sin(p, MODEL)[::-1], -1).reshape(len(p), MODEL)),
         merged("hierarchical", partial(posenc.hierarchical, smooth(1, 32, MODEL))),
         *(merged(name, partial(posenc.learned, table)) for name, table in tables.items()),
-        merged("merge", lambda p: posenc.sinusoidal(p, MODEL), "mul1p"),
+        merged("combine", lambda p: posenc.sinusoidal(p, MODEL), "mul1p"),
         Scheme("complex_order", "rotates embeddings", complex_order),
         Scheme("conv_position", CONVOLVED, convolved, reads_positions=False),
         Scheme("conv_position_2d", CONVOLVED, convolved_2d, reads_positions=False),

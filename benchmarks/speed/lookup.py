@@ -82,27 +82,27 @@ def tables(report: Report, torch: Any, rng: np.random.Generator, out: np.ndarray
 
 def merges(report: Report, torch: Any, out: np.ndarray, other: np.ndarray) -> None:
     x, p = random((N, D)), random((N, D), seed=4)
-    check("merge", posenc.merge(x, p, out=out), x + p, 0)
+    check("combine", posenc.combine(x, p, out=out), x + p, 0)
     contenders: dict[str, Any] = {
-        "posenc.merge(out=)": lambda: posenc.merge(x, p, out=out),
+        "posenc.combine(out=)": lambda: posenc.combine(x, p, out=out),
         "np.add(out=)": lambda: np.add(x, p, out=other),
     }
     if torch:
         tensors = [torch.from_numpy(a) for a in (x, p, other)]
         contenders["torch.add(out=)"] = lambda: torch.add(tensors[0], tensors[1], out=tensors[2])
-    report.time(f"merge add float32, ({N}, {D}), out=", contenders)
+    report.time(f"combine add float32, ({N}, {D}), out=", contenders)
     report.time(
-        f"merge mul1p float32, ({N}, {D}), out=",
+        f"combine mul1p float32, ({N}, {D}), out=",
         {
-            "posenc.merge(out=)": lambda: posenc.merge(x, p, mode="mul1p", out=out),
+            "posenc.combine(out=)": lambda: posenc.combine(x, p, mode="mul1p", out=out),
             "np.multiply(x, 1 + p, out=)": lambda: np.multiply(x, 1 + p, out=other),
         },
     )
     batch, shared, grad = x.reshape(8, N // 8, D), p[: N // 8], out.reshape(8, N // 8, D)
     report.time(
-        f"merge_vjp mul float32, p shared by 8 of ({N // 8}, {D})",
+        f"combine_vjp mul float32, p shared by 8 of ({N // 8}, {D})",
         {
-            "posenc.merge_vjp": lambda: posenc.merge_vjp(grad, batch, shared, mode="mul"),
+            "posenc.combine_vjp": lambda: posenc.combine_vjp(grad, batch, shared, mode="mul"),
             "NumPy grad * p, (grad * x).sum(0)": lambda: (grad * shared, (grad * batch).sum(0)),
         },
     )

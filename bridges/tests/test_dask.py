@@ -101,10 +101,10 @@ def test_rotations(chunks):
 @pytest.mark.parametrize("mode", ["add", "mul", "mul1p", "replace", "concat"])
 def test_merge(mode, chunks):
     x, p = random(2, 3, 20, 8, dtype=np.float16), random(3, 1, 8)
-    equal(pd.merge(da.from_array(x, chunks=chunks), p, mode=mode), posenc.merge(x, p, mode=mode))
+    equal(pd.combine(da.from_array(x, chunks=chunks), p, mode=mode), posenc.combine(x, p, mode=mode))
     wide = random(20, 8 if mode != "concat" else 3)
     lazy = da.from_array(wide, chunks=(6, 2))
-    equal(pd.merge(da.from_array(x, chunks=chunks), lazy, mode=mode), posenc.merge(x, wide, mode=mode))
+    equal(pd.combine(da.from_array(x, chunks=chunks), lazy, mode=mode), posenc.combine(x, wide, mode=mode))
 
 
 @pytest.mark.parametrize("chunks", [1, 49, (20, -1), ((1, 48, 1), 6), "auto"])
@@ -453,7 +453,7 @@ REFUSED = {
     "sinusoidal: chunks is None": (TypeError, lambda p: p.sinusoidal(8, 4)),
     "sinusoidal: chunks has 2 chunks": (ValueError, lambda p: p.sinusoidal(8, 4, chunks=(4, 2))),
     "sinusoidal: dim is 0": (ValueError, lambda p: p.sinusoidal(8, 0, chunks=4)),
-    "merge: mode is 'sub'": (ValueError, lambda p: p.merge(X, X, mode="sub")),
+    "combine: mode is 'sub'": (ValueError, lambda p: p.combine(X, X, mode="sub")),
     "learned: chunks is None": (TypeError, lambda p: p.learned(X[0], 8)),
     "learned: positions has id 8": (IndexError, lambda p: p.learned(X[0], [8], chunks=1)),
     "learned: positions has id -1": (IndexError, lambda p: p.learned(X[0], da.arange(-1, 4)).compute()),
@@ -515,7 +515,7 @@ def test_xarray():
     rotated = pd.rope(x, 8, W, layout="half", seq_axis="token")
     assert (rotated.dims, rotated.name, rotated.chunks) == (x.dims, "q", x.chunks)
     np.testing.assert_array_equal(rotated, posenc.rope(x.values, 8, W, layout="half", seq_axis=0))
-    np.testing.assert_array_equal(pd.merge(x, np.ones(8)), x.values + 1)
+    np.testing.assert_array_equal(pd.combine(x, np.ones(8)), x.values + 1)
     swapped = pd.rope_nd(x, np.ones((2, 8)), np.ones((2, 4)), layout="half", seq_axis="token")
     assert swapped.dims == x.dims
 
@@ -524,7 +524,7 @@ P, A = pd, posenc.alibi([1.0, 1.0])
 XARRAY = {
     "rope: positions": lambda x: P.rope(X, x, W, layout="half"),
     "learned: table": lambda x: P.learned(x.expand_dims("width"), [0], chunks=1),
-    "merge: p": lambda x: P.merge(X, x),
+    "combine: p": lambda x: P.combine(X, x),
     "quantize: x": lambda x: P.quantize(x),
     "Quantized: codes": lambda x: P.Quantized(x.astype("i1"), X[0, 0, 0]),
     "attention: keep": lambda x: P.attention(X, X, X, keep=x > 0),

@@ -241,7 +241,7 @@ def test_without_x64() -> None:
 
 def test_results_share_no_memory_with_arguments() -> None:
     p = np.ones((2, 3), F32)
-    result = pj.merge(np.zeros((2, 3), F32), p, mode="replace")
+    result = pj.combine(np.zeros((2, 3), F32), p, mode="replace")
     p[:] = 5.0
     assert np.array_equal(result, np.ones((2, 3)))
 

@@ -167,7 +167,7 @@ def test_lengths_that_must_grow_together_are_fixed() -> None:
     torch._dynamo.reset()
 
     def function(x: Any, p: Any) -> Any:
-        return pt.merge(x, p, mode="concat"), pt.conv_position_2d(
+        return pt.combine(x, p, mode="concat"), pt.conv_position_2d(
             x, torch.ones(3, 3, 3), height=2, width=x.shape[0] // 2
         )
 
@@ -482,11 +482,17 @@ PROXY = "^posenc_bridges.torch: an argument has type Proxy of torch.fx; expected
     ("call", "message"),
     [
         (lambda q, x: pt.attention(elsewhere(), q, q), "attention: q has device cuda:0; expected a tensor on the CPU"),
-        (lambda q, x: pt.merge(q.to_sparse(), q), r"merge: x has layout torch.sparse_coo; expected layout torch.stri"),
-        (lambda q, x: pt.merge(torch.nested.nested_tensor([q, q]), q), "merge: x is a nested tensor; expected layout "),
-        (lambda q, x: pt.merge(object(), q), "merge: x has dtype object; expected float16"),
-        (lambda q, x: pt.merge(object(), q * x), "merge: x has type object; expected a tensor"),
-        (lambda q, x: pt.merge(q > 0, q), "merge: x has dtype bool"),
+        (
+            lambda q, x: pt.combine(q.to_sparse(), q),
+            r"combine: x has layout torch.sparse_coo; expected layout torch.stri",
+        ),
+        (
+            lambda q, x: pt.combine(torch.nested.nested_tensor([q, q]), q),
+            "combine: x is a nested tensor; expected layout ",
+        ),
+        (lambda q, x: pt.combine(object(), q), "combine: x has dtype object; expected float16"),
+        (lambda q, x: pt.combine(object(), q * x), "combine: x has type object; expected a tensor"),
+        (lambda q, x: pt.combine(q > 0, q), "combine: x has dtype bool"),
         (lambda q, x: pt.attention(q, q, q, softcap=x), "attention: softcap has a tensor that requires a gradient"),
         (lambda q, x: pt.attention(q, q, q, q_positions=x.expand(6)), "attention: q_positions has a tensor that requ"),
         (lambda q, x: pt.alibi(torch.ones(4)).matrix(2, q_positions=x.expand(2)), "matrix: q_positions has a tensor"),
@@ -503,7 +509,7 @@ PROXY = "^posenc_bridges.torch: an argument has type Proxy of torch.fx; expected
         (lambda q, x: pt.alibi(q, slope=1), "alibi: got an unexpected keyword argument 'slope'"),
         (lambda q, x: pt.alibi(q, slopes=1), "alibi: multiple values for argument 'slopes'"),
         (lambda q, x: pt.alibi(), "alibi: missing a required argument: 'slopes'"),
-        (lambda q, x: pt.merge(q, q, q), "merge: takes 2 positional arguments but 3 were given"),
+        (lambda q, x: pt.combine(q, q, q), "combine: takes 2 positional arguments but 3 were given"),
         (lambda q, x: pt.alibi(torch.ones(4)) + 1, "unsupported operand"),
         (lambda q, x: pt.attention(q, q, q, bias=pt.alibi(torch.ones(3))), r"attention: bias has 3 heads \(alibi\); "),
         (lambda q, x: pt.alibi(torch.ones(4)).logits(q, q), "'PositionBias' object has no attribute 'logits'"),
@@ -563,8 +569,8 @@ def test_functions_of_posenc_refuse_to_lose_a_gradient() -> None:
         posenc.attention(*qkv(), scale=torch.tensor(1.0, requires_grad=True))
     with torch.no_grad():
         assert posenc.t5(table).arrays.table.shape == (32, 4)
-    with pytest.raises(TypeError, match="merge: x has a tensor on device meta; expected one on the CPU"):
-        posenc.merge(torch.ones(2, device="meta"), np.ones(2))
+    with pytest.raises(TypeError, match="combine: x has a tensor on device meta; expected one on the CPU"):
+        posenc.combine(torch.ones(2, device="meta"), np.ones(2))
 
 
 # ---- processes ----

@@ -1,6 +1,5 @@
 /* rows.c -- what C knows of single rows: lengths and parameters that follow from others, and which calls a row becomes.
  *
- *     concat            e = d + c
  *     recurrent         inputs, their weight and the gradients of both: all of them or none
  *     attention         its rows have a file of their own, attention.c
  *     rope_positions    one kernel if it is small; else a table of all positions, and the rotation by its rows

@@ -219,7 +219,9 @@ SCHEMES: dict[str, Scheme] = {
     "deberta": Scheme(deberta_weights, layer_bias=deberta),
     "product": Scheme(
         learned(table=normal("n", "width")),
-        layer=lambda setting, weights, x: traced.merge(x, traced.learned(weights["table"], x.shape[-2]), mode="mul1p"),
+        layer=lambda setting, weights, x: traced.combine(
+            x, traced.learned(weights["table"], x.shape[-2]), mode="mul1p"
+        ),
     ),
     "recurrent": Scheme(
         learned(p0=normal("width"), weight=matrix(1), bias=zeros(1)),

@@ -5,8 +5,8 @@ import numpy as np
 from ._numbers import cos, exp, places, precise, sin, tanh, wide
 
 __all__ = [
-    "complex_order", "conv_position", "conv_position_2d", "digits", "floater", "frequencies", "from_digits",
-    "hierarchical", "integrate", "interpolate_table", "learned", "merge", "positions_from_mask", "recurrent", "shift",
+    "combine", "complex_order", "conv_position", "conv_position_2d", "digits", "floater", "frequencies", "from_digits",
+    "hierarchical", "integrate", "interpolate_table", "learned", "positions_from_mask", "recurrent", "shift",
     "shift_matrix", "sinusoidal",
 ]  # fmt: skip
 
@@ -172,7 +172,7 @@ def resampling_filter(x, method, a):
     return np.where(x < 1, near, np.where(x < 2, far, 0 * x))
 
 
-def merge(x, p, *, mode="add"):
+def combine(x, p, *, mode="add"):
     """Merge an encoding with the data.
 
     ``x + p``; "mul" is ``x p``, "mul1p" is ``x (1 + p)``, "concat" is ``[x, p]``, "replace" is p.

@@ -43,7 +43,7 @@ def gradient(function, *arguments, grad=None, step=None, **options):
     >>> import numpy as np
     >>> from posenc import reference
     >>> x, p = np.array([1.0, 2.0]), np.array([3.0])
-    >>> dx, dp = reference.gradient(reference.merge, x, p, grad=[1.0, 10.0], mode="mul")
+    >>> dx, dp = reference.gradient(reference.combine, x, p, grad=[1.0, 10.0], mode="mul")
     >>> dx.round(9), dp.round(9)
     (array([ 3., 30.]), array([21.]))
     """

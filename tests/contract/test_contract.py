@@ -149,4 +149,4 @@ def test_exceptions_of_a_protocol(case):
 @pytest.mark.parametrize("error", [MemoryError, KeyboardInterrupt])
 def test_other_exceptions_of_a_protocol_pass(error):
     with pytest.raises(error, match="mine"):
-        posenc.merge(Broken(error("mine")), 1.0)
+        posenc.combine(Broken(error("mine")), 1.0)

@@ -141,8 +141,8 @@ def test_more_pairs_than_2_to_the_32(rng):
 
 
 NOTHING = {
-    "merge": lambda x: posenc.merge(x, 1.0),
-    "concat": lambda x: posenc.merge(x, x, mode="concat"),
+    "combine": lambda x: posenc.combine(x, 1.0),
+    "concat": lambda x: posenc.combine(x, x, mode="concat"),
     "digits": lambda x: posenc.digits(x, width=3)[..., 0],
     "conv_position": lambda x: posenc.conv_position(x, np.zeros((0, 3))),
 }

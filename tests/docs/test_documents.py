@@ -164,9 +164,9 @@ def test_alibi_weights_by_distance():
 
 def test_s0_the_sum_needs_one_dimension():
     """S0: the dimension of the encoding is that of the word embedding."""
-    assert posenc.merge(np.zeros((3, 8)), posenc.sinusoidal(3, 8)).shape == (3, 8)
-    with pytest.raises(ValueError, match="merge: p"):
-        posenc.merge(np.zeros((3, 8)), posenc.sinusoidal(3, 6))
+    assert posenc.combine(np.zeros((3, 8)), posenc.sinusoidal(3, 8)).shape == (3, 8)
+    with pytest.raises(ValueError, match="combine: p"):
+        posenc.combine(np.zeros((3, 8)), posenc.sinusoidal(3, 6))
 
 
 # ---- S1: derivation of the sinusoid ----

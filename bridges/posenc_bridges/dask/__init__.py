@@ -30,11 +30,11 @@ except ImportError as error:
     raise ImportError("posenc_bridges.dask needs dask: pip install dask distributed") from error
 
 from ._attention import attention, attention_vjp
-from ._encodings import learned, merge, mrope, rope, rope_2d, rope_nd, sinusoidal, xpos
+from ._encodings import learned, combine, mrope, rope, rope_2d, rope_nd, sinusoidal, xpos
 from ._matrix import matrix
 from ._quantized import Quantized, quantize
 
 __all__ = [
-    "Quantized", "attention", "attention_vjp", "learned", "matrix", "merge", "mrope", "quantize", "rope", "rope_2d",
+    "Quantized", "attention", "attention_vjp", "learned", "matrix", "combine", "mrope", "quantize", "rope", "rope_2d",
     "rope_nd", "sinusoidal", "xpos",
 ]  # fmt: skip

@@ -29,7 +29,7 @@ from ._arrays import (
 )
 from ._blocks import Axes, Key, Tasks, from_tasks, map_blocks, name_axes
 
-__all__ = ["learned", "merge", "mrope", "rope", "rope_2d", "rope_nd", "sinusoidal", "xpos"]
+__all__ = ["learned", "combine", "mrope", "rope", "rope_2d", "rope_nd", "sinusoidal", "xpos"]
 
 ChunksArgument = int | str | tuple[object, ...]
 """Chunks as dask.array takes them."""
@@ -286,9 +286,9 @@ def sinusoidal(arguments: Arguments, *, chunks: ChunksArgument | None = None) ->
     return map_blocks(run, (*axes, "D"), [(places, axes)], sample.dtype, given, D=sample.shape[-1])
 
 
-@takes_arguments_of(posenc.merge)
-def merge(arguments: Arguments) -> da.Array:
-    """Combine vectors with their position encodings, as `posenc.merge` does.
+@takes_arguments_of(posenc.combine)
+def combine(arguments: Arguments) -> da.Array:
+    """Combine vectors with their position encodings, as `posenc.combine` does.
 
     Parameters
     ----------
@@ -297,33 +297,33 @@ def merge(arguments: Arguments) -> da.Array:
     p : array or dask array that broadcasts to x
         Encodings; for "concat" their last axis has any length.
     mode : {"add", "mul", "mul1p", "replace", "concat"}
-        As in `posenc.merge`. "concat" merges the last axis into one chunk, and refuses a DataArray.
+        As in `posenc.combine`. "concat" merges the last axis into one chunk, and refuses a DataArray.
 
     Returns
     -------
     dask array, or DataArray
-        Equal to the result of `posenc.merge`, bit for bit.
+        Equal to the result of `posenc.combine`, bit for bit.
 
     Raises
     ------
     TypeError, ValueError
-        As `posenc.merge`; an x that is not a dask array.
+        As `posenc.combine`; an x that is not a dask array.
 
     Examples
     --------
     >>> import dask.array as da, numpy as np, posenc, posenc_bridges.dask
     >>> x = da.ones((2, 1000, 64), chunks=(1, 300, 64), dtype=np.float32)
     >>> p = posenc_bridges.dask.sinusoidal(1000, 64, chunks=(300, -1))
-    >>> posenc_bridges.dask.merge(x, p).chunks
+    >>> posenc_bridges.dask.combine(x, p).chunks
     ((1, 1), (300, 300, 300, 100), (64,))
     """
     x, p = arguments["x"], arguments["p"]
     is_wide = arguments["mode"] == "concat"
     if is_xarray(x) and not is_wide:
-        return x.copy(data=merge(**{**arguments, "x": x.data}))
+        return x.copy(data=combine(**{**arguments, "x": x.data}))
     x, p = read_array("x", x), read_array("p", p) if is_lazy(p) else np.asarray(p)
-    check(posenc.merge, {**arguments, "x": x, "p": p})
-    run = partial(posenc.merge, mode=arguments["mode"])
+    check(posenc.combine, {**arguments, "x": x, "p": p})
+    run = partial(posenc.combine, mode=arguments["mode"])
     dtype = run(np.zeros(1, x.dtype), np.zeros(1, p.dtype)).dtype
     of_x, of_p, of_result = ("*D", "*E", "*F") if is_wide else ("*d", "*d", "*d")
     lengths = {"F": x.shape[-1] + p.shape[-1]} if is_wide else {}

@@ -11,7 +11,7 @@
  * written to the caller's array since.
  */
 #include "base/layout.h"
-#include "base/row_sum.h"
+#include "base/row.h"
 
 static idx row_number_read(const char *data, idx rows)
 {
@@ -78,6 +78,16 @@ KERNEL(hierarchical)
     }
 }
 
+enum { POLL_ROWS = 1024 }; /* rows that a sum adds between two polls of call->stop */
+
+static void add_rows(double *restrict sum, const real *restrict row, const double *weight, int n)
+{
+    const double factor = weight ? *weight : 1; /* a product with 1 is exact */
+    SIMD
+    for (int k = 0; k < n; k++)
+        sum[k] = fma64(factor, (double)row[k], sum[k]);
+}
+
 /* Sums of rows:   out_r = sum_e weight_e x_e   over the entries first <= e < last of row r, of which entry e reads row
  * order_e of x. The sum is double, in the order of e; a row without entries is 0. Without WEIGHT, all weights are 1. A
  * table that is resampled is such a sum, and so are the gradients of tables, whose entries are sorted by their row. */
@@ -91,8 +101,8 @@ KERNEL(weighted_rows)
     double sum[ROW_TILE];
     pe_row row = row_at(call, begin / max_(tiles, 1));
     for (idx unit = begin; unit < end; unit++) {
-        const idx k0 = tile_begin(unit, d);
-        const int n = tile_width(k0, d);
+        const idx k0 = unit % tiles * ROW_TILE;
+        const int n = (int)min_(ROW_TILE, d - k0);
         const double *weight = as_doubles(row.data[WEIGHT]);
         int64_t first, last;
         memcpy(&first, row.data[FIRST], sizeof first);
@@ -103,11 +113,8 @@ KERNEL(weighted_rows)
             sum[k] = first < last ? -0.0 : 0.0; /* -0.0 + x is x, also where x is -0.0 */
         for (int64_t e = first; e < last; e++) {
             const idx r = row_number_read(row.data[ORDER] + e * (idx)sizeof e, rows);
-            const real *from = tile_read(row.data[X] + r * x->core[0], x->storage, k0, n, wide);
-            if (weight)
-                add_scaled(sum, from, weight[e], n);
-            else
-                add_row(sum, from, n);
+            const char *from = row.data[X] + r * x->core[0] + k0 * storage_size(x->storage);
+            add_rows(sum, row_read(from, x->storage, n, wide), weight ? weight + e : NULL, n);
             if ((e - first) % POLL_ROWS == POLL_ROWS - 1 && stop_requested(call)) /* one row may own all entries */
                 return;
         }

@@ -49,9 +49,9 @@ def make_broadcast(shape):
 
 def case(label, make, count=0.5001, size=None, axes=None):
     return Case(
-        function="merge",
+        function="combine",
         label=label,
-        oracle=reference.merge,
+        oracle=reference.combine,
         tolerance=converted(ulps(count, size)),
         make=make,
         axes=axes or {"x": "b n d", "p": "n? d?"},
