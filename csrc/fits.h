@@ -16,13 +16,13 @@
  * arguments: attention.c sets them for the kernels. */
 enum { A_Q, A_K, A_V, A_K_SCALE, A_V_SCALE, A_KEEP, A_Q_POSITIONS, A_K_POSITIONS, A_Q_SEGMENTS, A_K_SEGMENTS, A_SINK };
 enum { A_BIAS = A_SINK + 1, A_OUT, A_LSE, A_PART_OUT /* (h parts,n,e) */, A_PART_LSE /* (h parts,n) */ };
-enum { A_GRAD = A_LSE + 1, A_GRAD_LSE, A_DQ, A_DK, A_DV, A_D_SINK, A_DIAGONALS, A_ROWS, A_COLUMNS, A_PAIRS };
+enum { A_GRAD = A_LSE + 1, A_GRAD_LSE, A_DQ, A_DK, A_DV, A_D_SINK, A_DIAGONAL_SUMS, A_ROW_SUMS, A_COLUMN_SUMS, A_DS };
 enum { L_GRAD = A_BIAS + 1, L_DQ, L_DK };
 
 /* Parameters in the order of the rows */
 enum { A_SCALE, A_SOFTCAP, A_LOW, A_HIGH, A_SHIFT, A_PRECISION, A_DROPOUT, A_SEED_LOW, A_SEED_HIGH };
-enum { A_INVARIANT = A_SEED_HIGH + 1, A_PARTS };                /* of attention; [parts of the keys] */
-enum { A_HEAD_PARTS = A_SEED_HIGH + 1, A_BLOCK_PARTS, A_MODE }; /* [of its gradient] */
+enum { A_INVARIANT = A_SEED_HIGH + 1, A_PARTS };                  /* of attention; [parts of the keys] */
+enum { A_HEAD_CHUNKS = A_SEED_HIGH + 1, A_BLOCK_CHUNKS, A_MODE }; /* [of its gradient] */
 /* Modes of the gradient. Chunks of a kv head are units of their own, or one unit has all of them; or only the gradient
  * of a dense bias that batch rows or heads share is computed, with the blocks of all of them in one unit. */
 enum { VJP_APART, VJP_TOGETHER, VJP_ACROSS };

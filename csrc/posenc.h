@@ -17,7 +17,7 @@
 typedef ptrdiff_t idx; /* sizes, strides and offsets of arrays; inside a tile, int is enough */
 
 /* Most named axes and loop axes of an array, arrays and parameters of a call, operators of a call and their arrays */
-enum { PE_CORE = 3, PE_LOOPS = 16, PE_ARRAYS = 28, PE_PARAMS = 12, PE_TERMS = 16, PE_TERM_ARRAYS = 10 };
+enum { PE_CORE = 3, PE_LOOPS = 16, PE_ARRAYS = 28, PE_PARAMS = 12, PE_OPERATORS = 16, PE_OPERATOR_ARRAYS = 10 };
 enum { PE_OWN_AXES = 'Z' - 'A' + 1, PE_AXES = 'z' - 'A' + 1 };
 
 #define CONSTANT(name, value) enum { name = value };
@@ -38,32 +38,32 @@ typedef struct {
 /* An operator of attention: its row of ops.def, its arrays, its own positions of queries and keys, if it does not read
  * those of the call, and the results of its row <name>_vjp, if the caller wants these gradients */
 typedef struct {
-    int op, is_constant; /* is_constant: the caller does not want its gradients */
+    int entry, is_constant; /* is_constant: the caller does not want its gradients */
     pe_array positions[2];
     idx dim[PE_OWN_AXES]; /* lengths of the row's capital axes */
-    pe_array array[PE_TERM_ARRAYS];
-    pe_array gradient[PE_TERM_ARRAYS];
-} pe_term;
+    pe_array array[PE_OPERATOR_ARRAYS];
+    pe_array gradient[PE_OPERATOR_ARRAYS];
+} pe_operator;
 
 /* Units that multiply bfloat16 numbers, and their names as variants (dispatch.h). A call has one of them, or none. */
 enum { PE_AVX512BF16, PE_AMX, PE_AMX_EMULATED, PE_PRODUCTS };
-struct pe_product; /* of kernels/sixteen/products.h */
-struct pe_sixteen; /* of kernels/tile/sixteen.h */
+struct pe_product; /* of kernels/bf16/products.h */
+struct pe_bf16;    /* of kernels/tile/bf16.h */
 typedef struct {
     void (*begin)(void), (*end)(void); /* set and release what a thread needs before it multiplies; NULL: nothing */
     void (*multiply)(const struct pe_product *);
-    int most_parts;                     /* numbers split in more parts than this are multiplied faster as reals */
-    const struct pe_sixteen *attention; /* what attention calls */
+    int most_parts;                  /* numbers split in more parts than this are multiplied faster as reals */
+    const struct pe_bf16 *attention; /* what attention calls */
 } pe_products;
 
 typedef struct pe_call pe_call;
 struct pe_call {
     idx dim[PE_AXES]; /* length of each axis of the signature, capital letters first; -1 if no operand defines it */
     double par[PE_PARAMS]; /* parameters, in the order of the signature */
-    int nloops, narrays, nterms;
+    int nloops, narrays, noperators;
     idx shape[PE_LOOPS]; /* lengths of the loop axes, to which all arrays broadcast */
     pe_array array[PE_ARRAYS];
-    pe_term *term;
+    pe_operator *operators;
     const pe_products *products;  /* attention of 16-bit queries only; NULL: the kernel multiplies reals */
     int (*stop)(const pe_call *); /* polled by long blocks, if not NULL; nonzero means return at once */
     void *watch;
@@ -87,14 +87,14 @@ typedef struct {
     size_t (*scratch)(const pe_call *call); /* bytes that one thread needs */
 } pe_kernel;
 
-/* Length of axis x of the signature. Capitals come first in ASCII, so D(X) reads the dim of a call and of a term. */
+/* Length of axis x of the signature. Capitals come first in ASCII, so D(X) is one of a call or of an operator. */
 #define D(x) dim[(#x)[0] - 'A']
 /* Number of blocks of at most b that cover n */
 #define BLOCKS(n, b) (((n) + (b)-1) / (b))
 
 #define CALLABLE(name, ...) PE_##name,
-#define TERM(name, ...) PE_##name,
-enum pe_op {
+#define OPERATOR(name, ...) PE_##name,
+enum pe_entry {
 #include "ops.def"
     PE_COUNT
 };

@@ -103,12 +103,12 @@ def rehearse(function: Callable[..., Any], arguments: Arguments) -> Any:
     The call checks its arguments before it allocates results, so a MemoryError says that they passed.
     """
     arguments = {name: _without_functions(value) for name, value in arguments.items()}
-    _core.hold_kernels()
+    _core.begin_rehearsal()
     try:
         with np.errstate(all="ignore"):  # results are whatever the memory holds
             return function(**arguments)
     finally:
-        _core.release_kernels()
+        _core.end_rehearsal()
 
 
 def axes_of(bias: posenc.Bias) -> tuple[str, ...]:

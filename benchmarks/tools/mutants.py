@@ -187,7 +187,7 @@ def suites(tree: Path, file: Path) -> list[list[str]]:
         folder: f"tests/{folder}" for folder in ("relative", "bias", "rotary", "absolute", "analysis", "attention")
     }
     doctests = [str(file)] if file.suffix == ".py" else []
-    if room in ("attention", "tile", "sixteen"):
+    if room in ("attention", "tile", "bf16"):
         others = [rooms["relative"], rooms["absolute"]] if room == "tile" else []
         by_name = "attention and not layout and not rows_of_a_batch and not float16"
         return [[*of_cases, "-k", by_name], [*doctests, *others, rooms["attention"]]]

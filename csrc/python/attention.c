@@ -32,8 +32,8 @@ static idx size_of(pe_storage storage)
     return size[storage];
 }
 
-static int work_type(const pe_agreement *a) { return a->is_double ? NPY_DOUBLE : NPY_FLOAT; }
-static pe_storage work_storage(const pe_agreement *a) { return a->is_double ? PE_F64 : PE_F32; }
+static int work_type(const pe_binding *a) { return a->is_double ? NPY_DOUBLE : NPY_FLOAT; }
+static pe_storage work_storage(const pe_binding *a) { return a->is_double ? PE_F64 : PE_F32; }
 
 static idx count_batch(const pe_call *call)
 {
@@ -65,8 +65,7 @@ static pe_array whole_array(char *data, pe_storage storage, int nloops, const id
 }
 
 /* Such an array in memory that lives as long as the call; data is NULL with an exception */
-static pe_array new_array(pe_agreement *a, pe_storage storage, int nloops, const idx *loops, int naxes,
-                          const idx *length)
+static pe_array new_array(pe_binding *a, pe_storage storage, int nloops, const idx *loops, int naxes, const idx *length)
 {
     idx bytes = size_of(storage);
     for (int l = 0; l < nloops; l++)
@@ -82,7 +81,7 @@ static pe_array new_array(pe_agreement *a, pe_storage storage, int nloops, const
 static int has_no_window(const pe_call *call) { return call->par[A_LOW] == -HUGE_VAL && call->par[A_HIGH] == HUGE_VAL; }
 
 /* Check lengths, on which kernels rely, and set the parameters that the caller left out; -1 with an exception. */
-static int check_call(const pe_agreement *a, pe_call *call)
+static int check_call(const pe_binding *a, pe_call *call)
 {
     static const int64_t most_positions = (int64_t)1 << POSITION_BITS;
     double *par = call->par;
@@ -115,12 +114,12 @@ static int check_call(const pe_agreement *a, pe_call *call)
 static int can_stack(const pe_call *call)
 {
     const idx n = call->D(n);
-    return call->D(h) > call->D(g) && n > 0 && n <= MOST_ROWS && call->nterms == 0 && call->par[A_DROPOUT] == 0
+    return call->D(h) > call->D(g) && n > 0 && n <= MOST_ROWS && call->noperators == 0 && call->par[A_DROPOUT] == 0
            && (n == 1 || !call->array[A_KEEP].data);
 }
 
 /* Copy rows (count,n) of `width` numbers to memory without gaps; `outer` and `inner` are their strides. */
-static int copy_rows(pe_agreement *a, const pe_call *call, pe_array *x, idx count, idx outer, idx inner, idx width)
+static int copy_rows(pe_binding *a, const pe_call *call, pe_array *x, idx count, idx outer, idx inner, idx width)
 {
     const idx n = call->D(n), bytes = width * size_of(x->storage);
     const pe_array copy = new_array(a, x->storage, call->nloops, call->shape, 3, (const idx[]){count, n, width});
@@ -135,7 +134,7 @@ static int copy_rows(pe_agreement *a, const pe_call *call, pe_array *x, idx coun
 }
 
 /* Repeat the numbers (n) of queries, if there are any, for each head that shares a kv head. */
-static int repeat_queries(pe_agreement *a, pe_call *call, int operand, idx share)
+static int repeat_queries(pe_binding *a, pe_call *call, int operand, idx share)
 {
     pe_array *x = &call->array[operand];
     if (!x->data || call->D(n) == 1) /* an axis of length 1 has stride 0 */
@@ -147,7 +146,7 @@ static int repeat_queries(pe_agreement *a, pe_call *call, int operand, idx share
 }
 
 /* Give each stacked query its position, shift, shift + 1, ..., if the caller passed none. */
-static int stack_positions(pe_agreement *a, pe_call *call, idx share)
+static int stack_positions(pe_binding *a, pe_call *call, idx share)
 {
     pe_array *x = &call->array[A_Q_POSITIONS];
     const idx n = call->D(n);
@@ -165,7 +164,7 @@ static int stack_positions(pe_agreement *a, pe_call *call, idx share)
 }
 
 /* Let the kernel write a result (h,n) or (h,n,e) to new memory, from which it is copied to its place. */
-static int renew_result(pe_agreement *a, pe_call *call, int operand)
+static int renew_result(pe_binding *a, pe_call *call, int operand)
 {
     pe_array *x = &call->array[operand];
     PyObject **written = &a->written[operand - A_OUT];
@@ -178,7 +177,7 @@ static int renew_result(pe_agreement *a, pe_call *call, int operand)
 }
 
 /* Stack the queries of the heads that share a kv head as rows of one head; -1 with an exception. */
-static int stack_heads(pe_agreement *a, pe_call *call)
+static int stack_heads(pe_binding *a, pe_call *call)
 {
     static const int of_heads[] = {A_Q, A_KEEP, A_SINK, A_OUT, A_LSE};
     const idx n = call->D(n), share = call->D(h) / call->D(g);
@@ -212,13 +211,13 @@ static idx count_parts(const pe_table *table, const pe_call *call)
 {
     const idx units = call->D(h) * BLOCKS(call->D(n), BLOCK_M), m = call->D(m);
     int in_one_part = m < 2 * FEWEST_KEYS || call->par[A_INVARIANT] != 0;
-    for (int t = 0; t < call->nterms; t++)
-        in_one_part |= table->row[call->term[t].op].operand[0].in_one_part;
+    for (int t = 0; t < call->noperators; t++)
+        in_one_part |= table->row[call->operators[t].entry].operand[0].in_one_part;
     return in_one_part ? 1 : most(1, least(KEY_PARTS / most(units, 1), m / FEWEST_KEYS));
 }
 
 /* Attention to each part, and then the merged result: loops over heads and queries, of axes (p,e) and (p) */
-static int attend_in_parts(const pe_table *table, pe_agreement *a, pe_call *call, idx parts)
+static int attend_in_parts(const pe_table *table, pe_binding *a, pe_call *call, idx parts)
 {
     const idx heads = call->D(h), n = call->D(n), e = call->D(e), length[] = {heads * parts, n, e};
     pe_array *out = &call->array[A_PART_OUT], *lse = &call->array[A_PART_LSE];
@@ -249,7 +248,7 @@ static int attend_in_parts(const pe_table *table, pe_agreement *a, pe_call *call
     return pe_run_call(a, &table->row[PE_merge_attention], &merge);
 }
 
-static int run_attention(const pe_table *table, pe_agreement *a, pe_call *call)
+static int run_attention(const pe_table *table, pe_binding *a, pe_call *call)
 {
     if (can_stack(call) && stack_heads(a, call) < 0)
         return -1;
@@ -269,26 +268,26 @@ typedef struct {
 
 static pe_split_work split_work(const pe_call *call)
 {
-    const idx groups = most(call->D(g), 1), wanted = BLOCKS(VJP_PARTS, groups), blocks = BLOCKS(call->D(n), BLOCK_M);
+    const idx groups = most(call->D(g), 1), wanted = BLOCKS(VJP_CHUNKS, groups), blocks = BLOCKS(call->D(n), BLOCK_M);
     pe_split_work s = {.head_parts = most(1, least(call->D(h) / groups, wanted))};
     s.block_parts = most(1, least(blocks / FEWEST_BLOCKS, wanted / s.head_parts));
-    s.apart = s.head_parts * s.block_parts > 1 && count_batch(call) * call->D(g) < VJP_PARTS;
+    s.apart = s.head_parts * s.block_parts > 1 && count_batch(call) * call->D(g) < VJP_CHUNKS;
     return s;
 }
 
 /* What a gradient returns. An array that the kernel adds to is (batch axes, heads, slots, ...). */
 typedef struct {
-    pe_agreement *a;
+    pe_binding *a;
     pe_call *call;
     const pe_table *table;
     idx slots;                   /* of a head */
     PyObject *result[PE_ARRAYS]; /* by operand; those of dS serve all operators */
-    PyObject *of_term[PE_TERMS][PE_TERM_ARRAYS];
-    int count[PE_TERMS]; /* of each operator */
+    PyObject *of_operator[PE_OPERATORS][PE_OPERATOR_ARRAYS];
+    int count[PE_OPERATORS]; /* of each operator */
 } pe_gradients;
 
 /* The shape (batch axes, heads, slots, other lengths); returns the number of its axes */
-static int shape_of(const pe_agreement *a, idx slots, int naxes, const idx *length, npy_intp *shape)
+static int shape_of(const pe_binding *a, idx slots, int naxes, const idx *length, npy_intp *shape)
 {
     const int n = a->nloops;
     memcpy(shape, a->loops + PE_LOOPS - n, (size_t)n * sizeof *shape);
@@ -298,7 +297,7 @@ static int shape_of(const pe_agreement *a, idx slots, int naxes, const idx *leng
     return n + naxes + 1;
 }
 
-static PyObject *new_zeros(pe_agreement *a, int type, int n, npy_intp *shape)
+static PyObject *new_zeros(pe_binding *a, int type, int n, npy_intp *shape)
 {
     return pe_allocate(a, (PyObject *)PyArray_DescrFromType(type), n, shape, 1);
 }
@@ -342,9 +341,9 @@ static int type_of_gradient(const pe_gradients *g, int operand, int is_summed)
 static int broadcasts(idx stride, idx length) { return stride == 0 && length > 0; }
 
 /* The row whose results are the gradients of an operator */
-static const pe_signature *gradients_of(const pe_gradients *g, const pe_term *term)
+static const pe_signature *gradients_of(const pe_gradients *g, const pe_operator *operator_)
 {
-    const pe_signature *row = &g->table->row[term->op];
+    const pe_signature *row = &g->table->row[operator_->entry];
     return row->vjp ? row->vjp : row;
 }
 
@@ -352,10 +351,10 @@ static const pe_signature *gradients_of(const pe_gradients *g, const pe_term *te
  * kernel adds it to arrays of its own row */
 enum { DIAGONALS = 1, ROWS = 2, COLUMNS = 4, PAIRS = 8 };
 
-static int sums_of(const pe_gradients *g, const pe_term *term)
+static int sums_of(const pe_gradients *g, const pe_operator *operator_)
 {
-    const pe_signature *vjp = gradients_of(g, term);
-    const pe_array *x = &term->array[0];
+    const pe_signature *vjp = gradients_of(g, operator_);
+    const pe_array *x = &operator_->array[0];
     for (const pe_operand *o = vjp->operand; o < vjp->operand + vjp->noperands; o++) {
         if (!o->output)
             continue;
@@ -372,16 +371,18 @@ static int sums_of(const pe_gradients *g, const pe_term *term)
 }
 
 /* Length of axis k of gradient o. A letter that no operand has means that axis of the operand, filled up to vectors. */
-static idx length_of(const pe_gradients *g, const pe_term *term, const pe_operand *o, const pe_operand *operand, int k)
+static idx length_of(const pe_gradients *g, const pe_operator *operator_, const pe_operand *o,
+                     const pe_operand *operand, int k)
 {
-    const idx length = (o->axes[k] < PE_OWN_AXES ? term->dim : g->call->dim)[o->axes[k]], letter = operand->axes[k];
+    const idx length = (o->axes[k] < PE_OWN_AXES ? operator_->dim : g->call->dim)[o->axes[k]],
+              letter = operand->axes[k];
     if (length != PE_UNKNOWN)
         return length;
-    return BLOCKS((letter < PE_OWN_AXES ? term->dim : g->call->dim)[letter], VECTOR_PADDING) * VECTOR_PADDING;
+    return BLOCKS((letter < PE_OWN_AXES ? operator_->dim : g->call->dim)[letter], VECTOR_PADDING) * VECTOR_PADDING;
 }
 
 /* Zeros without heads and slots, for an output that is summed over all rows; NULL with an exception */
-static PyObject *new_sum(pe_agreement *a, int naxes, idx *length, pe_array *out)
+static PyObject *new_sum(pe_binding *a, int naxes, idx *length, pe_array *out)
 {
     PyObject *sum = new_zeros(a, NPY_DOUBLE, naxes, length);
     if (!sum)
@@ -395,8 +396,8 @@ static PyObject *new_sum(pe_agreement *a, int naxes, idx *length, pe_array *out)
 /* Zeros for the gradients that the kernel adds to arrays of the operator's row; none for an operand that is left out */
 static int add_own_gradients(pe_gradients *g, int t)
 {
-    pe_term *term = &g->call->term[t];
-    const pe_signature *row = &g->table->row[term->op], *vjp = gradients_of(g, term);
+    pe_operator *operator_ = &g->call->operators[t];
+    const pe_signature *row = &g->table->row[operator_->entry], *vjp = gradients_of(g, operator_);
     for (int k = 0; k < vjp->noperands; k++) {
         const pe_operand *o = &vjp->operand[k];
         const int has_slots = o->axes[0] == 't' - 'A';
@@ -404,14 +405,14 @@ static int add_own_gradients(pe_gradients *g, int t)
         if (!o->output)
             continue;
         const int i = g->count[t]++;
-        if (!term->array[i].data)
+        if (!operator_->array[i].data)
             continue;
         for (int axis = 0; axis < o->naxes; axis++)
-            length[axis] = has_slots && axis == 0 ? g->call->D(h) : length_of(g, term, o, &row->operand[i], axis);
-        PyObject **own = &g->of_term[t][i];
-        *own = row->vjp ? new_sum(g->a, o->naxes, length, &term->gradient[i])
+            length[axis] = has_slots && axis == 0 ? g->call->D(h) : length_of(g, operator_, o, &row->operand[i], axis);
+        PyObject **own = &g->of_operator[t][i];
+        *own = row->vjp ? new_sum(g->a, o->naxes, length, &operator_->gradient[i])
                         : new_gradient(g, o->type == 'f' ? NPY_DOUBLE : work_type(g->a), has_slots ? g->slots : 1,
-                                       o->naxes, length, &term->array[k]);
+                                       o->naxes, length, &operator_->array[k]);
         if (!*own)
             return -1;
     }
@@ -421,22 +422,22 @@ static int add_own_gradients(pe_gradients *g, int t)
 /* Zeros for a sum of dS that an operator needs; NULL with an exception */
 static PyObject *add_sum(pe_gradients *g, int t, int operand, int type, idx slots, int naxes, const idx *length)
 {
-    return g->of_term[t][g->count[t]++] = add_result(g, operand, type, slots, naxes, length);
+    return g->of_operator[t][g->count[t]++] = add_result(g, operand, type, slots, naxes, length);
 }
 
 /* Zeros for all that the operators need; -1 with an exception */
-static int add_term_gradients(pe_gradients *g)
+static int add_operator_gradients(pe_gradients *g)
 {
     pe_call *call = g->call;
     const idx h = call->D(h), n = call->D(n), m = call->D(m), l = most(n + m - 1, 0);
-    for (int t = 0; t < call->nterms; t++) {
-        const int sums = sums_of(g, &call->term[t]);
-        if (call->term[t].is_constant || g->count[t] > 0) /* run_shared computed it */
+    for (int t = 0; t < call->noperators; t++) {
+        const int sums = sums_of(g, &call->operators[t]);
+        if (call->operators[t].is_constant || g->count[t] > 0) /* run_shared computed it */
             continue;
-        if ((sums & DIAGONALS && !add_sum(g, t, A_DIAGONALS, NPY_DOUBLE, g->slots, 2, (const idx[]){h, l}))
-            || (sums & ROWS && !add_sum(g, t, A_ROWS, NPY_DOUBLE, 1, 3, (const idx[]){h, n, 1}))
-            || (sums & COLUMNS && !add_sum(g, t, A_COLUMNS, NPY_DOUBLE, g->slots, 3, (const idx[]){h, 1, m}))
-            || (sums & PAIRS && !add_sum(g, t, A_PAIRS, work_type(g->a), 1, 3, (const idx[]){h, n, m}))
+        if ((sums & DIAGONALS && !add_sum(g, t, A_DIAGONAL_SUMS, NPY_DOUBLE, g->slots, 2, (const idx[]){h, l}))
+            || (sums & ROWS && !add_sum(g, t, A_ROW_SUMS, NPY_DOUBLE, 1, 3, (const idx[]){h, n, 1}))
+            || (sums & COLUMNS && !add_sum(g, t, A_COLUMN_SUMS, NPY_DOUBLE, g->slots, 3, (const idx[]){h, 1, m}))
+            || (sums & PAIRS && !add_sum(g, t, A_DS, work_type(g->a), 1, 3, (const idx[]){h, n, m}))
             || (!sums && add_own_gradients(g, t) < 0))
             return -1;
     }
@@ -448,14 +449,14 @@ static int add_term_gradients(pe_gradients *g)
 static int run_shared(pe_gradients *g, const pe_signature *row)
 {
     pe_call *call = g->call;
-    pe_array *out = &call->array[A_PAIRS];
+    pe_array *out = &call->array[A_DS];
     call->par[A_MODE] = VJP_ACROSS;
-    for (int t = 0; t < call->nterms; t++) {
-        const pe_array *x = &call->term[t].array[0];
+    for (int t = 0; t < call->noperators; t++) {
+        const pe_array *x = &call->operators[t].array[0];
         const idx h = call->D(h), length[] = {broadcasts(x->core[0], h) ? 1 : h, call->D(n), call->D(m)};
         npy_intp shape[NPY_MAXDIMS], loops[PE_LOOPS];
         int is_shared = length[0] != h;
-        if (call->term[t].is_constant || sums_of(g, &call->term[t]) != PAIRS)
+        if (call->operators[t].is_constant || sums_of(g, &call->operators[t]) != PAIRS)
             continue;
         const int rank = shape_of(g->a, 1, 3, length, shape);
         for (int d = 0, l = 0; d < g->a->nloops; d++) { /* loops of length 1 are left out, and none are merged */
@@ -467,7 +468,7 @@ static int run_shared(pe_gradients *g, const pe_signature *row)
         }
         if (!is_shared)
             continue;
-        PyObject *pairs = g->of_term[t][g->count[t]++] = new_zeros(g->a, work_type(g->a), rank, shape);
+        PyObject *pairs = g->of_operator[t][g->count[t]++] = new_zeros(g->a, work_type(g->a), rank, shape);
         if (!pairs)
             return -1;
         *out = whole_array(PyArray_BYTES(A(pairs)), work_storage(g->a), call->nloops, loops, 3, length);
@@ -481,10 +482,10 @@ static int run_shared(pe_gradients *g, const pe_signature *row)
 /* Copy a gradient that an earlier operator has, too: arrays of a result share no memory. -1 with an exception */
 static int copy_shared(pe_gradients *g, int t, int i)
 {
-    PyObject **own = &g->of_term[t][i];
+    PyObject **own = &g->of_operator[t][i];
     for (int earlier = 0; earlier < t; earlier++) {
         for (int j = 0; j < g->count[earlier]; j++) {
-            if (*own && g->of_term[earlier][j] == *own) {
+            if (*own && g->of_operator[earlier][j] == *own) {
                 *own = pe_keep(g->a, PyArray_NewCopy(A(*own), NPY_CORDER));
                 return *own ? 0 : -1;
             }
@@ -496,19 +497,19 @@ static int copy_shared(pe_gradients *g, int t, int i)
 /* Return the results of these operands, and a tuple with those of each operator. */
 static int return_gradients(pe_gradients *g, const int *operand, int count)
 {
-    pe_agreement *a = g->a;
-    PyObject *of_term[PE_TERMS];
-    for (int t = g->call->nterms - 1; t >= 0; t--) {
+    pe_binding *a = g->a;
+    PyObject *of_operator[PE_OPERATORS];
+    for (int t = g->call->noperators - 1; t >= 0; t--) {
         for (int i = 0; i < g->count[t]; i++) {
             if (copy_shared(g, t, i) < 0)
                 return -1;
         }
     }
-    for (int t = 0; t < g->call->nterms; t++) {
-        if (!(of_term[t] = pe_keep(a, pe_tuple(g->of_term[t], g->count[t]))))
+    for (int t = 0; t < g->call->noperators; t++) {
+        if (!(of_operator[t] = pe_keep(a, pe_tuple(g->of_operator[t], g->count[t]))))
             return -1;
     }
-    PyObject *all = pe_keep(a, pe_tuple(of_term, g->call->nterms));
+    PyObject *all = pe_keep(a, pe_tuple(of_operator, g->call->noperators));
     for (int i = 0; i <= count; i++)
         a->result[i] = a->written[i] = i == count ? all : g->result[operand[i]];
     a->noutputs = count + 1;
@@ -523,18 +524,18 @@ static int run_attention_vjp(pe_gradients *g, const pe_signature *row)
     const idx heads = call->D(h), groups = call->D(g), n = call->D(n), m = call->D(m), d = call->D(d), e = call->D(e);
     const idx parts = work.head_parts * work.block_parts, kv_slots = work.apart ? parts : 1;
     const int is_summed = parts > 1, has_sink = call->array[A_SINK].data != NULL;
-    memset(&call->array[A_DIAGONALS], 0, (A_PAIRS + 1 - A_DIAGONALS) * sizeof *call->array);
-    call->narrays = A_PAIRS + 1;
+    memset(&call->array[A_DIAGONAL_SUMS], 0, (A_DS + 1 - A_DIAGONAL_SUMS) * sizeof *call->array);
+    call->narrays = A_DS + 1;
     g->slots = work.apart ? work.block_parts : 1;
     g->a->writes = count_batch(call) * heads * n > 0 && (m > 0 || has_sink);
     if (run_shared(g, row) < 0 || !add_result(g, A_DQ, type_of_gradient(g, A_Q, 0), 1, 3, (const idx[]){heads, n, d})
         || !add_result(g, A_DK, type_of_gradient(g, A_K, is_summed), kv_slots, 3, (const idx[]){groups, m, d})
         || !add_result(g, A_DV, type_of_gradient(g, A_V, is_summed), kv_slots, 3, (const idx[]){groups, m, e})
         || (has_sink && !add_result(g, A_D_SINK, NPY_DOUBLE, 1, 2, (const idx[]){heads, n}))
-        || add_term_gradients(g) < 0)
+        || add_operator_gradients(g) < 0)
         return -1;
-    call->par[A_HEAD_PARTS] = (double)work.head_parts;
-    call->par[A_BLOCK_PARTS] = (double)work.block_parts;
+    call->par[A_HEAD_CHUNKS] = (double)work.head_parts;
+    call->par[A_BLOCK_CHUNKS] = (double)work.block_parts;
     call->par[A_MODE] = work.apart ? VJP_APART : VJP_TOGETHER;
     return pe_run_call(g->a, row, call) < 0 ? -1 : return_gradients(g, returned, 4);
 }
@@ -545,19 +546,21 @@ static int run_logits_vjp(pe_gradients *g, const pe_signature *row)
     static const int returned[] = {L_DQ, L_DK};
     pe_call *call = g->call;
     const idx heads = call->D(h), n = call->D(n), m = call->D(m), d = call->D(d);
-    for (int t = 0; t < call->nterms; t++)
-        call->term[t].is_constant |= sums_of(g, &call->term[t]) != 0 || g->table->row[call->term[t].op].vjp;
+    for (int t = 0; t < call->noperators; t++)
+        call->operators[t].is_constant |=
+            sums_of(g, &call->operators[t]) != 0 || g->table->row[call->operators[t].entry].vjp;
     g->slots = 1;
     g->a->writes = count_batch(call) * heads * n * m > 0;
     if (!add_result(g, L_DQ, work_type(g->a), 1, 3, (const idx[]){heads, n, d})
-        || !add_result(g, L_DK, work_type(g->a), 1, 3, (const idx[]){call->D(g), m, d}) || add_term_gradients(g) < 0)
+        || !add_result(g, L_DK, work_type(g->a), 1, 3, (const idx[]){call->D(g), m, d})
+        || add_operator_gradients(g) < 0)
         return -1;
     return pe_run_call(g->a, row, call) < 0 ? -1 : return_gradients(g, returned, 2);
 }
 
 int pe_makes_results(int op) { return op == PE_attention_vjp || op == PE_logits_vjp; }
 
-int pe_run_attention(const pe_table *table, const pe_signature *row, pe_agreement *a, pe_call *call)
+int pe_run_attention(const pe_table *table, const pe_signature *row, pe_binding *a, pe_call *call)
 {
     if (check_call(a, call) < 0)
         return -1;

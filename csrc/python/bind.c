@@ -79,7 +79,7 @@ static PyObject *distinct_numbers(PyArrayObject *array)
     return whole;
 }
 
-static int check_numbers(pe_agreement *a, const pe_operand *o, PyArrayObject *array, pe_storage storage)
+static int check_numbers(pe_binding *a, const pe_operand *o, PyArrayObject *array, pe_storage storage)
 {
     const double most = o->finite ? DBL_MAX : (double)largest_position;
     double *largest = o->finite ? &a->most_frequency : &a->most_position;
@@ -101,7 +101,7 @@ static int check_numbers(pe_agreement *a, const pe_operand *o, PyArrayObject *ar
     return size > most ? -1 : 0;
 }
 
-static int check_angles(const pe_agreement *a)
+static int check_angles(const pe_binding *a)
 {
     if (a->most_position * a->most_frequency <= largest_angle)
         return 0;
@@ -114,7 +114,7 @@ static int check_angles(const pe_agreement *a)
 /* ---- the memory and axes of an operand ---- */
 
 /* Outputs of rows without a rule for their dtype */
-static int check_dtype(pe_agreement *a, const pe_operand *o, PyArrayObject *array, int storage)
+static int check_dtype(pe_binding *a, const pe_operand *o, PyArrayObject *array, int storage)
 {
     const int is_double = storage == PE_F64;
     const char *expected = NULL;
@@ -135,7 +135,7 @@ static int check_dtype(pe_agreement *a, const pe_operand *o, PyArrayObject *arra
 }
 
 /* Copy an input that kernels cannot read in place; an output that they cannot write in place is an error. */
-static PyArrayObject *make_ready(pe_agreement *a, const pe_operand *o, PyArrayObject *array)
+static PyArrayObject *make_ready(pe_binding *a, const pe_operand *o, PyArrayObject *array)
 {
     if (pe_is_ready(o, (PyObject *)array))
         return array;
@@ -157,7 +157,7 @@ static idx stride_of(PyArrayObject *array, int axis)
 static const char *const one_length = "has length %zd in axis %d; expected %zd";
 
 /* The last axes are named in the signature; a name has one length. */
-static int take_named_axes(const pe_agreement *a, const pe_operand *o, PyArrayObject *array, pe_array *out)
+static int take_named_axes(const pe_binding *a, const pe_operand *o, PyArrayObject *array, pe_array *out)
 {
     const int loops = PyArray_NDIM(array) - o->naxes;
     for (int k = 0; k < o->naxes; k++) {
@@ -179,7 +179,7 @@ static int take_named_axes(const pe_agreement *a, const pe_operand *o, PyArrayOb
 
 /* All axes before the named ones are loops. Inputs broadcast; an output has all loops, unless it is summed over
  * them. */
-static int take_loops(pe_agreement *a, const pe_operand *o, PyArrayObject *array, pe_array *out)
+static int take_loops(pe_binding *a, const pe_operand *o, PyArrayObject *array, pe_array *out)
 {
     const int rank = PyArray_NDIM(array), loops = rank - o->naxes;
     for (int d = 0; d < loops; d++) {
@@ -200,7 +200,7 @@ static int take_loops(pe_agreement *a, const pe_operand *o, PyArrayObject *array
 }
 
 /* Check one array against its operand, and describe it in `out`. */
-static int take_operand(pe_agreement *a, const pe_operand *o, PyObject *object, pe_array *out)
+static int take_operand(pe_binding *a, const pe_operand *o, PyObject *object, pe_array *out)
 {
     memset(out, 0, sizeof *out);
     if (object == Py_None && o->optional)
@@ -250,14 +250,15 @@ static int take_operand(pe_agreement *a, const pe_operand *o, PyObject *object, 
 
 /* An operator is (row, operands, q_positions, k_positions): the name of its row, a dict of its arrays by name, and its
  * own positions, or None for those of the call. A fifth field, False, says that its gradients are not wanted. */
-enum { TERM_ROW, TERM_OPERANDS, TERM_POSITIONS, TERM_HAS_GRADIENT = TERM_POSITIONS + 2 };
+enum { OPERATOR_ROW, OPERATOR_OPERANDS, OPERATOR_POSITIONS, OPERATOR_HAS_GRADIENT = OPERATOR_POSITIONS + 2 };
 
 /* The row that an operator of `bias` names; NULL with an exception if it names none */
-static const pe_signature *row_of_term(const pe_table *table, const pe_agreement *a, PyObject *item)
+static const pe_signature *row_of_operator(const pe_table *table, const pe_binding *a, PyObject *item)
 {
     const Py_ssize_t fields = PyTuple_Check(item) ? PyTuple_Size(item) : 0;
-    const int has_fields = fields == TERM_HAS_GRADIENT || fields == TERM_HAS_GRADIENT + 1;
-    PyObject *name = has_fields && PyDict_Check(PyTuple_GetItem(item, TERM_OPERANDS)) ? PyTuple_GetItem(item, 0) : NULL;
+    const int has_fields = fields == OPERATOR_HAS_GRADIENT || fields == OPERATOR_HAS_GRADIENT + 1;
+    PyObject *name =
+        has_fields && PyDict_Check(PyTuple_GetItem(item, OPERATOR_OPERANDS)) ? PyTuple_GetItem(item, 0) : NULL;
     for (int op = 0; name && PyUnicode_Check(name) && op < PE_COUNT; op++) {
         const pe_signature *row = &table->row[op];
         if (row->is_operator && (row->key == name || PyUnicode_Compare(row->key, name) == 0))
@@ -268,26 +269,26 @@ static const pe_signature *row_of_term(const pe_table *table, const pe_agreement
 }
 
 /* Take the positions of an operator that has its own. */
-static int take_term_positions(pe_agreement *a, PyObject *item, pe_term *term)
+static int take_operator_positions(pe_binding *a, PyObject *item, pe_operator *operator_)
 {
     static const pe_operand own[2] = {
         {.name = "q_positions", .type = 'p', .axes = {'n' - 'A'}, .naxes = 1, .optional = 1},
         {.name = "k_positions", .type = 'p', .axes = {'m' - 'A'}, .naxes = 1, .optional = 1}};
     for (int side = 0; side < 2; side++) {
-        PyObject *positions = PyTuple_GetItem(item, TERM_POSITIONS + side);
+        PyObject *positions = PyTuple_GetItem(item, OPERATOR_POSITIONS + side);
         if (positions != Py_None && !PyArray_CheckExact(positions))
             return pe_wrong_type(a, own[side].name, positions, "an array");
-        if (take_operand(a, &own[side], positions, &term->positions[side]) < 0)
+        if (take_operand(a, &own[side], positions, &operator_->positions[side]) < 0)
             return -1;
     }
-    if (!term->positions[0].data != !term->positions[1].data)
+    if (!operator_->positions[0].data != !operator_->positions[1].data)
         return pe_wrong(PyExc_TypeError, a, "bias",
                         "has an operator with positions of one side; expected both or none");
     return 0;
 }
 
 /* Take the arrays of one operator by name, except those that the tile supplies. Its gradients have empty places. */
-static int take_term_arrays(pe_agreement *a, const pe_signature *row, PyObject *operands, pe_term *term)
+static int take_operator_arrays(pe_binding *a, const pe_signature *row, PyObject *operands, pe_operator *operator_)
 {
     Py_ssize_t given = 0;
     int n = 0;
@@ -299,7 +300,7 @@ static int take_term_arrays(pe_agreement *a, const pe_signature *row, PyObject *
         given += array != NULL;
         if (array && array != Py_None && !PyArray_CheckExact(array)) /* no code of a user while pointers are held */
             return pe_wrong_type(a, o->name, array, "an array");
-        if (PyErr_Occurred() || take_operand(a, o, array ? array : Py_None, &term->array[n++]) < 0)
+        if (PyErr_Occurred() || take_operand(a, o, array ? array : Py_None, &operator_->array[n++]) < 0)
             return -1;
     }
     if (given != PyDict_Size(operands))
@@ -307,45 +308,46 @@ static int take_term_arrays(pe_agreement *a, const pe_signature *row, PyObject *
     return 0;
 }
 
-static int take_term(pe_agreement *a, const pe_signature *row, PyObject *item, pe_term *term)
+static int take_operator(pe_binding *a, const pe_signature *row, PyObject *item, pe_operator *operator_)
 {
     static const double no_parameters[PE_PARAMS] = {0};
     idx units;
     double ns;
-    memset(term, 0, sizeof *term);
-    term->op = row->op;
-    term->is_constant = PyTuple_Size(item) > TERM_HAS_GRADIENT && PyTuple_GetItem(item, TERM_HAS_GRADIENT) == Py_False;
+    memset(operator_, 0, sizeof *operator_);
+    operator_->entry = row->op;
+    operator_->is_constant =
+        PyTuple_Size(item) > OPERATOR_HAS_GRADIENT && PyTuple_GetItem(item, OPERATOR_HAS_GRADIENT) == Py_False;
     for (int axis = 0; axis < PE_OWN_AXES; axis++)
         a->dim[axis] = PE_UNKNOWN;
-    if (take_term_positions(a, item, term) < 0
-        || take_term_arrays(a, row, PyTuple_GetItem(item, TERM_OPERANDS), term) < 0)
+    if (take_operator_positions(a, item, operator_) < 0
+        || take_operator_arrays(a, row, PyTuple_GetItem(item, OPERATOR_OPERANDS), operator_) < 0)
         return -1;
     pe_row_costs(row->op, a->dim, no_parameters, &units, &ns);
     if (units < 0)
         return pe_wrong(PyExc_ValueError, a, row->name, "has lengths that do not fit; expected those of %s", row->text);
-    memcpy(term->dim, a->dim, sizeof term->dim);
+    memcpy(operator_->dim, a->dim, sizeof operator_->dim);
     return 0;
 }
 
 /* Take `bias`, a tuple of operators. Their small axes are those of the call, their capital axes are their own. */
-static int take_terms(const pe_table *table, pe_agreement *a, PyObject *object, int *count)
+static int take_operators(const pe_table *table, pe_binding *a, PyObject *object, int *count)
 {
     if (object == Py_None)
         return 0;
     if (!PyTuple_Check(object))
         return pe_wrong_type(a, "bias", object, "a tuple");
-    if (PyTuple_Size(object) > PE_TERMS)
+    if (PyTuple_Size(object) > PE_OPERATORS)
         return pe_wrong(PyExc_ValueError, a, "bias", "has %zd operators; expected at most %d", PyTuple_Size(object),
-                        PE_TERMS);
+                        PE_OPERATORS);
     *count = (int)PyTuple_Size(object);
-    if (*count > 0 && !(a->terms = malloc((size_t)*count * sizeof *a->terms))) {
+    if (*count > 0 && !(a->operators = malloc((size_t)*count * sizeof *a->operators))) {
         PyErr_NoMemory();
         return -1;
     }
     for (int t = 0; t < *count; t++) {
         PyObject *item = PyTuple_GetItem(object, t);
-        const pe_signature *row = row_of_term(table, a, item);
-        if (!row || take_term(a, row, item, &a->terms[t]) < 0)
+        const pe_signature *row = row_of_operator(table, a, item);
+        if (!row || take_operator(a, row, item, &a->operators[t]) < 0)
             return -1;
     }
     return 0;
@@ -359,7 +361,7 @@ static int is_one_loop(const pe_call *call, int outer, int inner, idx length)
     for (int k = 0; k < call->narrays; k++)
         if (call->array[k].loop[outer] != call->array[k].loop[inner] * length)
             return 0;
-    return call->nterms == 0;
+    return call->noperators == 0;
 }
 
 void pe_merge_loops(pe_call *call, const idx *loops, int nloops)
@@ -377,18 +379,18 @@ void pe_merge_loops(pe_call *call, const idx *loops, int nloops)
     for (int l = 0; l < n; l++) { /* from[l] >= l: no stride is overwritten before it is read */
         for (int k = 0; k < call->narrays; k++)
             call->array[k].loop[l] = call->array[k].loop[from[l]];
-        for (int t = 0; t < call->nterms; t++) {
-            for (int k = 0; k < PE_TERM_ARRAYS; k++)
-                call->term[t].array[k].loop[l] = call->term[t].array[k].loop[from[l]];
+        for (int t = 0; t < call->noperators; t++) {
+            for (int k = 0; k < PE_OPERATOR_ARRAYS; k++)
+                call->operators[t].array[k].loop[l] = call->operators[t].array[k].loop[from[l]];
             for (int side = 0; side < 2; side++)
-                call->term[t].positions[side].loop[l] = call->term[t].positions[side].loop[from[l]];
+                call->operators[t].positions[side].loop[l] = call->operators[t].positions[side].loop[from[l]];
         }
     }
 }
 
 /* ---- parameters ---- */
 
-static int wrong_choice(const pe_agreement *a, const pe_parameter *p, PyObject *x)
+static int wrong_choice(const pe_binding *a, const pe_parameter *p, PyObject *x)
 {
     PyObject *list = PyUnicode_FromFormat("%R", p->word[0]);
     for (int i = 1; list && i < p->nwords; i++) {
@@ -413,7 +415,7 @@ static int find_word(const pe_parameter *p, PyObject *x)
 }
 
 /* An integer from 0 to the largest that every double up to it holds */
-static int read_integer(const pe_agreement *a, const pe_parameter *p, PyObject *x, double *number)
+static int read_integer(const pe_binding *a, const pe_parameter *p, PyObject *x, double *number)
 {
     const int is_bool = PyBool_Check(x) || (PyArray_Check(x) && !PyArray_ISINTEGER((PyArrayObject *)x));
     PyObject *whole = is_bool ? NULL : PyNumber_Index(x);
@@ -430,7 +432,7 @@ static int read_integer(const pe_agreement *a, const pe_parameter *p, PyObject *
     return 0;
 }
 
-static int read_real(const pe_agreement *a, const pe_parameter *p, PyObject *x, double *number)
+static int read_real(const pe_binding *a, const pe_parameter *p, PyObject *x, double *number)
 {
     const int is_bool = PyBool_Check(x);                          /* PyFloat_AsDouble makes a float of it */
     if (PyArray_Check(x) && PyArray_NDIM((PyArrayObject *)x) > 0) /* older NumPys make a float of one with one entry */
@@ -445,7 +447,7 @@ static int read_real(const pe_agreement *a, const pe_parameter *p, PyObject *x, 
                     : pe_wrong_type(a, p->name, x, "a number");
 }
 
-static int read_parameter(const pe_agreement *a, const pe_parameter *p, PyObject *x, double *number)
+static int read_parameter(const pe_binding *a, const pe_parameter *p, PyObject *x, double *number)
 {
     if (!x || (x == Py_None && isnan(p->value))) { /* NAN: the default follows from other arguments */
         *number = p->value;
@@ -473,7 +475,7 @@ static int read_parameter(const pe_agreement *a, const pe_parameter *p, PyObject
 }
 
 /* Refuse a number that the arithmetic of the call cannot multiply by. The defaults can be. */
-static int check_parameter(const pe_agreement *a, const pe_parameter *p, PyObject *x, double number)
+static int check_parameter(const pe_binding *a, const pe_parameter *p, PyObject *x, double number)
 {
     if (!x || !p->finite)
         return 0;
@@ -488,7 +490,7 @@ static int check_parameter(const pe_agreement *a, const pe_parameter *p, PyObjec
 
 /* Read all that may run code of the user: objects that are no arrays, and parameters. Pointers into arrays are taken
  * afterwards, because such code may resize the arrays. */
-static int read_objects(const pe_signature *row, PyObject **arguments, pe_agreement *a, double *par)
+static int read_objects(const pe_signature *row, PyObject **arguments, pe_binding *a, double *par)
 {
     for (int k = 0; k < row->noperands; k++) {
         const pe_operand *o = &row->operand[k];
@@ -504,15 +506,14 @@ static int read_objects(const pe_signature *row, PyObject **arguments, pe_agreem
     return 0;
 }
 
-static int fill_call(const pe_table *table, const pe_signature *row, PyObject **arguments, pe_agreement *a,
-                     pe_call *call)
+static int fill_call(const pe_table *table, const pe_signature *row, PyObject **arguments, pe_binding *a, pe_call *call)
 {
-    call->nterms = 0;
+    call->noperators = 0;
     call->narrays = row->noperands; /* the operators have an empty place among them */
     if (read_objects(row, arguments, a, call->par) < 0)
         return -1;
     for (int k = 0; k < row->noperands; k++) {
-        const int is_terms = row->operand[k].type == 'o';
+        const int is_operators = row->operand[k].type == 'o';
         if (row->operand[k].output && pe_makes_results(row->op)) {
             memset(&call->array[k], 0, sizeof call->array[k]);
             if (arguments[k] != Py_None)
@@ -522,8 +523,8 @@ static int fill_call(const pe_table *table, const pe_signature *row, PyObject **
         if (k > 0 && row->operand[k].output && !row->operand[k - 1].output)
             pe_derive_lengths(row->op, call->dim);
         a->is_quantized = row->operand[k].type == 'c' && arguments[row->operand[k].scale] != Py_None;
-        if (take_operand(a, &row->operand[k], is_terms ? Py_None : arguments[k], &call->array[k]) < 0
-            || (is_terms && take_terms(table, a, arguments[k], &call->nterms) < 0))
+        if (take_operand(a, &row->operand[k], is_operators ? Py_None : arguments[k], &call->array[k]) < 0
+            || (is_operators && take_operators(table, a, arguments[k], &call->noperators) < 0))
             return -1;
     }
     for (int k = 0; k < row->nparams; k++) {
@@ -531,12 +532,12 @@ static int fill_call(const pe_table *table, const pe_signature *row, PyObject **
             return -1;
     }
     pe_derive_parameters(row->op, call);
-    call->term = a->terms;
+    call->operators = a->operators;
     pe_merge_loops(call, a->loops, a->nloops);
     return check_angles(a);
 }
 
-static PyObject *bind(const pe_table *table, const pe_signature *row, PyObject **arguments, pe_agreement *a,
+static PyObject *bind(const pe_table *table, const pe_signature *row, PyObject **arguments, pe_binding *a,
                       pe_call *call)
 {
     const int status = fill_call(table, row, arguments, a, call) < 0 ? -1 : pe_run_row(table, row, call, a);
@@ -565,7 +566,7 @@ static int find_argument(const pe_table *table, const pe_signature *row, PyObjec
 static const char *const storage_dtypes = "float16, bfloat16, float32 or float64";
 
 /* Take an argument that is no operand or parameter: `dtype`, or the length of an axis, by its letter. */
-static int take_setting(const pe_signature *row, pe_agreement *a, PyObject *name, PyObject *value)
+static int take_setting(const pe_signature *row, pe_binding *a, PyObject *name, PyObject *value)
 {
     Py_ssize_t n;
     const char *word = PyUnicode_AsUTF8AndSize(name, &n);
@@ -615,7 +616,7 @@ static int take_setting(const pe_signature *row, pe_agreement *a, PyObject *name
 }
 
 /* Begin a call of a row for `function`, which may be NULL; its lengths are in dim. */
-static int begin_agreement(pe_agreement *a, pe_table *table, PyObject *function, const pe_signature *row, idx *dim)
+static int begin_binding(pe_binding *a, pe_table *table, PyObject *function, const pe_signature *row, idx *dim)
 {
     a->table = table;
     a->has_real = a->is_double = a->nloops = a->nkept = a->noutputs = a->ninputs = a->writes = a->reads = a->nsummed =
@@ -625,7 +626,7 @@ static int begin_agreement(pe_agreement *a, pe_table *table, PyObject *function,
     a->most_position = a->most_frequency = 0;
     a->first = a->dtype = a->cotangent = NULL;
     a->lead = row->operand;
-    a->terms = NULL;
+    a->operators = NULL;
     a->start = 0;
     a->dim = dim;
     for (int axis = 0; axis < PE_AXES; axis++)
@@ -636,16 +637,16 @@ static int begin_agreement(pe_agreement *a, pe_table *table, PyObject *function,
     return a->function ? 0 : -1;
 }
 
-static void end_agreement(pe_agreement *a)
+static void end_binding(pe_binding *a)
 {
     while (a->nkept > 0)
         Py_DECREF(a->kept[--a->nkept]);
-    free(a->terms);
+    free(a->operators);
     Py_XDECREF(a->dtype);
 }
 
 /* Put the values, whose names are given, at the places that the arguments have in the row. */
-static int place_arguments(const pe_table *table, const pe_signature *row, pe_agreement *a, PyObject *const *values,
+static int place_arguments(const pe_table *table, const pe_signature *row, pe_binding *a, PyObject *const *values,
                            PyObject *names, PyObject **placed)
 {
     const Py_ssize_t given = names ? PyTuple_Size(names) : 0;
@@ -663,7 +664,7 @@ static int place_arguments(const pe_table *table, const pe_signature *row, pe_ag
 }
 
 /* Put None at the places of optional operands and of results that were not passed. */
-static int fill_places(const pe_signature *row, const pe_agreement *a, PyObject **placed)
+static int fill_places(const pe_signature *row, const pe_binding *a, PyObject **placed)
 {
     for (int i = 0; i < row->noperands + row->nparams; i++) {
         const pe_operand *o = i < row->noperands ? &row->operand[i] : NULL;
@@ -683,22 +684,22 @@ PyObject *pe_bind(pe_table *table, int op, PyObject *const *args, Py_ssize_t nar
     const pe_signature *row = &table->row[op];
     PyObject *placed[PE_ARRAYS + PE_PARAMS] = {NULL}, *results = NULL;
     pe_call call;
-    pe_agreement a;
+    pe_binding a;
     if (nargs > 1 || (nargs == 1 && !PyUnicode_Check(args[0])))
         return PyErr_Format(PyExc_TypeError, "_core.%s takes at most a function name, and by name %s", row->name,
                             row->text);
-    if (begin_agreement(&a, table, nargs ? args[0] : NULL, row, call.dim) < 0)
+    if (begin_binding(&a, table, nargs ? args[0] : NULL, row, call.dim) < 0)
         return NULL;
     if (place_arguments(table, row, &a, args + nargs, names, placed) == 0 && fill_places(row, &a, placed) == 0)
         results = bind(table, row, placed, &a, &call);
-    end_agreement(&a);
+    end_binding(&a);
     return results;
 }
 
 /* ---- reading without a call ---- */
 
 /* Read `grad`, the cotangent of the row's first result: an array of exactly its shape. */
-static PyObject *read_cotangent(pe_agreement *a, const pe_signature *row)
+static PyObject *read_cotangent(pe_binding *a, const pe_signature *row)
 {
     static const pe_operand grad = {.name = "grad", .type = 'r'};
     const pe_operand *result = row->operand;
@@ -712,8 +713,8 @@ static PyObject *read_cotangent(pe_agreement *a, const pe_signature *row)
 }
 
 /* Read the arguments that are passed, and return their arrays in the order of `names`. */
-static PyObject *read_arguments(const pe_table *table, const pe_signature *row, pe_agreement *a,
-                                PyObject *const *values, PyObject *names)
+static PyObject *read_arguments(const pe_table *table, const pe_signature *row, pe_binding *a, PyObject *const *values,
+                                PyObject *names)
 {
     PyObject *placed[PE_ARRAYS + PE_PARAMS] = {NULL}, *array[PE_ARRAYS + PE_PARAMS] = {NULL}, *cotangent = NULL;
     pe_array unused;
@@ -764,7 +765,7 @@ PyObject *pe_read(pe_table *table, PyObject *const *args, Py_ssize_t nargs, PyOb
     const char *text = nargs == 1 || nargs == 2 ? PyUnicode_AsUTF8AndSize(args[nargs - 1], NULL) : NULL;
     const pe_signature *row = NULL;
     pe_signature own;
-    pe_agreement a;
+    pe_binding a;
     idx dim[PE_AXES];
     PyObject *arrays = NULL;
     if (!text || !names)
@@ -782,9 +783,9 @@ PyObject *pe_read(pe_table *table, PyObject *const *args, Py_ssize_t nargs, PyOb
     }
     if (!row)
         PyErr_Format(PyExc_TypeError, "_core.read: %U is no row and no signature of ops.def", args[nargs - 1]);
-    else if (begin_agreement(&a, table, nargs == 2 ? args[0] : NULL, row, dim) == 0) {
+    else if (begin_binding(&a, table, nargs == 2 ? args[0] : NULL, row, dim) == 0) {
         arrays = read_arguments(table, row, &a, args + nargs, names);
-        end_agreement(&a);
+        end_binding(&a);
     }
     if (is_text)
         pe_signature_free(&own);

@@ -37,8 +37,8 @@ typedef struct pe_signature {
     PyObject *key;                             /* the name as Python's interned string */
     PyObject *argument[PE_ARRAYS + PE_PARAMS]; /* likewise the names of the operands, then of the parameters */
     int op, noperands, nparams;
-    int is_operator; /* attention takes it in `bias` */
-    int has_terms;   /* an operand is a tuple of operators of attention */
+    int is_operator;   /* attention takes it in `bias` */
+    int has_operators; /* an operand is a tuple of operators of attention */
     pe_operand operand[PE_ARRAYS];
     pe_parameter parameter[PE_PARAMS];
 } pe_signature;
@@ -84,26 +84,27 @@ typedef struct {
     double most_position, most_frequency; /* largest magnitudes */
     idx *dim;
     idx loops[PE_LOOPS];    /* right-aligned */
-    pe_term *terms;         /* on the heap: sixteen of them would fill the stack of a small thread */
+    pe_operator *operators; /* on the heap: sixteen of them would fill the stack of a small thread */
     const pe_operand *lead; /* the first operand of the row */
     PyObject *first;        /* the first real operand as an array, which decides on the dtype of results; or NULL */
     PyObject *dtype;        /* the caller's dtype of results, or NULL */
     PyObject *taken;        /* the array of the last operand */
     PyObject *cotangent;    /* the argument `grad` of a read, or NULL */
     int64_t start;          /* an int n for an operand with % means start .. start + n - 1 */
-    PyObject *input[PE_ARRAYS + PE_TERMS * (PE_TERM_ARRAYS + 2)]; /* arrays that no result may overlap; borrowed */
+    /* arrays that no result may overlap; borrowed */
+    PyObject *input[PE_ARRAYS + PE_OPERATORS * (PE_OPERATOR_ARRAYS + 2)];
     PyObject *result[PE_ARRAYS], *written[PE_ARRAYS]; /* what is returned, and the memory that the kernel fills */
-    PyObject *kept[3 * (PE_ARRAYS + PE_TERMS * (PE_TERM_ARRAYS + 2))];
-    pe_sum summed[PE_ARRAYS + PE_TERMS * PE_TERM_ARRAYS];
+    PyObject *kept[3 * (PE_ARRAYS + PE_OPERATORS * (PE_OPERATOR_ARRAYS + 2))];
+    pe_sum summed[PE_ARRAYS + PE_OPERATORS * PE_OPERATOR_ARRAYS];
     idx sums; /* elements of all of them */
-} pe_agreement;
+} pe_binding;
 
 enum { PE_UNKNOWN = -1 };
-int pe_wrong(PyObject *exception, const pe_agreement *a, const char *operand, const char *format, ...);
+int pe_wrong(PyObject *exception, const pe_binding *a, const char *operand, const char *format, ...);
 /* Raise "<function>: <operand> <has> <value>; expected <expected>", with the value as messages show it. */
-int pe_wrong_value(PyObject *exception, const pe_agreement *a, const char *operand, const char *has, PyObject *value,
+int pe_wrong_value(PyObject *exception, const pe_binding *a, const char *operand, const char *has, PyObject *value,
                    const char *expected, ...);
-int pe_wrong_type(const pe_agreement *a, const char *operand, PyObject *object, const char *expected);
+int pe_wrong_type(const pe_binding *a, const char *operand, PyObject *object, const char *expected);
 /* Clear an exception that says what a value is not (TypeError, ValueError, OverflowError). Returns 0 if it is another
  * one, such as KeyboardInterrupt, which stays. */
 int pe_forget_refusal(void);
@@ -112,20 +113,20 @@ int pe_is_storage_dtype(PyObject *descr);
 int pe_is_ready(const pe_operand *o, PyObject *array); /* for kernels */
 /* An argument that is an array, or an int n for an operand that counts, as it is; else the array that a function of
  * Python reads. Borrowed; NULL with an exception */
-PyObject *pe_as_array(pe_agreement *a, const pe_operand *o, PyObject *object);
+PyObject *pe_as_array(pe_binding *a, const pe_operand *o, PyObject *object);
 /* The array that an argument is read as, in a dtype that the operand takes; borrowed. NULL with an exception */
-PyObject *pe_input(pe_agreement *a, const pe_operand *o, PyObject *object);
-PyObject *pe_output(pe_agreement *a, const pe_operand *o, PyObject *object);
-PyObject *pe_keep(pe_agreement *a, PyObject *object); /* until the end of the call; NULL stays NULL */
+PyObject *pe_input(pe_binding *a, const pe_operand *o, PyObject *object);
+PyObject *pe_output(pe_binding *a, const pe_operand *o, PyObject *object);
+PyObject *pe_keep(pe_binding *a, PyObject *object); /* until the end of the call; NULL stays NULL */
 /* An array of this dtype, whose reference it takes; kept too */
-PyObject *pe_allocate(pe_agreement *a, PyObject *dtype, int n, idx *shape, int is_zero);
+PyObject *pe_allocate(pe_binding *a, PyObject *dtype, int n, idx *shape, int is_zero);
 PyObject *pe_tuple(PyObject *const *items, int n); /* a new reference; None in place of NULL */
 /* Copy results to their places, and return them. */
-PyObject *pe_results(pe_agreement *a);
+PyObject *pe_results(pe_binding *a);
 int pe_set_helpers(pe_table *table, PyObject *functions); /* (reader, shown, caster) */
 /* The shape of a result: the loops of the call and its named axes. A length that no operand has is that of `given`. */
-int pe_shape_of_result(const pe_agreement *a, const pe_operand *o, PyObject *given, idx *shape);
-int pe_check_shape(const pe_agreement *a, const char *operand, PyObject *array, const idx *shape, int n);
+int pe_shape_of_result(const pe_binding *a, const pe_operand *o, PyObject *given, idx *shape);
+int pe_check_shape(const pe_binding *a, const char *operand, PyObject *array, const idx *shape, int n);
 /* Call a row as _core.<row>(function, name=value, ...) does; `names` is a tuple or NULL, as in vectorcall. Without
  * `function`, messages begin with ": ". */
 PyObject *pe_bind(pe_table *table, int op, PyObject *const *args, Py_ssize_t nargs, PyObject *names);
@@ -135,15 +136,15 @@ PyObject *pe_bind(pe_table *table, int op, PyObject *const *args, Py_ssize_t nar
  * row. A result, or None, is checked or allocated as in a call. */
 PyObject *pe_read(pe_table *table, PyObject *const *args, Py_ssize_t nargs, PyObject *names);
 /* Compute a checked call, unless it writes no element; -1 with an exception. */
-int pe_run_call(const pe_agreement *a, const pe_signature *row, pe_call *call);
+int pe_run_call(const pe_binding *a, const pe_signature *row, pe_call *call);
 /* ---- rows.c, attention.c ---- */
 
 /* Lengths of axes that only results have, and parameters that the caller left out, from other arguments */
 void pe_derive_lengths(int op, idx *dim);
 void pe_derive_parameters(int op, pe_call *call);
 /* Run a call whose arguments are checked, as one kernel or several; -1 with an exception. */
-int pe_run_row(const pe_table *table, const pe_signature *row, pe_call *call, pe_agreement *a);
-int pe_run_attention(const pe_table *table, const pe_signature *row, pe_agreement *a, pe_call *call);
+int pe_run_row(const pe_table *table, const pe_signature *row, pe_call *call, pe_binding *a);
+int pe_run_attention(const pe_table *table, const pe_signature *row, pe_binding *a, pe_call *call);
 /* Whether attention.c makes the results of a row, whose shapes and dtypes the signature does not tell */
 int pe_makes_results(int op);
 /* An operand of another call, in which its first `axes` named axes are the last loops */

@@ -18,7 +18,7 @@ static const char *const ids_below = "ids of at least 0 and below %zd";
 
 /* ---- messages ---- */
 
-int pe_wrong(PyObject *exception, const pe_agreement *a, const char *operand, const char *format, ...)
+int pe_wrong(PyObject *exception, const pe_binding *a, const char *operand, const char *format, ...)
 {
     va_list values;
     va_start(values, format);
@@ -30,7 +30,7 @@ int pe_wrong(PyObject *exception, const pe_agreement *a, const char *operand, co
     return -1;
 }
 
-int pe_wrong_value(PyObject *exception, const pe_agreement *a, const char *operand, const char *has, PyObject *value,
+int pe_wrong_value(PyObject *exception, const pe_binding *a, const char *operand, const char *has, PyObject *value,
                    const char *expected, ...)
 {
     va_list values;
@@ -48,7 +48,7 @@ int pe_wrong_value(PyObject *exception, const pe_agreement *a, const char *opera
 /* The name of a type; the Limited API has no field for it. */
 static PyObject *name_of_type(PyTypeObject *type) { return PyObject_GetAttrString((PyObject *)type, "__name__"); }
 
-int pe_wrong_type(const pe_agreement *a, const char *operand, PyObject *object, const char *expected)
+int pe_wrong_type(const pe_binding *a, const char *operand, PyObject *object, const char *expected)
 {
     PyObject *name = name_of_type(Py_TYPE(object));
     if (name)
@@ -66,7 +66,7 @@ int pe_forget_refusal(void)
     return is_refusal;
 }
 
-static int wrong_dtype(const pe_agreement *a, const pe_operand *o, PyObject *array, const char *expected)
+static int wrong_dtype(const pe_binding *a, const pe_operand *o, PyObject *array, const char *expected)
 {
     return pe_wrong(PyExc_TypeError, a, o->name, "has dtype %S; expected %s", PyArray_DESCR(A(array)), expected);
 }
@@ -83,7 +83,7 @@ static PyObject *tuple_of(const npy_intp *shape, int n)
 }
 
 /* Raise "<function>: <operand> has shape <one>; expected <before><other><after>". */
-static int wrong_shape(const pe_agreement *a, const char *operand, PyObject *array, const npy_intp *shape, int n,
+static int wrong_shape(const pe_binding *a, const char *operand, PyObject *array, const npy_intp *shape, int n,
                        const char *before, const char *after)
 {
     PyObject *has = tuple_of(PyArray_DIMS(A(array)), PyArray_NDIM(A(array))), *expected = tuple_of(shape, n);
@@ -94,7 +94,7 @@ static int wrong_shape(const pe_agreement *a, const char *operand, PyObject *arr
     return -1;
 }
 
-PyObject *pe_keep(pe_agreement *a, PyObject *object)
+PyObject *pe_keep(pe_binding *a, PyObject *object)
 {
     if (object && a->nkept == (int)(sizeof a->kept / sizeof *a->kept)) {
         PyErr_Format(PyExc_SystemError, "%s: more than %d arrays in a call", a->function, a->nkept);
@@ -105,7 +105,7 @@ PyObject *pe_keep(pe_agreement *a, PyObject *object)
     return object;
 }
 
-static int is_kept(const pe_agreement *a, PyObject *object)
+static int is_kept(const pe_binding *a, PyObject *object)
 {
     int i = 0;
     while (i < a->nkept && a->kept[i] != object)
@@ -152,13 +152,13 @@ int pe_is_storage_dtype(PyObject *object)
            || (PyTypeNum_ISUSERDEF(type) && PyDataType_ELSIZE(descr) == 2 && is_bfloat16(descr));
 }
 
-static PyObject *cast(pe_agreement *a, PyObject *array, int type)
+static PyObject *cast(pe_binding *a, PyObject *array, int type)
 {
     return pe_keep(a, PyArray_CastToType(A(array), PyArray_DescrFromType(type), 0));
 }
 
 /* Float64 as float32; finite numbers beyond its range are refused, because as infinity they would give NaN. */
-static PyObject *narrow(pe_agreement *a, const pe_operand *o, PyObject *object)
+static PyObject *narrow(pe_binding *a, const pe_operand *o, PyObject *object)
 {
     PyObject *from = PyArray_FROM_OTF(object, NPY_DOUBLE, NPY_ARRAY_CARRAY_RO);
     PyObject *to = from ? pe_keep(a, PyArray_SimpleNew(PyArray_NDIM(A(from)), PyArray_DIMS(A(from)), NPY_FLOAT)) : NULL;
@@ -178,7 +178,7 @@ static PyObject *narrow(pe_agreement *a, const pe_operand *o, PyObject *object)
 }
 
 /* Unsigned 64-bit integers beyond the largest position would become negative. */
-static int fits_signed(const pe_agreement *a, const pe_operand *o, PyObject *array)
+static int fits_signed(const pe_binding *a, const pe_operand *o, PyObject *array)
 {
     if (!PyTypeNum_ISUNSIGNED(PyArray_TYPE(A(array))) || PyArray_ITEMSIZE(A(array)) < 8 || PyArray_SIZE(A(array)) == 0)
         return 1;
@@ -192,13 +192,13 @@ static int fits_signed(const pe_agreement *a, const pe_operand *o, PyObject *arr
 }
 
 /* Whether the arithmetic of the call reads a storage as it is. Halves are storage of float; * asks for float itself. */
-static int is_of_arithmetic(const pe_agreement *a, const pe_operand *o, int storage)
+static int is_of_arithmetic(const pe_binding *a, const pe_operand *o, int storage)
 {
     return a->is_double ? storage == PE_F64 : o->is_work ? storage == PE_F32 : storage != PE_F64;
 }
 
 /* The array in a dtype that the operand takes; NULL with an exception */
-static PyObject *in_dtype(pe_agreement *a, const pe_operand *o, PyObject *array, int is_empty_list)
+static PyObject *in_dtype(pe_binding *a, const pe_operand *o, PyObject *array, int is_empty_list)
 {
     const int type = PyArray_TYPE(A(array)), is_integer = PyTypeNum_ISINTEGER(type);
     int storage = pe_storage_of(array);
@@ -258,7 +258,7 @@ static PyObject *in_dtype(pe_agreement *a, const pe_operand *o, PyObject *array,
 /* ---- inputs ---- */
 
 /* 0 .. n-1 for an int n */
-static PyObject *count_from_start(pe_agreement *a, const pe_operand *o, PyObject *number, idx limit)
+static PyObject *count_from_start(pe_binding *a, const pe_operand *o, PyObject *number, idx limit)
 {
     int overflow;
     const long long n = PyLong_AsLongLongAndOverflow(number, &overflow), most = 1LL << POSITION_BITS;
@@ -304,14 +304,14 @@ static PyObject *count_from_start(pe_agreement *a, const pe_operand *o, PyObject
     return pe_keep(a, array);
 }
 
-static idx limit_of(const pe_agreement *a, const pe_operand *o)
+static idx limit_of(const pe_binding *a, const pe_operand *o)
 {
     static const idx largest_root = 3037000499; /* of the largest idx */
     const idx r = a->dim['r' - 'A'];
     return o->ids < 2 ? r : r <= largest_root ? r * r : PTRDIFF_MAX;
 }
 
-static int check_ids(pe_agreement *a, const pe_operand *o, PyObject *array, PyObject *given)
+static int check_ids(pe_binding *a, const pe_operand *o, PyObject *array, PyObject *given)
 {
     const idx limit = limit_of(a, o);
     PyObject *whole = PyArray_FROM_OTF(array, NPY_INT64, NPY_ARRAY_CARRAY_RO);
@@ -333,7 +333,7 @@ static int check_ids(pe_agreement *a, const pe_operand *o, PyObject *array, PyOb
 }
 
 /* A view whose loops, and the named axes that it shares with the first operand, have the lengths of that one */
-static PyObject *follow(pe_agreement *a, const pe_operand *o, PyObject *array)
+static PyObject *follow(pe_binding *a, const pe_operand *o, PyObject *array)
 {
     const pe_operand *lead = a->lead;
     const int own = o->naxes - o->shared, n = PyArray_NDIM(A(a->first)) - (lead->naxes - o->shared);
@@ -367,7 +367,7 @@ static PyObject *follow(pe_agreement *a, const pe_operand *o, PyObject *array)
                                            PyArray_DATA(A(array)), 0, NULL));
 }
 
-PyObject *pe_as_array(pe_agreement *a, const pe_operand *o, PyObject *object)
+PyObject *pe_as_array(pe_binding *a, const pe_operand *o, PyObject *object)
 {
     if (object == Py_None) {
         pe_wrong_type(a, o->name, object, "an array");
@@ -378,7 +378,7 @@ PyObject *pe_as_array(pe_agreement *a, const pe_operand *o, PyObject *object)
     return pe_keep(a, PyObject_CallFunction(a->table->reader, "ssO", a->function, o->name, object));
 }
 
-PyObject *pe_input(pe_agreement *a, const pe_operand *o, PyObject *object)
+PyObject *pe_input(pe_binding *a, const pe_operand *o, PyObject *object)
 {
     PyObject *array = pe_as_array(a, o, object);
     if (array && PyLong_CheckExact(array))
@@ -500,7 +500,7 @@ static int has_no_overlap(PyArrayObject *x)
 
 /* Return whether the kernel may write to `out`: whole rows, no byte twice, and none that an input needs. Otherwise it
  * writes to memory of its own, which is copied to `out`. */
-static int is_writable_in_place(const pe_agreement *a, const pe_operand *o, PyObject *out)
+static int is_writable_in_place(const pe_binding *a, const pe_operand *o, PyObject *out)
 {
     int ready = pe_is_ready(o, out) && (PyArray_IS_C_CONTIGUOUS(A(out)) || has_no_overlap(A(out)));
     for (int i = 0; ready && i < a->ninputs && PyArray_SIZE(A(out)) > 0; i++) {
@@ -512,7 +512,7 @@ static int is_writable_in_place(const pe_agreement *a, const pe_operand *o, PyOb
 }
 
 /* The dtype of a result; a new reference, or NULL with an exception */
-static PyArray_Descr *dtype_of(pe_agreement *a, const pe_operand *o, PyObject *given)
+static PyArray_Descr *dtype_of(pe_binding *a, const pe_operand *o, PyObject *given)
 {
     if (o->type != 'r')
         return PyArray_DescrFromType(o->type == 'i' ? NPY_INT64 : NPY_DOUBLE);
@@ -533,7 +533,7 @@ static PyArray_Descr *dtype_of(pe_agreement *a, const pe_operand *o, PyObject *g
     return PyArray_DescrNewByteorder(PyArray_DESCR(A(given)), NPY_NATIVE);
 }
 
-PyObject *pe_allocate(pe_agreement *a, PyObject *dtype, int n, idx *shape, int is_zero)
+PyObject *pe_allocate(pe_binding *a, PyObject *dtype, int n, idx *shape, int is_zero)
 {
     PyArray_Descr *descr = (PyArray_Descr *)dtype;
     Py_INCREF(descr);
@@ -561,7 +561,7 @@ static int is_array_without_mask(PyObject *object)
 }
 
 /* Check the caller's array for a result of this dtype and shape; -1 with an exception. */
-static int check_given(pe_agreement *a, const pe_operand *o, PyObject *out, PyArray_Descr *descr, int n,
+static int check_given(pe_binding *a, const pe_operand *o, PyObject *out, PyArray_Descr *descr, int n,
                        const npy_intp *shape)
 {
     if (PyArray_DESCR(A(out)) != descr && !PyArray_EquivTypes(PyArray_DESCR(A(out)), descr))
@@ -573,13 +573,13 @@ static int check_given(pe_agreement *a, const pe_operand *o, PyObject *out, PyAr
     return 0;
 }
 
-int pe_check_shape(const pe_agreement *a, const char *operand, PyObject *array, const idx *shape, int n)
+int pe_check_shape(const pe_binding *a, const char *operand, PyObject *array, const idx *shape, int n)
 {
     const int fits = PyArray_NDIM(A(array)) == n && PyArray_CompareLists(PyArray_DIMS(A(array)), shape, n);
     return fits ? 0 : wrong_shape(a, operand, array, shape, n, "", "");
 }
 
-int pe_shape_of_result(const pe_agreement *a, const pe_operand *o, PyObject *given, idx *shape)
+int pe_shape_of_result(const pe_binding *a, const pe_operand *o, PyObject *given, idx *shape)
 {
     int n = 0;
     for (int d = PE_LOOPS - a->nloops; !o->summed && d < PE_LOOPS; d++)
@@ -591,7 +591,7 @@ int pe_shape_of_result(const pe_agreement *a, const pe_operand *o, PyObject *giv
     return n;
 }
 
-PyObject *pe_output(pe_agreement *a, const pe_operand *o, PyObject *object)
+PyObject *pe_output(pe_binding *a, const pe_operand *o, PyObject *object)
 {
     PyObject *given = object == Py_None || object == Py_True ? NULL : object, *written = NULL;
     if (given && !is_array_without_mask(given)) {
@@ -629,7 +629,7 @@ PyObject *pe_tuple(PyObject *const *items, int n)
     return all;
 }
 
-PyObject *pe_results(pe_agreement *a)
+PyObject *pe_results(pe_binding *a)
 {
     for (int i = 0; i < a->noutputs; i++) {
         if (a->written[i] != a->result[i] && PyArray_CopyInto(A(a->result[i]), A(a->written[i])) < 0)

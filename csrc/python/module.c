@@ -74,8 +74,8 @@ static PyObject *set_isa(PyObject *module, PyObject *name)
 
 GETTER(isa, PyUnicode_FromString(pe_isa_name(pe_isa())))
 GETTER(threads, PyLong_FromLong(pe_threads()))
-GETTER(hold_kernels, (pe_hold_kernels(), Py_NewRef(Py_None)))
-GETTER(release_kernels, (pe_release_kernels(), Py_NewRef(Py_None)))
+GETTER(begin_rehearsal, (pe_begin_rehearsal(), Py_NewRef(Py_None)))
+GETTER(end_rehearsal, (pe_end_rehearsal(), Py_NewRef(Py_None)))
 
 static PyObject *set_threads(PyObject *module, PyObject *number)
 {
@@ -149,8 +149,9 @@ static PyMethodDef methods[] = {
     {"isa", isa, METH_NOARGS, "name of the kernel variant in use"},
     {"isas", isas, METH_NOARGS, "names of the variants that this machine can run, slowest first"},
     {"set_isa", set_isa, METH_O, "use the variant of that name"},
-    {"hold_kernels", hold_kernels, METH_NOARGS, "check operands but run no kernel on this thread until the release"},
-    {"release_kernels", release_kernels, METH_NOARGS, "end a hold of kernels"},
+    {"begin_rehearsal", begin_rehearsal, METH_NOARGS,
+     "check operands but run no kernel on this thread until end_rehearsal"},
+    {"end_rehearsal", end_rehearsal, METH_NOARGS, "end the last begin_rehearsal of this thread"},
     {"threads", threads, METH_NOARGS, "most threads of a call"},
     {"set_threads", set_threads, METH_O, "set the most threads of a call"},
     {"table", table, METH_NOARGS, "{row: signature} of ops.def"},

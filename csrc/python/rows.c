@@ -32,7 +32,7 @@ enum { X, POSITIONS, FREQUENCIES, OUT };
 enum { LAYOUT, OFFSET, OUT_LAYOUT, INVERSE, FACTOR, ROTARY_DIM };
 
 /* Even channels from the offset on, two for each frequency; -1 with an exception */
-static int check_rotated_channels(const pe_agreement *a, const pe_call *call)
+static int check_rotated_channels(const pe_binding *a, const pe_call *call)
 {
     const double *par = call->par;
     const idx width = call->D(d), e = call->D(e), offset = (idx)par[OFFSET];
@@ -75,7 +75,7 @@ static int is_small_rotation(const pe_call *call)
 
 static void set_dim(pe_call *call, char axis, idx length) { call->dim[axis - 'A'] = length; }
 
-static int rotate_by_table(const pe_table *table, const pe_agreement *a, const pe_call *rope)
+static int rotate_by_table(const pe_table *table, const pe_binding *a, const pe_call *rope)
 {
     const int is_double = a->is_double, caller_out = a->fills_callers;
     const idx n = rope->D(n), e = rope->D(e), width = 2 * e * (is_double ? (idx)sizeof(double) : (idx)sizeof(float));
@@ -141,7 +141,7 @@ static int rotate_by_table(const pe_table *table, const pe_agreement *a, const p
     return status;
 }
 
-static int run_rotation(const pe_table *table, const pe_agreement *a, pe_call *rope)
+static int run_rotation(const pe_table *table, const pe_binding *a, pe_call *rope)
 {
     if (check_rotated_channels(a, rope) < 0)
         return -1;
@@ -153,7 +153,7 @@ static int run_rotation(const pe_table *table, const pe_agreement *a, pe_call *r
 /* ---- recurrences ---- */
 
 /* Kernels know by a length whether there are inputs, so all arrays of inputs must be there. */
-static int check_inputs(const pe_agreement *a, const pe_signature *row, const pe_call *call)
+static int check_inputs(const pe_binding *a, const pe_signature *row, const pe_call *call)
 {
     const char *missing = NULL, *given = NULL;
     for (int k = 0; k < row->noperands; k++) {
@@ -181,9 +181,9 @@ void pe_derive_parameters(int op, pe_call *call)
         par[OUT_LAYOUT] = par[LAYOUT];
 }
 
-int pe_run_row(const pe_table *table, const pe_signature *row, pe_call *call, pe_agreement *a)
+int pe_run_row(const pe_table *table, const pe_signature *row, pe_call *call, pe_binding *a)
 {
-    if (row->has_terms)
+    if (row->has_operators)
         return pe_run_attention(table, row, a, call);
     if (row->op == PE_rope_positions)
         return run_rotation(table, a, call);

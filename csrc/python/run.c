@@ -63,7 +63,7 @@ static int interrupted(const pe_call *call)
 
 /* Run a job whose outputs are summed over the rows. A block adds to partial sums of its own, which the kernel finds at
  * data + block * loop[0]. They are added up in the order of the blocks, so the number of threads does not matter. */
-static int run_summed(const pe_agreement *a, const pe_job *job)
+static int run_summed(const pe_binding *a, const pe_job *job)
 {
     const idx blocks = BLOCKS(job->units, job->block), all = a->sums;
     const size_t size = (size_t)(all * blocks + 1) * sizeof(double); /* + 1: NULL means no memory */
@@ -111,7 +111,7 @@ static idx units_of_block(const pe_job *job, idx sums)
     return job->units > block * blocks ? BLOCKS(job->units, blocks) : block;
 }
 
-int pe_run_call(const pe_agreement *a, const pe_signature *row, pe_call *call)
+int pe_run_call(const pe_binding *a, const pe_signature *row, pe_call *call)
 {
     static const double worth_releasing_ns = 10e3;
     const int isa = pe_isa(); /* of the kernel and of the products */
@@ -126,15 +126,15 @@ int pe_run_call(const pe_agreement *a, const pe_signature *row, pe_call *call)
         job.units *= call->shape[d];
     if (!a->writes || (job.units == 0 && a->sums == 0)) /* 2**56 rows without a column are no work */
         return 0;
-    if (pe_holds_kernels())
+    if (pe_rehearses())
         return 0;
     const pe_storage storage = call->array[0].storage; /* of q, if the row has operators of attention */
-    const int is_sixteen = row->has_terms && (storage == PE_BF16 || storage == PE_F16);
-    call->products = is_sixteen ? pe_products_of(isa) : NULL;
+    const int is_16_bit = row->has_operators && (storage == PE_BF16 || storage == PE_F16);
+    call->products = is_16_bit ? pe_products_of(isa) : NULL;
     job.block = units_of_block(&job, a->sums);
     job.scratch = job.kernel->scratch(call);
 
-    job.flush = row->has_terms;
+    job.flush = row->has_operators;
     call->stop = NULL; /* of an earlier run */
     watch w = {0};
     const int release = job.ns * (double)job.units > worth_releasing_ns;

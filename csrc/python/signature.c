@@ -11,7 +11,7 @@ static const struct {
     int only_in_attention;
 } rows[PE_COUNT] = {
 #define CALLABLE(name, signature, ...) {#name, signature, 0},
-#define TERM(name, fits, signature) {#name, signature, 1},
+#define OPERATOR(name, fits, signature) {#name, signature, 1},
 #include "ops.def"
 };
 
@@ -33,7 +33,7 @@ void pe_row_costs(int op, const idx *dim, const double *par, idx *units, double 
         *units = (units_);                                         \
         *ns = (double)(ns_) > least_ns ? (double)(ns_) : least_ns; \
         break;
-#define TERM(name, fits, signature) CALLABLE(name, signature, FITS(fits, 0), 0, none)
+#define OPERATOR(name, fits, signature) CALLABLE(name, signature, FITS(fits, 0), 0, none)
 #include "ops.def"
     default: break;
     }
@@ -139,7 +139,7 @@ int pe_signature_read(pe_signature *row)
                 return -1;
             o->output = output;
             arrays += !o->in_tile;
-            row->has_terms |= o->type == 'o';
+            row->has_operators |= o->type == 'o';
             row->is_operator |= o->output && o->in_tile;
         }
     }
@@ -155,7 +155,7 @@ int pe_signature_read(pe_signature *row)
                 row->operand[k].scale = j;
         }
     }
-    return s && read_parameters(s, row) == 0 && (!row->is_operator || arrays <= PE_TERM_ARRAYS) ? 0 : -1;
+    return s && read_parameters(s, row) == 0 && (!row->is_operator || arrays <= PE_OPERATOR_ARRAYS) ? 0 : -1;
 }
 
 void pe_signature_free(pe_signature *row)

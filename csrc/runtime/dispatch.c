@@ -41,7 +41,7 @@ static const char *const products_name[PE_PRODUCTS] = {"avx512bf16", "amx", "amx
 enum { COMPILED = sizeof compiled / sizeof *compiled, VARIANTS = COMPILED + PE_PRODUCTS };
 
 static atomic_int active = -1;
-static _Thread_local int kernel_holders; /* how many calls hold the kernels of this thread */
+static _Thread_local int rehearsals; /* begun on this thread and not ended */
 
 #if defined(__x86_64__) || defined(__i386__)
 #include <cpuid.h>
@@ -155,9 +155,9 @@ const pe_products *pe_products_of(int isa)
     return products >= 0 && is_permitted(products) ? compiled[compiled_of(isa)].products[products] : NULL;
 }
 
-void pe_hold_kernels(void) { kernel_holders++; }
-void pe_release_kernels(void) { kernel_holders--; }
-int pe_holds_kernels(void) { return kernel_holders > 0; }
+void pe_begin_rehearsal(void) { rehearsals++; }
+void pe_end_rehearsal(void) { rehearsals--; }
+int pe_rehearses(void) { return rehearsals > 0; }
 
 int pe_isa(void)
 {
@@ -174,7 +174,7 @@ int pe_isa(void)
     return isa;
 }
 
-const pe_kernel *pe_kernel_of(int isa, int op, int is_double)
+const pe_kernel *pe_kernel_of(int isa, int entry, int is_double)
 {
-    return &compiled[compiled_of(isa)].kernels[is_double][op];
+    return &compiled[compiled_of(isa)].kernels[is_double][entry];
 }

@@ -13,12 +13,12 @@ void pe_set_isa(int isa);
 /* The units of a variant that multiply 16-bit operands, or NULL; may ask the system to permit them */
 const pe_products *pe_products_of(int isa);
 /* Between the two, calls of this thread check their operands and run no kernel: the shapes of results cost no work. */
-void pe_hold_kernels(void);
-void pe_release_kernels(void);
-int pe_holds_kernels(void);
+void pe_begin_rehearsal(void);
+void pe_end_rehearsal(void);
+int pe_rehearses(void);
 /* Return 1 on Intel. On an Intel Xeon, np.multiply of 8 MiB moves 21 GB/s, and rope is 1.4 times faster if it keeps its
  * table in L2. On AMD Zen 4 np.multiply moves 44 to 56 GB/s. */
 int pe_has_slow_l3(void);
-const pe_kernel *pe_kernel_of(int isa, int op, int is_double);
+const pe_kernel *pe_kernel_of(int isa, int entry, int is_double);
 
 #endif

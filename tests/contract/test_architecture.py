@@ -35,7 +35,7 @@ MAY_INCLUDE = {
     "base": (),
     "bias": ("base",),
     "tile": ("base", "bias"),
-    "sixteen": ("base", "bias", "tile"),
+    "bf16": ("base", "bias", "tile"),
     "relative": ("base", "bias", "tile"),
     "attention": ("base", "bias", "tile", "relative"),
     "absolute": ("base",),

@@ -230,11 +230,11 @@ def test_held_kernels_check_operands_and_write_nothing():
     """A hold is of one thread, and holds nest."""
     table, out = np.ones((3, 2)), np.zeros((5, 2))
     other = Thread(target=lambda: posenc.learned(table, [0, 1, 2, 1, 0], out=out))
-    _core.hold_kernels()
-    _core.hold_kernels()
+    _core.begin_rehearsal()
+    _core.begin_rehearsal()
     try:
         posenc.learned(table, [0, 1, 2, 1, 0], out=out)
-        _core.release_kernels()
+        _core.end_rehearsal()
         posenc.learned(table, [0, 1, 2, 1, 0], out=out)
         assert not out.any()
         with pytest.raises(ValueError, match="learned: "):
@@ -243,7 +243,7 @@ def test_held_kernels_check_operands_and_write_nothing():
         other.join()
         assert out.all()
     finally:
-        _core.release_kernels()
+        _core.end_rehearsal()
     assert posenc.learned(table, 3).all()
 
 

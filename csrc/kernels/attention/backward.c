@@ -20,7 +20,7 @@
  * the products, nonfinite numbers are replaced by 0. Pairs that see them have p or dS = NaN, and so are the sums; below
  * a softcap that is saturated, dX is 0.
  *
- * Instructions for 16-bit numbers (tile/sixteen.h) compute all five products, if the block's queries and cotangents and
+ * Instructions for 16-bit numbers (tile/bf16.h) compute all five products, if the block's queries and cotangents and
  * all keys and values of the kv head are finite, and the call has no operator of content.h. p and dX
  * are split in parts.
  */
@@ -30,14 +30,14 @@
 #include "attention/scores.h"
 #include "base/elementary.h"
 #include "tile/outer.h"
-#include "tile/sixteen.h"
+#include "tile/bf16.h"
 
 /* Queries and cotangents of a block are stored in two layouts: with one query per lane for the scores, and as strips
  * of rows (outer.h) for the products that add to keys and values. */
 typedef struct {
     int d, e, padded_d, padded_e; /* widths of heads, and filled up to whole vectors */
     int nonfinite_keys;           /* a key of the kv head is not finite */
-    int allows_sixteen;           /* nothing of the kv head, such as a nonfinite key, prevents 16-bit products */
+    int allows_bf16;              /* nothing of the kv head, such as a nonfinite key, prevents 16-bit products */
     real *q, *g, *q_rows, *g_rows, *dq, *p, *ds, *slope, *kept, *k_copy, *v_copy, *row;
     real *dk, *dv; /* of one kv head and one chunk; zero at the beginning of a chunk */
     int is_clear;  /* dk and dv are zero: write_keys clears them */
@@ -156,9 +156,9 @@ static void panel_vjp(attention_vjp_state *b, const pe_view *v, const char *valu
     FN(panel_scores)(c, v, b->multiplier, s, NULL, b->slope);
     const real *add = c->values ? FN(content_value_scores)(c, *v, g) : NULL;
     const pe_side side = {.b = g, .width = width, .from = from, .to = v->bias->to, .add = add, .step = width, .c = ds};
-    const pe_sixteen *sixteen = sixteen_of(v->queries);
-    if (sixteen)
-        sixteen->scores(v->queries, p, GV, &side);
+    const pe_bf16 *bf16 = bf16_of(v->queries);
+    if (bf16)
+        bf16->scores(v->queries, p, GV, &side);
     else
         FN(scores)(values, step, b->e, &side, 1);
     const real *kept = dropout_of(v->queries->call) > 0 ? draw_kept(b, v) : NULL;
@@ -220,15 +220,15 @@ static void look_at_keys(attention_vjp_state *b, const pe_call *call, const pe_r
 {
     const pe_array *k = &call->array[A_K], *v = &call->array[A_V];
     b->nonfinite_keys = !rows_are_finite(k, at->data[A_K] + group * k->core[0], call->D(m), b->d, b->row);
-    b->allows_sixteen = FN(plan_sixteen_vjp)(call) && !b->nonfinite_keys
-                        && rows_are_finite(v, at->data[A_V] + group * v->core[0], call->D(m), b->e, b->row);
+    b->allows_bf16 = FN(plan_bf16_vjp)(call) && !b->nonfinite_keys
+                     && rows_are_finite(v, at->data[A_V] + group * v->core[0], call->D(m), b->e, b->row);
 }
 
 /* Decide whether the block uses 16-bit products, before the queries are packed. */
 static void choose_products(attention_vjp_state *b, pe_query_block *queries)
 {
     const pe_array *a = queries->call->array;
-    const int active = b->allows_sixteen
+    const int active = b->allows_bf16
                        && rows_are_finite(&a[A_Q], query_row(queries, A_Q, 0), queries->lanes, b->d, b->row)
                        && rows_are_finite(&a[A_GRAD], query_row(queries, A_GRAD, 0), queries->lanes, b->e, b->row);
     queries->split = active ? b->split : NULL;
@@ -254,9 +254,9 @@ static void zero_unseen(attention_vjp_state *b, const pe_query_block *queries, i
 static void add_to_keys(const pe_query_block *queries, int pair, const real *weights, const real *strips, int width,
                         int from, int to, real *sums, int step)
 {
-    const pe_sixteen *sixteen = sixteen_of(queries);
-    if (sixteen)
-        sixteen->outer(queries, pair, weights, from, to, sums, step);
+    const pe_bf16 *bf16 = bf16_of(queries);
+    if (bf16)
+        bf16->outer(queries, pair, weights, from, to, sums, step);
     else
         FN(add_outer_of_block)(queries, weights, strips, width, from, to, sums, step);
 }
@@ -264,7 +264,7 @@ static void add_to_keys(const pe_query_block *queries, int pair, const real *wei
 static void add_dq(attention_vjp_state *b, const pe_view *v, int (*seen)[2])
 {
     const pe_query_block *queries = v->queries;
-    const pe_sixteen *sixteen = sixteen_of(queries);
+    const pe_bf16 *bf16 = bf16_of(queries);
     pe_rows rows = plain_rows(v->k, v->k_step, PE_STORAGE);
     if (b->nonfinite_keys)
         rows = FN(finite_rows)(rows_of_keys(queries, A_K, v->keys->first), v->keys->n, b->d, b->k_copy);
@@ -276,10 +276,10 @@ static void add_dq(attention_vjp_state *b, const pe_view *v, int (*seen)[2])
                             .from = seen[i][0],
                             .to = seen[i][1],
                             .c = b->dq + p->first * b->d};
-        if (sixteen)
-            sixteen->values(queries, &side[i]);
+        if (bf16)
+            bf16->values(queries, &side[i]);
     }
-    if (!sixteen)
+    if (!bf16)
         FN(values)(rows.data, rows.step, b->d, side, queries->panels);
 }
 
@@ -297,12 +297,12 @@ static void add_gates_to_ds(attention_vjp_state *b, const pe_query_block *querie
 static void tile_vjp(attention_vjp_state *b, const pe_query_block *queries, pe_key_tile *keys)
 {
     pe_content *c = &b->content;
-    const pe_sixteen *sixteen = sixteen_of(queries);
+    const pe_bf16 *bf16 = bf16_of(queries);
     pe_view v = {.queries = queries, .keys = keys};
     pe_rows values = {.data = NULL};
     int from = keys->n, to = 0, seen[PANELS][2];
-    if (sixteen) {
-        (void)sixteen->split_tile(queries, keys, 0, queries->batch_row.data[A_DQ] != NULL);
+    if (bf16) {
+        (void)bf16->split_tile(queries, keys, 0, queries->batch_row.data[A_DQ] != NULL);
     } else {
         v = FN(view_of_keys)(queries, keys, 2, b->k_copy);
         values = FN(tile_rows)(rows_of_keys(queries, A_V, keys->first), keys->n, b->e, 2, b->v_copy);
@@ -352,10 +352,10 @@ static int block_vjp(attention_vjp_state *b, const pe_query_block *queries, idx 
     zero_reals(b->dq, queries->width * b->d);
     FN(content_block_vjp)(&b->content_vjp, &b->content, b->q_rows, b->g_rows, b->dq, t);
     b->multiplier = FN(content_multiplier)(&b->content, queries);
-    const pe_sixteen *sixteen = sixteen_of(queries);
-    if (sixteen) {
-        sixteen->split_queries(queries, QK, 0, b->multiplier, b->q_rows);
-        sixteen->split_queries(queries, GV, 0, b->g, b->g_rows);
+    const pe_bf16 *bf16 = bf16_of(queries);
+    if (bf16) {
+        bf16->split_queries(queries, QK, 0, b->multiplier, b->q_rows);
+        bf16->split_queries(queries, GV, 0, b->g, b->g_rows);
     }
     b->content.ascending = 1;
     if (b->content.scans && !FN(sum_gates)(&b->content, &b->at, b->k_copy))
@@ -401,10 +401,10 @@ static void write_keys(const pe_call *call, const pe_row *at, int operand, idx p
 static int kv_head_unit(attention_vjp_state *b, const pe_call *call, idx unit, const pe_work *work)
 {
     const idx heads = call->D(h), groups = call->D(g), share = heads / groups, blocks = BLOCKS(call->D(n), BLOCK_M);
-    const idx head_parts = (idx)call->par[A_HEAD_PARTS], block_parts = (idx)call->par[A_BLOCK_PARTS];
+    const idx head_parts = (idx)call->par[A_HEAD_CHUNKS], block_parts = (idx)call->par[A_BLOCK_CHUNKS];
     const int together = call->par[A_MODE] == VJP_TOGETHER;
     const idx parts = head_parts * block_parts, heads_of_part = BLOCKS(share, head_parts);
-    const idx row = unit / (groups * VJP_PARTS), group = unit / VJP_PARTS % groups, mine = unit % VJP_PARTS;
+    const idx row = unit / (groups * VJP_CHUNKS), group = unit / VJP_CHUNKS % groups, mine = unit % VJP_CHUNKS;
     const pe_row at = row_at(call, row);
     if (mine >= (together ? 1 : parts))
         return 1;
@@ -439,7 +439,7 @@ static int kv_head_unit(attention_vjp_state *b, const pe_call *call, idx unit, c
 static int shared_bias_unit(attention_vjp_state *b, const pe_call *call, idx unit, const pe_work *work)
 {
     const idx heads = call->D(h), blocks = BLOCKS(call->D(n), BLOCK_M), all = heads * count_rows(call);
-    const idx units = all / heads * call->D(g) * VJP_PARTS;
+    const idx units = all / heads * call->D(g) * VJP_CHUNKS;
     for (idx i = unit; i < blocks; i += units) {
         for (idx h = 0; h < all; h++) {
             FN(query_block)(b->at.queries, call, h * blocks + i);
@@ -482,7 +482,7 @@ KERNEL(attention_vjp)
 {
     const int across = call->par[A_MODE] == VJP_ACROSS;
     attention_vjp_state b = attention_vjp_begin(call, work);
-    b.is_clear = b.nonfinite_keys = b.allows_sixteen = 0;
+    b.is_clear = b.nonfinite_keys = b.allows_bf16 = 0;
     for (idx unit = begin; unit < end; unit++) {
         if (!(across ? shared_bias_unit : kv_head_unit)(&b, call, unit, work))
             return;

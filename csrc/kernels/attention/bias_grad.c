@@ -11,15 +11,15 @@
  */
 #include "attention/bias_grad.h"
 
-static const pe_position_op *position_op(const pe_query_block *queries, int term)
+static const pe_position_operator *functions_of(const pe_query_block *queries, int t)
 {
-    return FN(position_op)[queries->call->term[term].op];
+    return FN(position_operators)[queries->call->operators[t].entry];
 }
 
 /* Only an operator on positions has these gradients. */
-static int has_gradient(const pe_query_block *queries, int term)
+static int has_gradient(const pe_query_block *queries, int t)
 {
-    return queries->call->term[term].gradient[0].data != NULL;
+    return queries->call->operators[t].gradient[0].data != NULL;
 }
 
 /* Row i of an output of doubles, or NULL */
@@ -32,7 +32,7 @@ static double *output_row(const pe_query_block *queries, int operand, idx i)
 void FN(bias_grad_clear)(const pe_query_block *queries, idx t)
 {
     const pe_call *call = queries->call;
-    double *diagonals = output_row(queries, A_DIAGONALS, t), *columns = output_row(queries, A_COLUMNS, t);
+    double *diagonals = output_row(queries, A_DIAGONAL_SUMS, t), *columns = output_row(queries, A_COLUMN_SUMS, t);
     if (diagonals)
         memset(diagonals, 0, (size_t)(call->D(n) + call->D(m) - 1) * sizeof(double));
     if (columns)
@@ -42,12 +42,12 @@ void FN(bias_grad_clear)(const pe_query_block *queries, idx t)
 /* Point g->into at the partial sums of this block of work. */
 static void locate_gradients(pe_bias_grad *g, const pe_query_block *queries, const pe_work *work)
 {
-    g->has_distance_terms = g->has_pair_terms = 0;
-    for (int t = 0; t < queries->call->nterms; t++) {
-        const pe_array *gradient = queries->call->term[t].gradient;
-        g->has_distance_terms |= has_gradient(queries, t) && position_op(queries, t)->distance_vjp;
-        g->has_pair_terms |= has_gradient(queries, t) && position_op(queries, t)->pairs_vjp;
-        for (int k = 0; k < PE_TERM_ARRAYS && gradient[k].data; k++) {
+    g->has_distance_operators = g->has_pair_operators = 0;
+    for (int t = 0; t < queries->call->noperators; t++) {
+        const pe_array *gradient = queries->call->operators[t].gradient;
+        g->has_distance_operators |= has_gradient(queries, t) && functions_of(queries, t)->distance_vjp;
+        g->has_pair_operators |= has_gradient(queries, t) && functions_of(queries, t)->pairs_vjp;
+        for (int k = 0; k < PE_OPERATOR_ARRAYS && gradient[k].data; k++) {
             g->into[t][k] = gradient[k];
             g->into[t][k].data += work->block * gradient[k].loop[0];
         }
@@ -57,10 +57,10 @@ static void locate_gradients(pe_bias_grad *g, const pe_query_block *queries, con
 void FN(bias_grad_block)(pe_bias_grad *g, const pe_query_block *queries, idx t, const pe_work *work)
 {
     memset(g->rows, 0, sizeof g->rows);
-    g->diagonals = output_row(queries, A_DIAGONALS, t);
-    g->columns = output_row(queries, A_COLUMNS, t);
-    g->has_rows = queries->batch_row.data[A_ROWS] != NULL;
-    g->pairs = queries->batch_row.data[A_PAIRS];
+    g->diagonals = output_row(queries, A_DIAGONAL_SUMS, t);
+    g->columns = output_row(queries, A_COLUMN_SUMS, t);
+    g->has_rows = queries->batch_row.data[A_ROW_SUMS] != NULL;
+    g->pairs = queries->batch_row.data[A_DS];
     locate_gradients(g, queries, work);
 }
 
@@ -141,17 +141,17 @@ static void add_distance_gradients(pe_bias_grad *g, const pe_key_tile *keys, con
         const int rows = (int)min_(chunk, to - j);
         for (int i = 0; i < rows * width; i++)
             grad[i] = (double)*ds++;
-        for (int t = 0; t < queries->call->nterms; t++) {
-            const pe_position_op *op = position_op(queries, t);
+        for (int t = 0; t < queries->call->noperators; t++) {
+            const pe_position_operator *functions = functions_of(queries, t);
             const pe_positions *at_k = key_positions(keys, queries, t), *at_q = query_positions(queries, t);
-            if (!has_gradient(queries, t) || !op->distance_vjp)
+            if (!has_gradient(queries, t) || !functions->distance_vjp)
                 continue;
             for (int r = 0; r < rows; r++) {
                 for (int l = 0; l < width; l++)
                     rel[r * width + l] = at_k->at[j + r] - at_q->at[p->first + l];
             }
-            op->distance_vjp(queries->term[t], queries->call->term[t].dim, queries->head, rel, rows * width, grad,
-                             g->into[t]);
+            functions->distance_vjp(queries->operator_array[t], queries->call->operators[t].dim, queries->head, rel,
+                                    rows * width, grad, g->into[t]);
         }
     }
 }
@@ -162,18 +162,19 @@ static void add_pair_gradients(pe_bias_grad *g, const pe_key_tile *keys, const p
     double *grad = g->of.pairs;
     for (int i = 0; i < (to - from) * p->width; i++)
         grad[i] = (double)ds[i];
-    for (int t = 0; t < queries->call->nterms; t++) {
-        const pe_position_op *op = position_op(queries, t);
+    for (int t = 0; t < queries->call->noperators; t++) {
+        const pe_position_operator *functions = functions_of(queries, t);
         const pe_pair_block block = pair_block_of(keys, queries, p, t, from, to - from);
-        if (has_gradient(queries, t) && op->pairs_vjp)
-            op->pairs_vjp(queries->term[t], queries->call->term[t].dim, queries->head, &block, grad, g->into[t]);
+        if (has_gradient(queries, t) && functions->pairs_vjp)
+            functions->pairs_vjp(queries->operator_array[t], queries->call->operators[t].dim, queries->head, &block,
+                                 grad, g->into[t]);
     }
 }
 
 void FN(bias_grad_panel)(pe_bias_grad *g, const pe_key_tile *keys, const pe_query_block *queries, const pe_panel *p,
                          int from, int to, const real *ds)
 {
-    const pe_array *pairs = &queries->call->array[A_PAIRS];
+    const pe_array *pairs = &queries->call->array[A_DS];
     const int n = to - from;
     const idx i = queries->first + p->first, j = keys->first + from;
     if (g->diagonals)
@@ -184,15 +185,15 @@ void FN(bias_grad_panel)(pe_bias_grad *g, const pe_key_tile *keys, const pe_quer
         add_row_sums(g->rows + p->first, ds, n, p->width);
     if (g->pairs && pairs->storage == PE_STORAGE)
         add_pairs(g->pairs + queries->head * pairs->core[0] + i * pairs->core[1] + j * pairs->core[2], pairs, ds, n, p);
-    if (g->has_distance_terms)
+    if (g->has_distance_operators)
         add_distance_gradients(g, keys, queries, p, from, to, ds);
-    if (g->has_pair_terms)
+    if (g->has_pair_operators)
         add_pair_gradients(g, keys, queries, p, from, to, ds);
 }
 
 void FN(bias_grad_write)(const pe_bias_grad *g, const pe_query_block *queries)
 {
-    double *rows = output_row(queries, A_ROWS, queries->head);
+    double *rows = output_row(queries, A_ROW_SUMS, queries->head);
     if (rows)
         memcpy(rows + queries->first, g->rows, (size_t)queries->lanes * sizeof *rows);
 }

@@ -18,9 +18,9 @@
 typedef struct {
     double *diagonals, *columns, rows[BLOCK_M];
     char *pairs;
-    int has_rows, has_distance_terms, has_pair_terms;
-    pe_array into[PE_TERMS][PE_TERM_ARRAYS]; /* partial sums of each operator's gradients */
-    union {                                  /* buffers of one reduction */
+    int has_rows, has_distance_operators, has_pair_operators;
+    pe_array into[PE_OPERATORS][PE_OPERATOR_ARRAYS]; /* partial sums of each operator's gradients */
+    union {                                          /* buffers of one reduction */
         real padded[BLOCK_N * (PANEL_LANES + 2 * LANES)];
         double pairs[BLOCK_N * PANEL_LANES];
     } of;

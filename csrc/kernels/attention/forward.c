@@ -21,7 +21,7 @@
 #include "attention/plan.h"
 #include "attention/scores.h"
 #include "base/elementary.h"
-#include "tile/sixteen.h"
+#include "tile/bf16.h"
 #include "tile/product.h"
 
 /* A block of queries: e numbers of o for each lane; panel p begins at o + p->first * e */
@@ -103,7 +103,7 @@ static void add_values(forward_state *b, block_state *block, pe_view v, const pe
 {
     const pe_query_block *queries = v.queries;
     const pe_rows stored = rows_of_keys(queries, A_V, v.keys->first);
-    const pe_sixteen *sixteen = b->splits_values ? sixteen_of(queries) : NULL;
+    const pe_bf16 *bf16 = b->splits_values ? bf16_of(queries) : NULL;
     const int n = v.keys->n;
     pe_side side[PANELS];
     for (int i = 0; i < queries->panels; i++) {
@@ -115,7 +115,7 @@ static void add_values(forward_state *b, block_state *block, pe_view v, const pe
                             .alpha = b->alpha + p->first,
                             .c = block->o + p->first * b->e};
     }
-    if (!sixteen) {
+    if (!bf16) {
         const pe_rows rows = b->mask_nonfinite ? FN(finite_rows)(stored, n, b->e, b->copy)
                                                : FN(tile_rows)(stored, n, b->e, queries->panels, b->copy);
         FN(values)(rows.data, rows.step, b->e, side, queries->panels);
@@ -126,8 +126,8 @@ static void add_values(forward_state *b, block_state *block, pe_view v, const pe
             continue;
         v.panel = &queries->panel[i];
         v.bias = &bias[i];
-        if (sixteen)
-            sixteen->values(queries, w);
+        if (bf16)
+            bf16->values(queries, w);
         if (block->content.values)
             FN(content_values)(&block->content, v, w->b, w->c);
         if (b->mask_nonfinite)
@@ -143,7 +143,7 @@ static void attend_to_tile(forward_state *b, block_state *block)
     pe_key_tile *keys = b->keys;
     pe_view v = {.queries = queries, .keys = keys};
     pe_panel_bias bias[PANELS];
-    if (!sixteen_of(queries) || reads_real_keys(&block->content))
+    if (!bf16_of(queries) || reads_real_keys(&block->content))
         v = FN(view_of_keys)(queries, keys, queries->panels, b->copy);
     if (b->mask_nonfinite)
         memset(b->sees, 0, sizeof b->sees);
@@ -216,7 +216,7 @@ static void split_tile(forward_state *b, const pe_query_block *queries)
         FN(prefetch_rows)(&keys, b->keys->n, b->d);
         FN(prefetch_rows)(&values, b->keys->n, b->e);
     }
-    b->splits_values = sixteen_of(queries)->split_tile(queries, b->keys, b->mask_nonfinite, 1);
+    b->splits_values = bf16_of(queries)->split_tile(queries, b->keys, b->mask_nonfinite, 1);
 }
 
 /* Visit all tiles of the part, in descending order if an operator scans from the last key. Returns 0 if the call was
@@ -239,7 +239,7 @@ static int attend(forward_state *b)
             /* The first tile does not poll, because a poll may read the clock. */
             if (i > first && stop_requested(block->queries->call))
                 return 0;
-            if (sixteen_of(block->queries) && !is_split)
+            if (bf16_of(block->queries) && !is_split)
                 split_tile(b, block->queries);
             is_split = 1;
             attend_to_tile(b, block);
@@ -254,9 +254,9 @@ static void begin_block(forward_state *b, block_state *block, const pe_call *cal
     block->queries->split = b->split;
     FN(begin_block)(&block->content, block->queries, b->copy, b->q);
     block->multiplier = FN(content_multiplier)(&block->content, block->queries);
-    const pe_sixteen *sixteen = sixteen_of(block->queries);
-    if (sixteen)
-        sixteen->split_queries(block->queries, QK, block->content.before_cap, block->multiplier, NULL);
+    const pe_bf16 *bf16 = bf16_of(block->queries);
+    if (bf16)
+        bf16->split_queries(block->queries, QK, block->content.before_cap, block->multiplier, NULL);
 }
 
 /* Compute `count` blocks of a head. If the result of a block is not finite, compute it again with mask_nonfinite, so
@@ -312,7 +312,7 @@ LAYOUT(forward)
 static forward_state begin_call(const pe_call *call, const pe_plan *plan, const pe_work *work)
 {
     forward_state b = forward_begin(call, work);
-    if (!plan->sixteen)
+    if (!plan->bf16)
         b.split = NULL;
     b.splits_values = 0;
     b.prefetch = b.most == 1 && work->slow_l3;

@@ -14,7 +14,7 @@
 
 typedef struct {
     int decodes; /* decode.c computes the call */
-    int sixteen; /* products of 16-bit numbers (tile/sixteen.h) */
+    int bf16;    /* products of 16-bit numbers (tile/bf16.h) */
     int blocks;  /* most blocks of queries that visit each tile of keys together */
 } pe_plan;
 
@@ -22,7 +22,7 @@ pe_plan FN(plan_attention)(const pe_call *call);
 /* Return how many heads that share keys decode.c computes together. */
 int FN(heads_together)(const pe_call *call);
 /* Return whether the gradient may multiply 16-bit numbers, if they are finite. */
-int FN(plan_sixteen_vjp)(const pe_call *call);
+int FN(plan_bf16_vjp)(const pe_call *call);
 
 /* The two kernels: units begin <= u < end. A unit is a block of queries of a head times a part of the keys. */
 KERNEL(forward);

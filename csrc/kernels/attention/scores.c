@@ -14,7 +14,7 @@
 #include <math.h>
 
 #include "relative/scan.h"
-#include "tile/sixteen.h"
+#include "tile/bf16.h"
 #include "tile/product.h"
 
 /* From   x = softcap tanh(y / softcap):   d x / d y = 1 - (x / softcap)**2 */
@@ -31,7 +31,7 @@ void FN(begin_block)(pe_content *c, const pe_query_block *queries, real *copy, r
     const double scale = queries->call->par[A_SCALE];
     double packed = scale;
     FN(content_block)(c, queries, q, scale);
-    if (sixteen_of(queries) && !c->before_cap) {
+    if (bf16_of(queries) && !c->before_cap) {
         int exponent;
         c->factor = (real)(2 * frexp(scale, &exponent));
         packed = ldexp(1, exponent - 1);
@@ -53,8 +53,8 @@ void FN(panel_scores)(pe_content *c, const pe_view *v, const real *multiplier, r
         bias.add = content;
         bias.step = width;
     }
-    const pe_sixteen *sixteen = sixteen_of(v->queries);
-    const int in_steps = softcap > 0 || sixteen; /* the bias follows the product */
+    const pe_bf16 *bf16 = bf16_of(v->queries);
+    const int in_steps = softcap > 0 || bf16; /* the bias follows the product */
     const real *q = multiplier + v->panel->first * c->d;
     const pe_side side = {.b = q,
                           .width = width,
@@ -66,15 +66,15 @@ void FN(panel_scores)(pe_content *c, const pe_view *v, const real *multiplier, r
                           .step = softcap > 0 ? width : bias.step,
                           .max = in_steps ? NULL : m,
                           .c = s};
-    if (sixteen)
-        sixteen->scores(v->queries, v->panel, QK, &side);
+    if (bf16)
+        bf16->scores(v->queries, v->panel, QK, &side);
     else
         FN(scores)(v->k, v->k_step, c->d, &side, 1);
     if (!in_steps)
         return;
-    real factor = sixteen ? c->factor : 1;
+    real factor = bf16 ? c->factor : 1;
     if (softcap > 0) {
-        const pe_panel_bias before = {.add = sixteen ? content : NULL, .step = width};
+        const pe_panel_bias before = {.add = bf16 ? content : NULL, .step = width};
         if (before.add || factor != 1)
             FN(add_bias)(s, n, width, factor, &before, NULL);
         factor = 1;
@@ -88,7 +88,7 @@ void FN(panel_scores)(pe_content *c, const pe_view *v, const real *multiplier, r
 void FN(block_scores)(pe_content *c, pe_view v, const pe_panel_bias *bias, const real *multiplier, real *s, real *m)
 {
     const int only_products =
-        !c->before_cap && !c->after_cap && !sixteen_of(v.queries) && !(v.queries->call->par[A_SOFTCAP] > 0);
+        !c->before_cap && !c->after_cap && !bf16_of(v.queries) && !(v.queries->call->par[A_SOFTCAP] > 0);
     pe_side side[PANELS];
     for (int p = 0; p < v.queries->panels; p++) {
         const pe_panel *panel = &v.queries->panel[p];

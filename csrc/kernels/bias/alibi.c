@@ -28,4 +28,4 @@ DISTANCE_VJP(alibi_vjp)
     *element(&into[SLOPES], h, 0) += d_slope;
 }
 
-const pe_position_op FN(alibi_op) = {.distance = alibi, .distance_vjp = alibi_vjp};
+const pe_position_operator FN(alibi_operator) = {.distance = alibi, .distance_vjp = alibi_vjp};

@@ -41,4 +41,4 @@ PAIR_VALUES(dense)
     pack_transposed(data, step, b->lanes, b->keys, 1, b->width, out);
 }
 
-const pe_position_op FN(dense_op) = {.pairs = dense};
+const pe_position_operator FN(dense_operator) = {.pairs = dense};

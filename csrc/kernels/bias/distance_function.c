@@ -43,4 +43,5 @@ DISTANCE_VJP(distance_function_vjp)
         *element(&into[VALUES], h, index_of(distances, D(L), rel[j])) += grad[j];
 }
 
-const pe_position_op FN(distance_function_op) = {.distance = distance_function, .distance_vjp = distance_function_vjp};
+const pe_position_operator FN(distance_function_operator) = {.distance = distance_function,
+                                                             .distance_vjp = distance_function_vjp};

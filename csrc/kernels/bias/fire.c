@@ -138,4 +138,4 @@ PAIR_VJP(fire_vjp)
     *element(&into[THRESHOLD], 0, 0) += threshold < 0 ? -d_edge : threshold > 0 ? d_edge : 0;
 }
 
-const pe_position_op FN(fire_op) = {.pairs = fire, .pairs_vjp = fire_vjp};
+const pe_position_operator FN(fire_operator) = {.pairs = fire, .pairs_vjp = fire_vjp};

@@ -42,4 +42,4 @@ PAIR_VJP(fox_vjp)
         *element(&into[SUMS], h, within((idx)b->q_positions[l], t)) += of_query[l];
 }
 
-const pe_position_op FN(fox_op) = {.pairs = fox, .pairs_vjp = fox_vjp};
+const pe_position_operator FN(fox_operator) = {.pairs = fox, .pairs_vjp = fox_vjp};

@@ -61,5 +61,5 @@ INLINE void kerple_gradients(int power, double r1, double r2, const double *rel,
 KERPLE(kerple_log, 0)
 KERPLE(kerple_power, 1)
 
-const pe_position_op FN(kerple_log_op) = {.distance = kerple_log, .distance_vjp = kerple_log_vjp};
-const pe_position_op FN(kerple_power_op) = {.distance = kerple_power, .distance_vjp = kerple_power_vjp};
+const pe_position_operator FN(kerple_log_operator) = {.distance = kerple_log, .distance_vjp = kerple_log_vjp};
+const pe_position_operator FN(kerple_power_operator) = {.distance = kerple_power, .distance_vjp = kerple_power_vjp};

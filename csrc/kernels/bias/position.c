@@ -4,7 +4,7 @@
  *     DISTANCE   for (j < l)  out[h][j] = b_h(rel[j]);
  *     PAIR       for (i < n)  for (j < m)  out[h][i][j] = b_h(q_positions[i], k_positions[j]);
  *
- * The kernels call the functions of a pe_position_op on up to ROW distances, or on a block of queries and keys.
+ * The kernels call the functions of a pe_position_operator on up to ROW distances, or on a block of queries and keys.
  * Attention calls the same functions, so a bias has the same bits in a matrix and in attention.
  */
 #include "bias/position.h"
@@ -24,7 +24,7 @@ INLINE int arrays_in(const char *list)
 enum { ROW = 512 }; /* distances per call of the operator */
 
 /* arrays..., rel(l) -> out(h,l). A unit is UNIT_DISTANCES numbers of one head of one row of the batch. */
-static void distance_values(const pe_call *call, idx begin, idx end, const pe_position_op *op)
+static void distance_values(const pe_call *call, idx begin, idx end, const pe_position_operator *functions)
 {
     const idx heads = call->D(h), l = call->D(l), blocks = BLOCKS(l, UNIT_DISTANCES);
     const int rel = call->narrays - 2, out = call->narrays - 1;
@@ -36,7 +36,7 @@ static void distance_values(const pe_call *call, idx begin, idx end, const pe_po
         for (idx j = first; j < last; j += ROW) {
             const int n = (int)min_(ROW, last - j);
             real buffer[ROW], *target = row_target(to + j * size, call->array[out].storage, buffer);
-            op->distance(call->array, call->dim, h, as_doubles(row.data[rel]) + j, n, target);
+            functions->distance(call->array, call->dim, h, as_doubles(row.data[rel]) + j, n, target);
             row_write(target, to + j * size, call->array[out].storage, n);
         }
     }
@@ -54,13 +54,13 @@ static void gradients_of_block(const pe_call *call, int first, const pe_work *wo
 /* grad(h,l), arrays..., rel(l) -> +gradients of the arrays that have one, for all heads of a row of the batch. The
  * kernel of an operator without gradients computes nothing. */
 static void distance_gradients(const pe_call *call, idx begin, idx end, const pe_work *work, int arrays,
-                               const pe_position_op *op)
+                               const pe_position_operator *functions)
 {
     const idx heads = call->D(h), l = call->D(l);
     const int rel = 1 + arrays;
-    pe_array array[PE_TERM_ARRAYS], into[PE_TERM_ARRAYS];
+    pe_array array[PE_OPERATOR_ARRAYS], into[PE_OPERATOR_ARRAYS];
     gradients_of_block(call, rel + 1, work, into);
-    for (idx u = begin; u < end && op->distance_vjp; u++) {
+    for (idx u = begin; u < end && functions->distance_vjp; u++) {
         const pe_row row = row_at(call, u);
         for (int k = 0; k < arrays; k++) {
             array[k] = call->array[1 + k];
@@ -71,8 +71,8 @@ static void distance_gradients(const pe_call *call, idx begin, idx end, const pe
             for (idx j = 0; j < l; j += ROW) {
                 if (stop_requested(call))
                     return;
-                op->distance_vjp(array, call->dim, h, as_doubles(row.data[rel]) + j, (int)min_(ROW, l - j), grad + j,
-                                 into);
+                functions->distance_vjp(array, call->dim, h, as_doubles(row.data[rel]) + j, (int)min_(ROW, l - j),
+                                        grad + j, into);
             }
         }
     }
@@ -85,10 +85,10 @@ enum { TILE_KEYS = 64 };
 /* A block of queries and keys of one head, and the operator */
 typedef struct {
     const pe_call *call;
-    const pe_position_op *op;
+    const pe_position_operator *functions;
     pe_row row;
-    pe_array array[PE_TERM_ARRAYS]; /* with data of this row of the batch */
-    const pe_array *into;           /* gradients */
+    pe_array array[PE_OPERATOR_ARRAYS]; /* with data of this row of the batch */
+    const pe_array *into;               /* gradients */
     idx head;
     int q_positions; /* number of this operand; the next operand is k_positions */
     double q[PAIR_LANES], k[TILE_KEYS];
@@ -158,7 +158,7 @@ static void compute_values(operator_block *w)
     const pe_pair_block *b = &w->block;
     real value[TILE_KEYS * PAIR_LANES], buffer[TILE_KEYS];
     char *to = entry_at(out, w->row.data[operand], w->head, b->first_q) + b->first_k * storage_size(out->storage);
-    w->op->pairs(w->array, w->call->dim, w->head, b, value);
+    w->functions->pairs(w->array, w->call->dim, w->head, b, value);
     for (int l = 0; l < b->lanes; l++, to += out->core[1]) {
         real *row = row_target(to, out->storage, buffer);
         for (int j = 0; j < b->keys; j++)
@@ -177,42 +177,42 @@ static void compute_gradients(operator_block *w)
         for (int j = 0; j < b->keys; j++)
             grad[j * b->width + l] = row[b->first_k + j];
     }
-    w->op->pairs_vjp(w->array, w->call->dim, w->head, b, grad, w->into);
+    w->functions->pairs_vjp(w->array, w->call->dim, w->head, b, grad, w->into);
 }
 
 /* arrays..., q_positions(n), k_positions(m) -> out(h,n,m) */
-static void pair_values(const pe_call *call, idx begin, idx end, int arrays, const pe_position_op *op)
+static void pair_values(const pe_call *call, idx begin, idx end, int arrays, const pe_position_operator *functions)
 {
-    operator_block w = {.call = call, .op = op};
+    operator_block w = {.call = call, .functions = functions};
     compute_units(&w, begin, end, 0, arrays, compute_values);
 }
 
 /* grad(h,n,m), arrays..., q_positions(n), k_positions(m) -> +gradients of the arrays that have one. */
 static void pair_gradients(const pe_call *call, idx begin, idx end, const pe_work *work, int arrays,
-                           const pe_position_op *op)
+                           const pe_position_operator *functions)
 {
-    pe_array into[PE_TERM_ARRAYS];
-    operator_block w = {.call = call, .op = op, .into = into};
+    pe_array into[PE_OPERATOR_ARRAYS];
+    operator_block w = {.call = call, .functions = functions, .into = into};
     gradients_of_block(call, arrays + 3, work, into);
     compute_units(&w, begin, end, 1, arrays, compute_gradients);
 }
 
 /* ---- the kernels and the table ---- */
 
-#define POSITION(name, fits, signature) extern const pe_position_op FN(name##_op);
-#define DISTANCE(name, arrays, gradients)                               \
-    extern const pe_position_op FN(name##_op);                          \
-    KERNEL(name) { distance_values(call, begin, end, &FN(name##_op)); } \
-    KERNEL(name##_vjp) { distance_gradients(call, begin, end, work, arrays_in(arrays), &FN(name##_op)); }
-#define PAIR(name, arrays, gradients)                                                  \
-    extern const pe_position_op FN(name##_op);                                         \
-    KERNEL(name) { pair_values(call, begin, end, arrays_in(arrays), &FN(name##_op)); } \
-    KERNEL(name##_vjp) { pair_gradients(call, begin, end, work, arrays_in(arrays), &FN(name##_op)); }
+#define POSITION(name, fits, signature) extern const pe_position_operator FN(name##_operator);
+#define DISTANCE(name, arrays, gradients)                                     \
+    extern const pe_position_operator FN(name##_operator);                    \
+    KERNEL(name) { distance_values(call, begin, end, &FN(name##_operator)); } \
+    KERNEL(name##_vjp) { distance_gradients(call, begin, end, work, arrays_in(arrays), &FN(name##_operator)); }
+#define PAIR(name, arrays, gradients)                                                        \
+    extern const pe_position_operator FN(name##_operator);                                   \
+    KERNEL(name) { pair_values(call, begin, end, arrays_in(arrays), &FN(name##_operator)); } \
+    KERNEL(name##_vjp) { pair_gradients(call, begin, end, work, arrays_in(arrays), &FN(name##_operator)); }
 #include "ops.def"
 
-const pe_position_op *const FN(position_op)[PE_COUNT] = {
-#define POSITION(name, fits, signature) [PE_##name] = &FN(name##_op),
-#define DISTANCE(name, arrays, gradients) [PE_##name] = &FN(name##_op),
-#define PAIR(name, arrays, gradients) [PE_##name] = &FN(name##_op),
+const pe_position_operator *const FN(position_operators)[PE_COUNT] = {
+#define POSITION(name, fits, signature) [PE_##name] = &FN(name##_operator),
+#define DISTANCE(name, arrays, gradients) [PE_##name] = &FN(name##_operator),
+#define PAIR(name, arrays, gradients) [PE_##name] = &FN(name##_operator),
 #include "ops.def"
 };

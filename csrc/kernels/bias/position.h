@@ -1,6 +1,6 @@
 /* position.h -- attention biases b_h(i, j) that depend on positions or indices, but not on q and k.
  *
- * Each operator is one pe_position_op, FN(<name>_op), defined in the file of its name (kerple_log and kerple_power
+ * Each operator is one pe_position_operator, FN(<name>_operator), in the file of its name (kerple_log and kerple_power
  * share kerple.c). Exactly one of these members is set, and its _vjp if it has gradients:
  *     distance   for a bias by rel = position of key - position of query
  *     diagonal   for a bias by column - row, whatever the positions are (Toeplitz)
@@ -39,7 +39,7 @@ typedef struct {
     /* into[k] += sum_jl grad[j * width + l] d b_h(query l, key j) / d array[k] */
     void (*pairs_vjp)(const pe_array *array, const idx *dim, idx h, const pe_pair_block *block, const double *grad,
                       const pe_array *into);
-} pe_position_op;
+} pe_position_operator;
 
 /* Declare the functions of an operator. Not every operator reads all arguments. */
 #define DISTANCE_VALUES(name)                                                                                      \
@@ -55,7 +55,8 @@ typedef struct {
     static void name(MAYBE_UNUSED const pe_array *array, MAYBE_UNUSED const idx *dim, idx h, const pe_pair_block *b, \
                      const double *grad, const pe_array *into)
 
-extern const pe_position_op *const FN(position_op)[PE_COUNT]; /* NULL for rows that are no position operators */
+extern const pe_position_operator *const
+    FN(position_operators)[PE_COUNT]; /* NULL for rows that are no position operators */
 
 /* The address of element (i, j) of an array of doubles with at most two axes. */
 INLINE double *element(const pe_array *a, idx i, idx j) { return as_doubles(entry_at(a, a->data, i, j)); }

@@ -35,4 +35,4 @@ DISTANCE_VALUES(sandwich)
     }
 }
 
-const pe_position_op FN(sandwich_op) = {.distance = sandwich};
+const pe_position_operator FN(sandwich_operator) = {.distance = sandwich};

@@ -51,5 +51,5 @@ PAIR_VJP(swin_vjp) { vjp(array, D(B), h, b, 0, grad, into); }
 PAIR_VALUES(beit) { values(array, D(B), h, b, 1, out); }
 PAIR_VJP(beit_vjp) { vjp(array, D(B), h, b, 1, grad, into); }
 
-const pe_position_op FN(swin_op) = {.pairs = swin, .pairs_vjp = swin_vjp};
-const pe_position_op FN(beit_op) = {.pairs = beit, .pairs_vjp = beit_vjp};
+const pe_position_operator FN(swin_operator) = {.pairs = swin, .pairs_vjp = swin_vjp};
+const pe_position_operator FN(beit_operator) = {.pairs = beit, .pairs_vjp = beit_vjp};

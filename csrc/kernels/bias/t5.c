@@ -90,4 +90,4 @@ DISTANCE_VJP(t5_vjp)
     }
 }
 
-const pe_position_op FN(t5_op) = {.distance = t5, .distance_vjp = t5_vjp};
+const pe_position_operator FN(t5_operator) = {.distance = t5, .distance_vjp = t5_vjp};

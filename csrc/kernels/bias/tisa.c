@@ -50,4 +50,4 @@ DISTANCE_VJP(tisa_vjp)
     }
 }
 
-const pe_position_op FN(tisa_op) = {.distance = tisa, .distance_vjp = tisa_vjp};
+const pe_position_operator FN(tisa_operator) = {.distance = tisa, .distance_vjp = tisa_vjp};

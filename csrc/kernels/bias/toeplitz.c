@@ -11,7 +11,7 @@
 #include "base/stream.h"
 #include "bias/position.h"
 
-const pe_position_op FN(toeplitz_op) = {.diagonal = 1};
+const pe_position_operator FN(toeplitz_operator) = {.diagonal = 1};
 
 /* Copy the rows of matrices from their diagonals, of any storage. A unit is BLOCK_M rows of a matrix. If the matrices
  * of the call are larger together than the last-level cache, they are written by non-temporal stores. */

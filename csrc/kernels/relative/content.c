@@ -13,20 +13,21 @@
 
 #include <stddef.h>
 
-#define CONTENT(name, fits, signature) extern const pe_content_op FN(name##_op);
+#define CONTENT(name, fits, signature) extern const pe_content_operator FN(name##_operator);
 #include "ops.def"
 
-const pe_content_op *const FN(content_op)[PE_COUNT] = {
-#define CONTENT(name, fits, signature) [PE_##name] = &FN(name##_op),
+const pe_content_operator *const FN(content_operators)[PE_COUNT] = {
+#define CONTENT(name, fits, signature) [PE_##name] = &FN(name##_operator),
 #include "ops.def"
 };
 
-/* The pe_content_op of operator view->term. If the term is a position operator, all members are NULL. */
-static const pe_content_op *op_of(const pe_view *view)
+/* The pe_content_operator of operator view->operator_index. If it is a position operator, all members are NULL. */
+static const pe_content_operator *stages_of(const pe_view *view)
 {
-    static const pe_content_op none = {.query_table = NULL};
-    const pe_content_op *op = FN(content_op)[view->queries->call->term[view->term].op];
-    return op ? op : &none;
+    static const pe_content_operator none = {.query_table = NULL};
+    const pe_content_operator *stages =
+        FN(content_operators)[view->queries->call->operators[view->operator_index].entry];
+    return stages ? stages : &none;
 }
 
 /* `lookup`, or NULL if the caller passed no table */
@@ -82,15 +83,15 @@ void FN(content_block)(pe_content *c, const pe_query_block *queries, const real 
     c->factor = c->gate_scale = 1;
     c->q = q;
     c->before_cap = c->after_cap = c->values = c->scans = c->ascending = 0;
-    c->sum_term = -1;
+    c->sum_operator = -1;
     c->index_map = NULL;
     memset(c->kept_rows, 0, sizeof c->kept_rows);
-    for (view.term = 0; view.term < view.queries->call->nterms; view.term++) {
-        const pe_content_op *op = op_of(&view);
-        c->before_cap |= op->query_table || op->key_table || op->scan;
-        c->after_cap |= op->after != NULL;
-        c->values |= given(&view, op->values) != NULL;
-        c->scans |= op->scan != NULL;
+    for (view.operator_index = 0; view.operator_index < view.queries->call->noperators; view.operator_index++) {
+        const pe_content_operator *stages = stages_of(&view);
+        c->before_cap |= stages->query_table || stages->key_table || stages->scan;
+        c->after_cap |= stages->after != NULL;
+        c->values |= given(&view, stages->values) != NULL;
+        c->scans |= stages->scan != NULL;
     }
     if (c->scans)
         memset(c->passed, 0, sizeof c->passed);
@@ -100,8 +101,8 @@ const real *FN(content_multiplier)(pe_content *c, const pe_query_block *queries)
 {
     const real *multiplier = c->q;
     pe_view view = {.queries = queries};
-    for (view.term = 0; view.term < view.queries->call->nterms; view.term++) {
-        const pe_lookup *table = given(&view, op_of(&view)->key_table);
+    for (view.operator_index = 0; view.operator_index < view.queries->call->noperators; view.operator_index++) {
+        const pe_lookup *table = given(&view, stages_of(&view)->key_table);
         if (!table || table->map)
             continue;
         if (multiplier == c->q)
@@ -118,8 +119,8 @@ void FN(content_tile)(pe_content *c, pe_view view)
     if (!c->before_cap)
         return;
     zero_reals(c->added, BLOCK_M * BLOCK_N);
-    for (view.term = 0; view.term < view.queries->call->nterms; view.term++) {
-        const pe_lookup *table = given(&view, op_of(&view)->key_table);
+    for (view.operator_index = 0; view.operator_index < view.queries->call->noperators; view.operator_index++) {
+        const pe_lookup *table = given(&view, stages_of(&view)->key_table);
         if (table && table->map)
             FN(key_table_scores)(c, &view, table);
     }
@@ -128,17 +129,17 @@ void FN(content_tile)(pe_content *c, pe_view view)
 real *FN(content_panel)(pe_content *c, pe_view view)
 {
     real *add = in_block(c->added, &view);
-    for (view.term = 0; view.term < view.queries->call->nterms; view.term++) {
-        const pe_lookup *table = given(&view, op_of(&view)->query_table);
+    for (view.operator_index = 0; view.operator_index < view.queries->call->noperators; view.operator_index++) {
+        const pe_lookup *table = given(&view, stages_of(&view)->query_table);
         if (table)
             FN(query_table_scores)(c, &view, table, add);
     }
     if (!c->scans)
         return add;
     FN(scan_panel)(c, &view);
-    for (view.term = 0; view.term < view.queries->call->nterms; view.term++) {
-        if (op_of(&view)->scan)
-            op_of(&view)->scan->add(c, &view, add);
+    for (view.operator_index = 0; view.operator_index < view.queries->call->noperators; view.operator_index++) {
+        if (stages_of(&view)->scan)
+            stages_of(&view)->scan->add(c, &view, add);
     }
     FN(scan_panel_end)(c, &view);
     return add;
@@ -150,11 +151,11 @@ pe_panel_bias FN(content_after)(pe_content *c, pe_view view)
 {
     pe_panel_bias sum = *view.bias;
     real *out = c->scratch, *other = c->scratch + BLOCK_N * PANEL_LANES;
-    for (view.term = 0; view.term < view.queries->call->nterms; view.term++) {
+    for (view.operator_index = 0; view.operator_index < view.queries->call->noperators; view.operator_index++) {
         real *written = out;
-        if (!op_of(&view)->after)
+        if (!stages_of(&view)->after)
             continue;
-        op_of(&view)->after(c, &view, written);
+        stages_of(&view)->after(c, &view, written);
         merge_bias(written, &sum, view.panel->width);
         sum.add = written;
         sum.step = view.panel->width;
@@ -166,8 +167,8 @@ pe_panel_bias FN(content_after)(pe_content *c, pe_view view)
 
 void FN(content_values)(pe_content *c, pe_view view, const real *weights, real *o)
 {
-    for (view.term = 0; view.term < view.queries->call->nterms; view.term++) {
-        const pe_lookup *table = given(&view, op_of(&view)->values);
+    for (view.operator_index = 0; view.operator_index < view.queries->call->noperators; view.operator_index++) {
+        const pe_lookup *table = given(&view, stages_of(&view)->values);
         if (table)
             FN(value_table_output)(c, &view, table, weights, o);
     }
@@ -183,7 +184,7 @@ void FN(content_block_vjp)(pe_content_vjp *b, pe_content *c, const real *q_rows,
     b->g_rows = g_rows;
     b->dq = dq;
     b->table_row = table_row;
-    b->sum_term = -1;
+    b->sum_operator = -1;
     memset(b->d_passed, 0, sizeof b->d_passed);
 }
 
@@ -191,8 +192,8 @@ const real *FN(content_value_scores)(pe_content *c, pe_view view, const real *g)
 {
     real *add = c->scratch;
     memset(add, 0, bytes_of_panel(&view));
-    for (view.term = 0; view.term < view.queries->call->nterms; view.term++) {
-        const pe_lookup *table = given(&view, op_of(&view)->values);
+    for (view.operator_index = 0; view.operator_index < view.queries->call->noperators; view.operator_index++) {
+        const pe_lookup *table = given(&view, stages_of(&view)->values);
         if (table)
             FN(value_table_scores)(c, &view, table, g, add);
     }
@@ -201,8 +202,8 @@ const real *FN(content_value_scores)(pe_content *c, pe_view view, const real *g)
 
 void FN(content_values_vjp)(pe_content_vjp *b, pe_view view, const real *weights)
 {
-    for (view.term = 0; view.term < view.queries->call->nterms; view.term++) {
-        const pe_lookup *table = given(&view, op_of(&view)->values);
+    for (view.operator_index = 0; view.operator_index < view.queries->call->noperators; view.operator_index++) {
+        const pe_lookup *table = given(&view, stages_of(&view)->values);
         if (table)
             FN(value_table_vjp)(b, &view, table, weights);
     }
@@ -211,28 +212,28 @@ void FN(content_values_vjp)(pe_content_vjp *b, pe_view view, const real *weights
 void FN(content_after_vjp)(pe_content_vjp *b, pe_view view, const real *ds)
 {
     real *copy = b->content->scratch;
-    for (view.term = 0; view.term < view.queries->call->nterms; view.term++) {
-        if (!op_of(&view)->after_vjp)
+    for (view.operator_index = 0; view.operator_index < view.queries->call->noperators; view.operator_index++) {
+        if (!stages_of(&view)->after_vjp)
             continue;
         memcpy(copy, ds, bytes_of_panel(&view));
-        op_of(&view)->after_vjp(b, &view, copy);
+        stages_of(&view)->after_vjp(b, &view, copy);
     }
 }
 
 void FN(content_scan_vjp)(pe_content_vjp *b, pe_view view, const real *dx)
 {
     memset(in_block(b->d_gates, &view), 0, bytes_of_panel(&view));
-    for (view.term = 0; view.term < view.queries->call->nterms; view.term++) {
-        if (op_of(&view)->scan)
-            op_of(&view)->scan->vjp(b, &view, dx);
+    for (view.operator_index = 0; view.operator_index < view.queries->call->noperators; view.operator_index++) {
+        if (stages_of(&view)->scan)
+            stages_of(&view)->scan->vjp(b, &view, dx);
     }
     FN(scan_gates_vjp)(b, &view, dx);
 }
 
 void FN(content_panels_vjp)(pe_content_vjp *b, pe_view view, int (*seen)[2], const real *dx)
 {
-    for (view.term = 0; view.term < view.queries->call->nterms; view.term++) {
-        const pe_lookup *table = given(&view, op_of(&view)->query_table);
+    for (view.operator_index = 0; view.operator_index < view.queries->call->noperators; view.operator_index++) {
+        const pe_lookup *table = given(&view, stages_of(&view)->query_table);
         if (table)
             FN(query_table_vjp)(b, &view, table, seen, dx);
     }
@@ -240,8 +241,8 @@ void FN(content_panels_vjp)(pe_content_vjp *b, pe_view view, int (*seen)[2], con
 
 void FN(content_keys_vjp)(pe_content_vjp *b, pe_view view, int from, int to, const real *dx, real *dk, int dk_step)
 {
-    for (view.term = 0; view.term < view.queries->call->nterms; view.term++) {
-        const pe_lookup *table = given(&view, op_of(&view)->key_table);
+    for (view.operator_index = 0; view.operator_index < view.queries->call->noperators; view.operator_index++) {
+        const pe_lookup *table = given(&view, stages_of(&view)->key_table);
         if (table)
             (table->map ? FN(key_table_vjp) : FN(key_row_vjp))(b, &view, table, from, to, dx, dk, dk_step);
     }

@@ -1,8 +1,8 @@
 /* content.h -- the interface of operators that read q and k (Shaw, Transformer-XL, DeBERTa, CoPE) or add an inner
  * product to the scores (TUPE, gated distance). Attention, its gradient and the logits call it.
  *
- * An operator has one file, one CONTENT row of ops.def and one pe_content_op, FN(<name>_op), whose members are the
- * stages in backquotes. Drivers contain no operator's name. For a pair of query i and key j,
+ * An operator has one file, one CONTENT row of ops.def and one pe_content_operator, FN(<name>_operator), whose members
+ * are the stages in backquotes. Drivers contain no operator's name. For a pair of query i and key j,
  *
  *     s_ij = scale q_i . k_j  + `query_table`  + `key_table`  + `scan`
  *     s_ij = softcap tanh(s_ij / softcap)  + `after`
@@ -21,7 +21,7 @@ enum { CONTENT_PIECE = 64 };
 /* The arguments of the stages: an operator of the call, a block of queries, a tile of keys and a panel. keys, k and
  * k_step are set in functions that are called per tile or panel, panel and bias in functions called per panel. */
 typedef struct {
-    int term; /* number of the operator in the call; its arrays are queries->term[term] */
+    int operator_index; /* number of the operator in the call; its arrays are queries->operator_array[operator_index] */
     const pe_query_block *queries;
     const pe_key_tile *keys;
     const char *k; /* rows of the keys as real, k_step bytes apart */
@@ -40,7 +40,7 @@ typedef struct {
 /* The products that a panel keeps from its last tile, because its next tile needs the same table rows (lookup.c) */
 typedef struct {
     const void *table, *pack;
-    int sum_term, low;
+    int sum_operator, low;
 } pe_kept_rows;
 
 /* State of the operators for a block of queries, and buffers whose content is not kept between calls */
@@ -60,8 +60,8 @@ typedef struct {
     real *gates;            /* of the panel of the last FN(scan_panel) */
 
     real *multiplier; /* for the product with the keys: packed queries plus key tables with a single row */
-    real *sum;        /* packed queries plus the vector of operator sum_term (-1: none); kept between tiles */
-    int sum_term;
+    real *sum;        /* packed queries plus the vector of operator sum_operator (-1: none); kept between tiles */
+    int sum_operator;
     real *added;                    /* for all lanes of the block: added to the scores before the cap */
     pe_kept_rows kept_rows[PANELS]; /* of each panel; the products are in `kept` */
     real *kept;
@@ -83,8 +83,8 @@ typedef struct {
     real *d_gates;               /* scan: gradient of q.k through the gates, for all lanes */
     double d_passed[BLOCK_M];    /* scan: sum of dS d s_ij / d sum_ij over the keys so far */
     real *d_piece, *strips;
-    real *sum_rows, *d_sum; /* strips of queries plus the vector of operator sum_term, and their gradient */
-    int sum_term;
+    real *sum_rows, *d_sum; /* strips of queries plus the vector of operator sum_operator, and their gradient */
+    int sum_operator;
     real *by_row; /* for each panel: dS summed by table row, between rows of zeros */
 } pe_content_vjp;
 
@@ -106,19 +106,19 @@ typedef struct {
     void (*after)(pe_content *c, const pe_view *view, real *out);
     /* The gradient of `after`. dS is 0 for masked pairs. The operator may overwrite ds. */
     void (*after_vjp)(pe_content_vjp *b, const pe_view *view, real *ds);
-} pe_content_op;
+} pe_content_operator;
 
-extern const pe_content_op *const FN(content_op)[PE_COUNT]; /* NULL for other rows of ops.def */
+extern const pe_content_operator *const FN(content_operators)[PE_COUNT]; /* NULL for other rows of ops.def */
 INLINE int has_content_operators(const pe_call *call)
 {
-    for (int t = 0; t < call->nterms; t++) {
-        if (FN(content_op)[call->term[t].op])
+    for (int t = 0; t < call->noperators; t++) {
+        if (FN(content_operators)[call->operators[t].entry])
             return 1;
     }
     return 0;
 }
 
-/* ---- called by drivers: loops over the operators of a call (content.c); view.term is set there ---- */
+/* ---- called by drivers: loops over the operators of a call (content.c); view.operator_index is set there ---- */
 
 /* Carve the buffers of a block, and the buffers of its gradient if b is not NULL. */
 void FN(content_layout)(pe_content *c, pe_content_vjp *b, const idx *dim, pe_carver *carver);

@@ -47,7 +47,7 @@ static void next_rows(pe_content *c, int size, int last)
         c->index[i] += c->index[i] < last;
 }
 
-static int last_row(const pe_view *view) { return (int)view->queries->call->term[view->term].D(P) - 1; }
+static int last_row(const pe_view *view) { return (int)view->queries->call->operators[view->operator_index].D(P) - 1; }
 
 static void scan(pe_content *c, const pe_view *view, real *add)
 {
@@ -117,4 +117,4 @@ static void scan_vjp(pe_content_vjp *b, const pe_view *view, const real *dx)
 }
 
 static const pe_scan cope_scan = {.add = scan, .vjp = scan_vjp};
-const pe_content_op FN(cope_op) = {.scan = &cope_scan};
+const pe_content_operator FN(cope_operator) = {.scan = &cope_scan};

@@ -12,4 +12,4 @@ enum { REL_Q, REL_K, MAP, MAP_Q, D_REL_Q, D_REL_K };
 static const pe_lookup k_table = {.table = REL_K, .map = MAP, .d_table = D_REL_K};
 static const pe_lookup q_table = {.table = REL_Q, .map = MAP_Q, .d_table = D_REL_Q};
 
-const pe_content_op FN(deberta_op) = {.query_table = &k_table, .key_table = &q_table};
+const pe_content_operator FN(deberta_operator) = {.query_table = &k_table, .key_table = &q_table};

@@ -60,4 +60,4 @@ static void after_vjp(pe_content_vjp *b, const pe_view *view, real *ds)
     }
 }
 
-const pe_content_op FN(gated_distance_op) = {.after = after, .after_vjp = after_vjp};
+const pe_content_operator FN(gated_distance_operator) = {.after = after, .after_vjp = after_vjp};

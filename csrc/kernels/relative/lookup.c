@@ -26,11 +26,12 @@ pe_row_map FN(rel_to_row)(pe_content *c, const pe_view *view, int operand, int f
 {
     const pe_query_block *queries = view->queries;
     const pe_key_tile *k = view->keys;
-    const idx *dim = queries->call->term[view->term].dim;
+    const idx *dim = queries->call->operators[view->operator_index].dim;
     const int64_t *map = (const int64_t *)(void *)operand_of(view, operand)->data;
     const int reach = (int)(D(B) / 2);
     const int64_t rows = D(R);
-    const pe_positions *at_q = query_positions(queries, view->term), *at_k = key_positions(k, queries, view->term);
+    const pe_positions *at_q = query_positions(queries, view->operator_index),
+                       *at_k = key_positions(k, queries, view->operator_index);
     if (at_q->count_up && at_k->count_up) {
         const int n = k->n + queries->width - 1;
         const double last = at_k->at[k->n - 1] - at_q->at[0];
@@ -99,9 +100,9 @@ static void rolling_products(pe_content *c, const pe_matrix *table, int low, int
     const size_t bytes = (size_t)(shared * width) * sizeof(real);
     pe_kept_rows *last = &c->kept_rows[p->first / PANEL_LANES];
     real *kept = c->kept + p->first * PANEL_LANES;
-    const pe_kept_rows now = {table->data, pack, c->sum_term, up ? low : low + fresh};
-    const int are_kept =
-        last->table == now.table && last->pack == now.pack && last->sum_term == now.sum_term && last->low == now.low;
+    const pe_kept_rows now = {table->data, pack, c->sum_operator, up ? low : low + fresh};
+    const int are_kept = last->table == now.table && last->pack == now.pack && last->sum_operator == now.sum_operator
+                         && last->low == now.low;
     const int first = are_kept && up ? shared : 0;
     FN(multiply_rows)(table, low + first, are_kept ? fresh : count, d, pack, width, out + first * width);
     if (are_kept)

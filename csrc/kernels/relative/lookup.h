@@ -30,7 +30,7 @@ typedef struct {
 
 INLINE const pe_array *operand_of(const pe_view *view, int operand)
 {
-    return &view->queries->term[view->term][operand];
+    return &view->queries->operator_array[view->operator_index][operand];
 }
 
 /* The rows of this head; the first axis of the operand is heads */
@@ -79,7 +79,7 @@ void FN(sum_by_row)(pe_content *c, const pe_row_map *r, int from, int to, int lo
 /* window[i] = product[row[i] - low] for the i < count with low <= row[i] < low + n */
 void FN(copy_to_window)(const int32_t *row, int count, int low, int n, int width, const real *product, real *window);
 
-/* ---- the members of a pe_content_op that are tables: values and gradients, called by content.c ---- */
+/* ---- the members of a pe_content_operator that are tables: values and gradients, called by content.c ---- */
 
 /* query_table (lookup_queries.c): add to the scores of a panel; gradient of all panels. FN(content_end_vjp) is there
  * too. */

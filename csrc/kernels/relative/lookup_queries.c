@@ -28,10 +28,10 @@ static const real *packed_queries(pe_content *c, const pe_view *view, const pe_l
 {
     if (!lookup->vector)
         return c->q;
-    if (c->sum_term != view->term) {
+    if (c->sum_operator != view->operator_index) {
         memcpy(c->sum, c->q, (size_t)(view->queries->width * c->d) * sizeof(real));
         FN(add_to_queries)(c, view, lookup->vector, c->sum);
-        c->sum_term = view->term;
+        c->sum_operator = view->operator_index;
     }
     return c->sum;
 }
@@ -51,10 +51,11 @@ void FN(query_table_scores)(pe_content *c, const pe_view *view, const pe_lookup 
 void FN(content_end_vjp)(pe_content_vjp *b, const pe_query_block *queries)
 {
     const int d = b->content->d;
-    const pe_view view = {.term = b->sum_term, .queries = queries};
-    if (b->sum_term < 0)
+    const pe_view view = {.operator_index = b->sum_operator, .queries = queries};
+    if (b->sum_operator < 0)
         return;
-    double *d_vector = gradient_of(b, &view, FN(content_op)[queries->call->term[view.term].op]->query_table->d_vector);
+    double *d_vector = gradient_of(
+        b, &view, FN(content_operators)[queries->call->operators[view.operator_index].entry]->query_table->d_vector);
     for (const pe_panel *p = queries->panel; p < queries->panel + queries->panels; p++) {
         for (int k = 0; k < d; k++) {
             const idx at = p->first * d + k * p->width;
@@ -67,7 +68,7 @@ void FN(content_end_vjp)(pe_content_vjp *b, const pe_query_block *queries)
                 d_vector[k] += (double)b->content->scale * sum;
         }
     }
-    b->sum_term = -1;
+    b->sum_operator = -1;
 }
 
 /* Set sum_rows to the strips of q + vector and d_sum to 0, unless they belong to this operator already. */
@@ -76,10 +77,10 @@ static void begin_sum(pe_content_vjp *b, const pe_view *view, const pe_lookup *l
     const pe_query_block *queries = view->queries;
     pe_content *c = b->content;
     const real *vector = vector_of(view, lookup->vector);
-    if (b->sum_term == view->term)
+    if (b->sum_operator == view->operator_index)
         return;
     FN(content_end_vjp)(b, queries);
-    b->sum_term = view->term;
+    b->sum_operator = view->operator_index;
     zero_reals(b->d_sum, queries->width * c->d);
     for (int first = 0; first < c->d; first += PANEL_LANES) {
         const int width = strip_width(c->d, first), count = (int)min_(width, c->d - first);

@@ -11,4 +11,4 @@
 enum { TABLE, MAP, D_TABLE };
 static const pe_lookup lookup = {.table = TABLE, .map = MAP, .d_table = D_TABLE};
 
-const pe_content_op FN(relative_key_query_op) = {.query_table = &lookup, .key_table = &lookup};
+const pe_content_operator FN(relative_key_query_operator) = {.query_table = &lookup, .key_table = &lookup};

@@ -12,4 +12,4 @@ enum { REL_K, REL_V, MAP, D_REL_K, D_REL_V };
 static const pe_lookup rel_k = {.table = REL_K, .map = MAP, .d_table = D_REL_K};
 static const pe_lookup rel_v = {.table = REL_V, .map = MAP, .d_table = D_REL_V};
 
-const pe_content_op FN(shaw_op) = {.query_table = &rel_k, .values = &rel_v};
+const pe_content_operator FN(shaw_operator) = {.query_table = &rel_k, .values = &rel_v};

@@ -11,4 +11,4 @@
 enum { R_TABLE, U, V, MAP, D_R, D_U, D_V };
 static const pe_lookup r_table = {R_TABLE, MAP, D_R, V, D_V}, u_row = {.table = U, .d_table = D_U};
 
-const pe_content_op FN(transformer_xl_op) = {.query_table = &r_table, .key_table = &u_row};
+const pe_content_operator FN(transformer_xl_operator) = {.query_table = &r_table, .key_table = &u_row};

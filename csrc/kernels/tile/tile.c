@@ -12,7 +12,7 @@
 #include "tile/tile.h"
 
 #include "base/transpose.h"
-#include "tile/sixteen.h"
+#include "tile/bf16.h"
 
 static void range_of(const double *x, int n, double *low, double *high)
 {
@@ -82,20 +82,20 @@ static char *at_batch_row(const pe_query_block *queries, const pe_array *array)
 }
 
 /* Locate the arrays of the operators at this row of the batch, and note which kinds of position operators occur. */
-static void locate_terms(pe_query_block *queries)
+static void locate_operators(pe_query_block *queries)
 {
     const pe_call *call = queries->call;
     queries->has_relative = queries->has_pairs = queries->has_own_positions = 0;
-    for (int t = 0; t < call->nterms; t++) {
-        const pe_position_op *op = FN(position_op)[call->term[t].op];
-        queries->has_relative |= op && (op->distance || op->diagonal);
-        queries->has_pairs |= op && op->pairs;
-        memcpy(queries->term[t], call->term[t].array, sizeof queries->term[t]);
-        for (int k = 0; k < PE_TERM_ARRAYS; k++)
-            queries->term[t][k].data = at_batch_row(queries, &queries->term[t][k]);
+    for (int t = 0; t < call->noperators; t++) {
+        const pe_position_operator *functions = FN(position_operators)[call->operators[t].entry];
+        queries->has_relative |= functions && (functions->distance || functions->diagonal);
+        queries->has_pairs |= functions && functions->pairs;
+        memcpy(queries->operator_array[t], call->operators[t].array, sizeof queries->operator_array[t]);
+        for (int k = 0; k < PE_OPERATOR_ARRAYS; k++)
+            queries->operator_array[t][k].data = at_batch_row(queries, &queries->operator_array[t][k]);
         for (int side = 0; side < 2; side++)
-            queries->term_positions[t][side] = at_batch_row(queries, &call->term[t].positions[side]);
-        queries->has_own_positions |= queries->term_positions[t][0] != NULL;
+            queries->operator_positions[t][side] = at_batch_row(queries, &call->operators[t].positions[side]);
+        queries->has_own_positions |= queries->operator_positions[t][0] != NULL;
     }
 }
 
@@ -132,7 +132,7 @@ void FN(query_block)(pe_query_block *queries, const pe_call *call, idx unit)
     queries->first = block % blocks * BLOCK_M;
     queries->lanes = (int)min_(BLOCK_M, call->D(n) - queries->first);
     queries->split = NULL;
-    locate_terms(queries);
+    locate_operators(queries);
     read_positions(&queries->position, &call->array[A_Q_POSITIONS], queries->batch_row.data[A_Q_POSITIONS],
                    queries->first, queries->lanes, (double)queries->first + call->par[A_SHIFT]);
     if (queries->batch_row.data[A_Q_SEGMENTS])
@@ -141,10 +141,10 @@ void FN(query_block)(pe_query_block *queries, const pe_call *call, idx unit)
     cut_into_panels(queries);
     if (!queries->has_own_positions)
         return;
-    for (int t = 0; t < call->nterms; t++) {
-        if (!queries->term_positions[t][0])
+    for (int t = 0; t < call->noperators; t++) {
+        if (!queries->operator_positions[t][0])
             continue;
-        read_positions(&queries->own_position[t], &call->term[t].positions[0], queries->term_positions[t][0],
+        read_positions(&queries->own_position[t], &call->operators[t].positions[0], queries->operator_positions[t][0],
                        queries->first, queries->lanes, 0);
         repeat_last(&queries->own_position[t], queries->lanes, queries->width);
     }
@@ -204,14 +204,14 @@ static void read_own_positions(pe_key_tile *keys, const pe_query_block *queries)
     keys->distances_count_up = queries->position.count_up && keys->position.count_up;
     if (!queries->has_own_positions)
         return;
-    for (int t = 0; t < queries->call->nterms; t++) {
-        const pe_term *term = &queries->call->term[t];
-        const pe_position_op *op = FN(position_op)[term->op];
-        if (!queries->term_positions[t][1])
+    for (int t = 0; t < queries->call->noperators; t++) {
+        const pe_operator *operator_ = &queries->call->operators[t];
+        const pe_position_operator *functions = FN(position_operators)[operator_->entry];
+        if (!queries->operator_positions[t][1])
             continue;
-        read_positions(&keys->own_position[t], &term->positions[1], queries->term_positions[t][1], keys->first, keys->n,
-                       0);
-        if (op && op->distance)
+        read_positions(&keys->own_position[t], &operator_->positions[1], queries->operator_positions[t][1], keys->first,
+                       keys->n, 0);
+        if (functions && functions->distance)
             keys->distances_count_up &= queries->own_position[t].count_up && keys->own_position[t].count_up;
     }
 }
@@ -294,19 +294,20 @@ static void relative_bias(const pe_key_tile *keys, const pe_query_block *queries
     distances_of(pairs, &keys->position, &queries->position, rel);
     for (int i = 0; i < n; i++)
         sum[i] = 0;
-    for (int t = 0; t < call->nterms; t++) {
-        const pe_term *term = &call->term[t];
-        const pe_position_op *op = FN(position_op)[term->op];
-        if (!op || op->pairs)
+    for (int t = 0; t < call->noperators; t++) {
+        const pe_operator *operator_ = &call->operators[t];
+        const pe_position_operator *functions = FN(position_operators)[operator_->entry];
+        if (!functions || functions->pairs)
             continue;
-        if (op->diagonal) {
+        if (functions->diagonal) {
             const idx first = diagonal_of(keys, queries, pairs->key, pairs->lane);
-            read_diagonals(queries->term[t], queries->head, first, pairs, value);
+            read_diagonals(queries->operator_array[t], queries->head, first, pairs, value);
         } else {
-            const int is_own = queries->term_positions[t][0] != NULL;
+            const int is_own = queries->operator_positions[t][0] != NULL;
             if (is_own)
                 distances_of(pairs, key_positions(keys, queries, t), query_positions(queries, t), own_rel);
-            op->distance(queries->term[t], term->dim, queries->head, is_own ? own_rel : rel, n, value);
+            functions->distance(queries->operator_array[t], operator_->dim, queries->head, is_own ? own_rel : rel, n,
+                                value);
         }
         for (int i = 0; i < n; i++)
             sum[i] += (double)value[i];
@@ -336,13 +337,13 @@ static void fill_pairs(pe_key_tile *keys, const pe_query_block *queries, const p
 static void add_pair_operators(pe_key_tile *keys, const pe_query_block *queries, const pe_panel *p, int from, int n)
 {
     real *restrict value = keys->value, *restrict pairs = pairs_of(keys, p);
-    for (int t = 0; t < queries->call->nterms; t++) {
-        const pe_term *term = &queries->call->term[t];
-        const pe_position_op *op = FN(position_op)[term->op];
-        if (!op || !op->pairs)
+    for (int t = 0; t < queries->call->noperators; t++) {
+        const pe_operator *operator_ = &queries->call->operators[t];
+        const pe_position_operator *functions = FN(position_operators)[operator_->entry];
+        if (!functions || !functions->pairs)
             continue;
         const pe_pair_block block = pair_block_of(keys, queries, p, t, from, n);
-        op->pairs(queries->term[t], term->dim, queries->head, &block, value);
+        functions->pairs(queries->operator_array[t], operator_->dim, queries->head, &block, value);
         SIMD
         for (int i = 0; i < n * p->width; i++)
             pairs[i] = pairs[i] == MASKED ? MASKED : pairs[i] + value[i];
@@ -404,7 +405,7 @@ pe_panel_bias FN(panel_bias)(pe_key_tile *keys, const pe_query_block *queries, c
     const int count_up = keys->distances_count_up, relative = window_cuts || queries->has_relative;
     const int by_pair = queries->has_pairs || keys->keep == SOME_PAIRS || keys->segments == SOME_PAIRS;
     pe_panel_bias b = {0, keys->n, p->width, NULL};
-    trim(&b, keys, p, sixteen_of(queries) ? CHUNK : 1, low, high);
+    trim(&b, keys, p, bf16_of(queries) ? CHUNK : 1, low, high);
     if (b.from == b.to || !(relative || by_pair))
         return b;
     if (relative && count_up && !keys->has_window)

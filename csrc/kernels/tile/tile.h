@@ -38,16 +38,15 @@ typedef struct {
     pe_row batch_row;
     idx head, kv_head, first;
     int lanes, panels, width;    /* width: lanes of all panels */
-    struct pe_split *split;      /* sixteen.h: a panel's range of keys is then rounded outward to chunks; mostly NULL */
+    struct pe_split *split;      /* bf16.h: a panel's range of keys is then rounded outward to chunks; mostly NULL */
     int has_relative, has_pairs; /* nonzero if there is an operator on distances or diagonals; on pairs */
     int has_own_positions;       /* nonzero if an operator has other positions than the call */
     pe_positions position;
-    pe_positions own_position[PE_TERMS]; /* of the operators that have their own */
+    pe_positions own_position[PE_OPERATORS]; /* of the operators that have their own */
     int64_t segment_low, segment_high;
     pe_panel panel[PANELS];
-    pe_array term[PE_TERMS][PE_TERM_ARRAYS]; /* arrays of the operators at this row of the batch */
-    char *term_positions[PE_TERMS]
-                        [2]; /* positions of queries and keys of an operator; NULL if it reads those of the call */
+    pe_array operator_array[PE_OPERATORS][PE_OPERATOR_ARRAYS]; /* arrays of the operators at this row of the batch */
+    char *operator_positions[PE_OPERATORS][2]; /* of queries and of keys; NULL if an operator reads those of the call */
 } pe_query_block;
 
 typedef enum { NO_PAIRS, SOME_PAIRS, ALL_PAIRS } pe_pairs_seen;
@@ -56,7 +55,7 @@ typedef struct {
     idx first;
     int n, has_window;
     pe_pairs_seen keep, segments; /* pairs that keep and segments do not mask: none, some or all */
-    pe_positions position, own_position[PE_TERMS];
+    pe_positions position, own_position[PE_OPERATORS];
     int distances_count_up;        /* nonzero if all positions that distances are computed from count up by one */
     real window[TILE_RELS];        /* relative bias by distance, for all panels of the block */
     real pairs[BLOCK_M * BLOCK_N]; /* bias pair by pair, with the layout of the scores */
@@ -88,11 +87,11 @@ INLINE int score_offset(const pe_panel *p, int key) { return p->first * BLOCK_N 
 /* The positions that operator t reads */
 INLINE const pe_positions *query_positions(const pe_query_block *queries, int t)
 {
-    return queries->term_positions[t][0] ? &queries->own_position[t] : &queries->position;
+    return queries->operator_positions[t][0] ? &queries->own_position[t] : &queries->position;
 }
 INLINE const pe_positions *key_positions(const pe_key_tile *keys, const pe_query_block *queries, int t)
 {
-    return queries->term_positions[t][1] ? &keys->own_position[t] : &keys->position;
+    return queries->operator_positions[t][1] ? &keys->own_position[t] : &keys->position;
 }
 
 /* The arguments of pair operator t: n keys from `from` on, and the queries of a panel */

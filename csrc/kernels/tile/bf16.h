@@ -1,13 +1,13 @@
-/* sixteen.h -- attention of 16-bit operands, as its drivers see it.
+/* bf16.h -- attention of 16-bit operands, as its drivers see it.
  *
  *     float, double    product.h and outer.h, which multiply reals
- *     16-bit numbers   the room `sixteen`, in instructions that multiply bfloat16 numbers
+ *     16-bit numbers   the room `bf16`, in instructions that multiply bfloat16 numbers
  *
  * A call reaches the room by its pointer `products`, which is NULL in an ordinary call. Of the kernels, none names the
  * room. Only dispatch.c does, for its variants; without them, all operands are multiplied as reals.
  */
-#ifndef PE_SIXTEEN_H
-#define PE_SIXTEEN_H
+#ifndef PE_BF16_H
+#define PE_BF16_H
 
 #include "tile/panel.h"
 #include "tile/product.h"
@@ -24,7 +24,7 @@ enum { QK, GV };
  * block whose products are of 16-bit numbers has it in queries->split. */
 typedef struct pe_split pe_split;
 
-typedef struct pe_sixteen {
+typedef struct pe_bf16 {
     /* Return whether attention, or its gradient, multiplies the operands of the call as 16-bit numbers. */
     int (*takes)(const pe_call *call, int is_gradient);
     /* Carve memory for up to `blocks` blocks of a head, one after the other. */
@@ -42,10 +42,10 @@ typedef struct pe_sixteen {
     void (*values)(const pe_query_block *queries, const pe_side *side);
     /* FN(add_outer_of_block) with the strips of a pair; `from` is a multiple of CHUNK. */
     void (*outer)(const pe_query_block *queries, int pair, const real *w, int from, int to, real *o, idx o_step);
-} pe_sixteen;
+} pe_bf16;
 
 /* The functions for a block; NULL if its products are of reals, as those of doubles are */
-INLINE const pe_sixteen *sixteen_of(const pe_query_block *queries)
+INLINE const pe_bf16 *bf16_of(const pe_query_block *queries)
 {
     return PE_REAL == 32 && queries->split ? queries->call->products->attention : NULL;
 }

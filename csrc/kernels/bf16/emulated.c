@@ -10,7 +10,7 @@
  * TDPBF16PS flushes subnormal numbers in any state of the processor. Here the state of the thread (float_state.h)
  * flushes them.
  */
-#include "sixteen/products.h"
+#include "bf16/products.h"
 
 #if PE_REAL == 32
 #include <math.h>
@@ -64,5 +64,5 @@ static void multiply_any(const pe_product *w)
         multiply(w, PANEL_LANES);
 }
 
-const pe_products FN(products_emulated) = {begin, end, multiply_any, MOST_PARTS, &FN(sixteen)};
+const pe_products FN(products_emulated) = {begin, end, multiply_any, MOST_PARTS, &FN(bf16)};
 #endif

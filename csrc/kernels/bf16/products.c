@@ -1,4 +1,4 @@
-/* products.c -- the room's functions for attention (tile/sixteen.h): split operands into bfloat16 numbers, and multiply
+/* products.c -- the room's functions for attention (tile/bf16.h): split operands into bfloat16 numbers, and multiply
  * them by a unit of products.h.
  *
  *     for (int p = 0; p < parts; p++) {
@@ -8,7 +8,7 @@
  *
  * The loop has no branch and vectorises. The parts of a number then take part in many products.
  */
-#include "sixteen/products.h"
+#include "bf16/products.h"
 
 #include "base/transpose.h"
 #include "tile/outer.h"
@@ -480,8 +480,8 @@ static void multiply_outer(const pe_query_block *queries, int pair, const real *
     }
 }
 
-const pe_sixteen FN(sixteen) = {takes_operands, carve_split,     split_block,   split_keys_and_values,
-                                multiply_keys,  multiply_values, multiply_outer};
+const pe_bf16 FN(bf16) = {takes_operands, carve_split,     split_block,   split_keys_and_values,
+                          multiply_keys,  multiply_values, multiply_outer};
 
 /* The units of this variant (dispatch.c) */
 extern const pe_products *const FN(pe_products_of)[PE_PRODUCTS];

@@ -9,7 +9,7 @@
  * On Zen 4, VDPBF16PS takes the time of an FMA and computes twice as many products, so it is faster for operands of one
  * part. On Intel it takes four times the time of an FMA, so it is slower.
  */
-#include "sixteen/products.h"
+#include "bf16/products.h"
 
 #if PE_HAS_UNITS
 /* c += a[0] b[0] + a[1] b[1] for each lane */
@@ -53,5 +53,5 @@ static __attribute__((target("avx512bf16"))) void multiply(const pe_product *w)
     }
 }
 
-const pe_products FN(products_avx512bf16) = {NULL, NULL, multiply, 1, &FN(sixteen)};
+const pe_products FN(products_avx512bf16) = {NULL, NULL, multiply, 1, &FN(bf16)};
 #endif

@@ -19,7 +19,7 @@
 #define PE_PRODUCTS_H
 
 #include "base/half.h"
-#include "tile/sixteen.h"
+#include "tile/bf16.h"
 
 enum { MOST_PASSES = 5 };
 
@@ -53,6 +53,6 @@ extern const pe_products FN(products_amx), FN(products_avx512bf16), FN(products_
 #endif
 
 /* What attention calls (products.c), with any of them */
-extern const pe_sixteen FN(sixteen);
+extern const pe_bf16 FN(bf16);
 
 #endif

@@ -8,7 +8,7 @@
  * is assembly, because each tile has a fixed number, and because gcc 12 passes only 8 of the 64 bytes that
  * _tile_loadconfig needs.
  */
-#include "sixteen/products.h"
+#include "bf16/products.h"
 
 #if PE_HAS_UNITS
 #define TILES __attribute__((target("amx-tile,amx-bf16")))
@@ -76,5 +76,5 @@ TILES static void multiply(const pe_product *w)
     }
 }
 
-const pe_products FN(products_amx) = {begin, end, multiply, MOST_PARTS, &FN(sixteen)};
+const pe_products FN(products_amx) = {begin, end, multiply, MOST_PARTS, &FN(bf16)};
 #endif
