@@ -36,6 +36,7 @@ from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from ._core_api.notebook import draw_with as _draw_with
+from .absolute.combine import CombineGradient, combine, combine_vjp
 from .absolute.complex_order import ComplexOrderGradient, complex_order, complex_order_vjp
 from .absolute.convolution import (
     ConvPosition2dGradient,
@@ -56,7 +57,6 @@ from .absolute.embedding import (
 )
 from .absolute.frequency import frequencies
 from .absolute.interpolate import InterpolateTableGradient, interpolate_table, interpolate_table_vjp
-from .absolute.combine import CombineGradient, combine, combine_vjp
 from .absolute.scans import (
     FloaterGradient,
     RecurrentGradient,

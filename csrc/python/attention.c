@@ -1,9 +1,10 @@
 /* attention.c -- the calls of kernels that attention and its gradient become, on every instruction set alike.
  *
- *     attention       heads that share keys, stacked as rows of one head; the keys in one part, or in several and
- * merged attention_vjp   chunks of the work of a kv head, with slots of their own if there are few; before, a run for
- * each dense array that heads or rows of the batch share logits_vjp      the same sums for operators that read q and k,
- * in one chunk
+ *     attention       heads that share keys, stacked as rows of one head; the keys in one part, or in several that are
+ *                     merged
+ *     attention_vjp   chunks of the work of a kv head, each with sums of its own if there are few; before, a run for
+ *                     each dense array that heads or rows of the batch share
+ *     logits_vjp      the same sums for operators that read q and k, in one chunk
  *
  * Python adds up slots and the batch. The decisions depend on lengths, operators and parameters, never on the number of
  * threads. kernels/attention/plan.c has the decisions that depend on the instruction set.
@@ -32,15 +33,15 @@ static idx size_of(pe_storage storage)
     return size[storage];
 }
 
-static int work_type(const pe_binding *a) { return a->is_double ? NPY_DOUBLE : NPY_FLOAT; }
-static pe_storage work_storage(const pe_binding *a) { return a->is_double ? PE_F64 : PE_F32; }
+static int work_type(const pe_binding *b) { return b->is_double ? NPY_DOUBLE : NPY_FLOAT; }
+static pe_storage work_storage(const pe_binding *b) { return b->is_double ? PE_F64 : PE_F32; }
 
 static idx count_batch(const pe_call *call)
 {
-    idx rows = 1;
+    idx batch = 1;
     for (int l = 0; l < call->nloops; l++)
-        rows *= call->shape[l];
-    return rows;
+        batch *= call->shape[l];
+    return batch;
 }
 
 /* The first byte of an array in a row of the batch */
@@ -65,35 +66,35 @@ static pe_array whole_array(char *data, pe_storage storage, int nloops, const id
 }
 
 /* Such an array in memory that lives as long as the call; data is NULL with an exception */
-static pe_array new_array(pe_binding *a, pe_storage storage, int nloops, const idx *loops, int naxes, const idx *length)
+static pe_array new_array(pe_binding *b, pe_storage storage, int nloops, const idx *loops, int naxes, const idx *length)
 {
     idx bytes = size_of(storage);
     for (int l = 0; l < nloops; l++)
         bytes *= loops[l];
     for (int k = 0; k < naxes; k++)
         bytes *= length[k];
-    PyObject *memory = pe_keep(a, PyArray_SimpleNew(1, &bytes, NPY_BYTE));
+    PyObject *memory = pe_keep(b, PyArray_SimpleNew(1, &bytes, NPY_BYTE));
     return whole_array(memory ? PyArray_DATA(A(memory)) : NULL, storage, nloops, loops, naxes, length);
 }
 
-/* ---- all rows with operators ---- */
+/* ---- all entries with operators ---- */
 
 static int has_no_window(const pe_call *call) { return call->par[A_LOW] == -HUGE_VAL && call->par[A_HIGH] == HUGE_VAL; }
 
 /* Check lengths, on which kernels rely, and set the parameters that the caller left out; -1 with an exception. */
-static int check_call(const pe_binding *a, pe_call *call)
+static int check_call(const pe_binding *b, pe_call *call)
 {
     static const int64_t most_positions = (int64_t)1 << POSITION_BITS;
     double *par = call->par;
     const idx heads = call->D(h), groups = call->D(g), n = call->D(n), m = call->D(m);
     if (groups > 0 ? heads % groups != 0 : heads != 0)
-        return pe_wrong(PyExc_ValueError, a, "k", "has %zd heads; expected a divisor of the %zd heads of q", groups,
+        return pe_wrong(PyExc_ValueError, b, "k", "has %zd heads; expected a divisor of the %zd heads of q", groups,
                         heads);
     if (call->D(d) > MOST_WIDTH || call->D(e) > MOST_WIDTH) /* offsets in a tile are ints */
-        return pe_wrong(PyExc_ValueError, a, call->D(d) > MOST_WIDTH ? "q" : "v", "has width %zd; expected at most %d",
+        return pe_wrong(PyExc_ValueError, b, call->D(d) > MOST_WIDTH ? "q" : "v", "has width %zd; expected at most %d",
                         most(call->D(d), call->D(e)), MOST_WIDTH);
     if (n > most_positions || m > most_positions)
-        return pe_wrong(PyExc_ValueError, a, n > most_positions ? "q" : "k",
+        return pe_wrong(PyExc_ValueError, b, n > most_positions ? "q" : "k",
                         "has sequence axis %zd; expected at most 2**53 positions", most(n, m));
     if (isnan(par[A_SCALE]))
         par[A_SCALE] = pow(call->D(d) > 0 ? (double)call->D(d) : 1, -0.5);
@@ -102,7 +103,7 @@ static int check_call(const pe_binding *a, pe_call *call)
     par[A_SHIFT] = 0;
     if (n == m || has_no_window(call))
         return 0;
-    return pe_wrong(PyExc_ValueError, a, "align",
+    return pe_wrong(PyExc_ValueError, b, "align",
                     "is None; expected 'start', or 'end' as in decoding, because N = %zd and M = %zd differ", n, m);
 }
 
@@ -119,10 +120,10 @@ static int can_stack(const pe_call *call)
 }
 
 /* Copy rows (count,n) of `width` numbers to memory without gaps; `outer` and `inner` are their strides. */
-static int copy_rows(pe_binding *a, const pe_call *call, pe_array *x, idx count, idx outer, idx inner, idx width)
+static int copy_rows(pe_binding *b, const pe_call *call, pe_array *x, idx count, idx outer, idx inner, idx width)
 {
     const idx n = call->D(n), bytes = width * size_of(x->storage);
-    const pe_array copy = new_array(a, x->storage, call->nloops, call->shape, 3, (const idx[]){count, n, width});
+    const pe_array copy = new_array(b, x->storage, call->nloops, call->shape, 3, (const idx[]){count, n, width});
     char *to = copy.data;
     for (idx row = 0; to && row < count_batch(call); row++) {
         const char *from = in_batch(call, x, row);
@@ -134,19 +135,19 @@ static int copy_rows(pe_binding *a, const pe_call *call, pe_array *x, idx count,
 }
 
 /* Repeat the numbers (n) of queries, if there are any, for each head that shares a kv head. */
-static int repeat_queries(pe_binding *a, pe_call *call, int operand, idx share)
+static int repeat_queries(pe_binding *b, pe_call *call, int operand, idx share)
 {
     pe_array *x = &call->array[operand];
     if (!x->data || call->D(n) == 1) /* an axis of length 1 has stride 0 */
         return 0;
-    if (copy_rows(a, call, x, share, 0, x->core[0], 1) < 0)
+    if (copy_rows(b, call, x, share, 0, x->core[0], 1) < 0)
         return -1;
     x->core[0] = x->core[1];
     return 0;
 }
 
 /* Give each stacked query its position, shift, shift + 1, ..., if the caller passed none. */
-static int stack_positions(pe_binding *a, pe_call *call, idx share)
+static int stack_positions(pe_binding *b, pe_call *call, idx share)
 {
     pe_array *x = &call->array[A_Q_POSITIONS];
     const idx n = call->D(n);
@@ -155,8 +156,8 @@ static int stack_positions(pe_binding *a, pe_call *call, idx share)
         return 0;
     }
     if (x->data)
-        return repeat_queries(a, call, A_Q_POSITIONS, share);
-    *x = new_array(a, PE_F64, 0, NULL, 1, (const idx[]){share * n});
+        return repeat_queries(b, call, A_Q_POSITIONS, share);
+    *x = new_array(b, PE_F64, 0, NULL, 1, (const idx[]){share * n});
     double *position = (double *)(void *)x->data;
     for (idx i = 0; position && i < share * n; i++)
         position[i] = call->par[A_SHIFT] + (double)(i % n);
@@ -164,12 +165,12 @@ static int stack_positions(pe_binding *a, pe_call *call, idx share)
 }
 
 /* Let the kernel write a result (h,n) or (h,n,e) to new memory, from which it is copied to its place. */
-static int renew_result(pe_binding *a, pe_call *call, int operand)
+static int renew_result(pe_binding *b, pe_call *call, int operand)
 {
     pe_array *x = &call->array[operand];
-    PyObject **written = &a->written[operand - A_OUT];
+    PyObject **written = &b->written[operand - A_OUT];
     const idx length[] = {call->D(h), call->D(n), call->D(e)};
-    *written = pe_keep(a, PyArray_NewLikeArray(A(*written), NPY_CORDER, NULL, 0));
+    *written = pe_keep(b, PyArray_NewLikeArray(A(*written), NPY_CORDER, NULL, 0));
     if (*written)
         *x = whole_array(PyArray_BYTES(A(*written)), x->storage, call->nloops, call->shape, operand == A_OUT ? 3 : 2,
                          length);
@@ -177,11 +178,11 @@ static int renew_result(pe_binding *a, pe_call *call, int operand)
 }
 
 /* Stack the queries of the heads that share a kv head as rows of one head; -1 with an exception. */
-static int stack_heads(pe_binding *a, pe_call *call)
+static int stack_heads(pe_binding *b, pe_call *call)
 {
     static const int of_heads[] = {A_Q, A_KEEP, A_SINK, A_OUT, A_LSE};
     const idx n = call->D(n), share = call->D(h) / call->D(g);
-    if (stack_positions(a, call, share) < 0 || repeat_queries(a, call, A_Q_SEGMENTS, share) < 0)
+    if (stack_positions(b, call, share) < 0 || repeat_queries(b, call, A_Q_SEGMENTS, share) < 0)
         return -1;
     for (int i = 0; i < 5; i++) {
         const int operand = of_heads[i];
@@ -190,8 +191,8 @@ static int stack_heads(pe_binding *a, pe_call *call)
         if (!x->data)
             continue;
         if (n > 1 && x->core[0] != n * x->core[1]) { /* the axes (h,n) are no axes (g, h / g n) */
-            const int status = operand >= A_OUT ? renew_result(a, call, operand)
-                                                : copy_rows(a, call, x, call->D(h), x->core[0], x->core[1], width);
+            const int status = operand >= A_OUT ? renew_result(b, call, operand)
+                                                : copy_rows(b, call, x, call->D(h), x->core[0], x->core[1], width);
             if (status < 0)
                 return -1;
         }
@@ -207,27 +208,27 @@ static int stack_heads(pe_binding *a, pe_call *call)
 
 /* Each part of the keys of a head is a unit of work. Neither the number of threads nor the batch changes the number of
  * parts, so that neither changes a bit of the result. */
-static idx count_parts(const pe_table *table, const pe_call *call)
+static idx count_parts(const pe_binding *b, const pe_call *call)
 {
     const idx units = call->D(h) * BLOCKS(call->D(n), BLOCK_M), m = call->D(m);
     int in_one_part = m < 2 * FEWEST_KEYS || call->par[A_INVARIANT] != 0;
     for (int t = 0; t < call->noperators; t++)
-        in_one_part |= table->row[call->operators[t].entry].operand[0].in_one_part;
+        in_one_part |= b->table->entry[call->operators[t].entry].operand[0].ordered;
     return in_one_part ? 1 : most(1, least(KEY_PARTS / most(units, 1), m / FEWEST_KEYS));
 }
 
 /* Attention to each part, and then the merged result: loops over heads and queries, of axes (p,e) and (p) */
-static int attend_in_parts(const pe_table *table, pe_binding *a, pe_call *call, idx parts)
+static int attend_in_parts(pe_binding *b, pe_call *call, idx parts)
 {
     const idx heads = call->D(h), n = call->D(n), e = call->D(e), length[] = {heads * parts, n, e};
     pe_array *out = &call->array[A_PART_OUT], *lse = &call->array[A_PART_LSE];
     idx loops[PE_LOOPS];
     if (call->nloops + 2 > PE_LOOPS)
-        return pe_wrong(PyExc_ValueError, a, "q", "has too many axes; expected at most %d", PE_LOOPS + 1);
+        return pe_wrong(PyExc_ValueError, b, "q", "has too many axes; expected at most %d", PE_LOOPS + 1);
     call->narrays = A_PART_LSE + 1;
-    *out = new_array(a, work_storage(a), call->nloops, call->shape, 3, length);
-    *lse = out->data ? new_array(a, PE_F64, call->nloops, call->shape, 2, length) : *out;
-    if (!lse->data || pe_run_call(a, &table->row[PE_attention], call) < 0)
+    *out = new_array(b, work_storage(b), call->nloops, call->shape, 3, length);
+    *lse = out->data ? new_array(b, PE_F64, call->nloops, call->shape, 2, length) : *out;
+    if (!lse->data || pe_run_call(b, PE_attention, call) < 0)
         return -1;
     pe_call merge = *call;
     merge.D(p) = parts;
@@ -245,16 +246,16 @@ static int attend_in_parts(const pe_table *table, pe_binding *a, pe_call *call, 
     loops[PE_LOOPS - 2] = heads;
     loops[PE_LOOPS - 1] = n;
     pe_merge_loops(&merge, loops, call->nloops + 2);
-    return pe_run_call(a, &table->row[PE_merge_attention], &merge);
+    return pe_run_call(b, PE_merge_attention, &merge);
 }
 
-static int run_attention(const pe_table *table, pe_binding *a, pe_call *call)
+static int run_attention(pe_binding *b, pe_call *call)
 {
-    if (can_stack(call) && stack_heads(a, call) < 0)
+    if (can_stack(call) && stack_heads(b, call) < 0)
         return -1;
-    const idx parts = count_parts(table, call);
+    const idx parts = count_parts(b, call);
     call->par[A_PARTS] = (double)parts;
-    return parts > 1 ? attend_in_parts(table, a, call, parts) : pe_run_call(a, &table->row[PE_attention], call);
+    return parts > 1 ? attend_in_parts(b, call, parts) : pe_run_call(b, PE_attention, call);
 }
 
 /* ---- gradients ---- */
@@ -277,9 +278,8 @@ static pe_split_work split_work(const pe_call *call)
 
 /* What a gradient returns. An array that the kernel adds to is (batch axes, heads, slots, ...). */
 typedef struct {
-    pe_binding *a;
+    pe_binding *b;
     pe_call *call;
-    const pe_table *table;
     idx slots;                   /* of a head */
     PyObject *result[PE_ARRAYS]; /* by operand; those of dS serve all operators */
     PyObject *of_operator[PE_OPERATORS][PE_OPERATOR_ARRAYS];
@@ -287,27 +287,27 @@ typedef struct {
 } pe_gradients;
 
 /* The shape (batch axes, heads, slots, other lengths); returns the number of its axes */
-static int shape_of(const pe_binding *a, idx slots, int naxes, const idx *length, npy_intp *shape)
+static int shape_of(const pe_binding *b, idx slots, int naxes, const idx *length, npy_intp *shape)
 {
-    const int n = a->nloops;
-    memcpy(shape, a->loops + PE_LOOPS - n, (size_t)n * sizeof *shape);
+    const int n = b->nloops;
+    memcpy(shape, b->loops + PE_LOOPS - n, (size_t)n * sizeof *shape);
     shape[n] = length[0];
     shape[n + 1] = slots;
     memcpy(shape + n + 2, length + 1, (size_t)(naxes - 1) * sizeof *shape);
     return n + naxes + 1;
 }
 
-static PyObject *new_zeros(pe_binding *a, int type, int n, npy_intp *shape)
+static PyObject *new_zeros(pe_binding *b, int type, int n, npy_intp *shape)
 {
-    return pe_allocate(a, (PyObject *)PyArray_DescrFromType(type), n, shape, 1);
+    return pe_allocate(b, (PyObject *)PyArray_DescrFromType(type), n, shape, 1);
 }
 
 /* Zeros of that shape, in which heads and slots are one axis for the kernel; NULL with an exception */
 static PyObject *new_gradient(const pe_gradients *g, int type, idx slots, int naxes, const idx *length, pe_array *out)
 {
     npy_intp shape[NPY_MAXDIMS];
-    const int n = shape_of(g->a, slots, naxes, length, shape);
-    PyObject *array = new_zeros(g->a, type, n, shape);
+    const int n = shape_of(g->b, slots, naxes, length, shape);
+    PyObject *array = new_zeros(g->b, type, n, shape);
     idx merged[PE_CORE];
     memcpy(merged, length, (size_t)naxes * sizeof *length);
     merged[0] *= slots;
@@ -328,11 +328,11 @@ static PyObject *add_result(pe_gradients *g, int operand, int type, idx slots, i
 /* The dtype of the gradient of an input: that of the input if nothing is left to add up */
 static int type_of_gradient(const pe_gradients *g, int operand, int is_summed)
 {
-    PyArrayObject *input = A(g->a->input[operand]);
-    const int loops = g->a->nloops, rank = PyArray_NDIM(input) - 3;
+    PyArrayObject *input = A(g->b->input[operand]);
+    const int loops = g->b->nloops, rank = PyArray_NDIM(input) - 3;
     const int is_final =
-        !is_summed && rank == loops && PyArray_CompareLists(PyArray_DIMS(input), g->a->loops + PE_LOOPS - loops, loops);
-    return is_final ? PyArray_TYPE(input) : work_type(g->a);
+        !is_summed && rank == loops && PyArray_CompareLists(PyArray_DIMS(input), g->b->loops + PE_LOOPS - loops, loops);
+    return is_final ? PyArray_TYPE(input) : work_type(g->b);
 }
 
 /* ---- the gradients of operators ---- */
@@ -340,15 +340,15 @@ static int type_of_gradient(const pe_gradients *g, int operand, int is_summed)
 /* Whether a dense array has one number for all entries of an axis. It has stride 0 there, as along an empty axis. */
 static int broadcasts(idx stride, idx length) { return stride == 0 && length > 0; }
 
-/* The row whose results are the gradients of an operator */
+/* The entry whose results are the gradients of an operator */
 static const pe_signature *gradients_of(const pe_gradients *g, const pe_operator *operator_)
 {
-    const pe_signature *row = &g->table->row[operator_->entry];
-    return row->vjp ? row->vjp : row;
+    const pe_signature *entry = &g->b->table->entry[operator_->entry];
+    return entry->vjp ? entry->vjp : entry;
 }
 
 /* The sums of dS that make the gradient of an operator: it has an entry for each diagonal, pair or position. 0 if the
- * kernel adds it to arrays of its own row */
+ * kernel adds it to arrays of its own entry */
 enum { DIAGONALS = 1, ROWS = 2, COLUMNS = 4, PAIRS = 8 };
 
 static int sums_of(const pe_gradients *g, const pe_operator *operator_)
@@ -358,7 +358,7 @@ static int sums_of(const pe_gradients *g, const pe_operator *operator_)
     for (const pe_operand *o = vjp->operand; o < vjp->operand + vjp->noperands; o++) {
         if (!o->output)
             continue;
-        if (o->at_positions)
+        if (o->gathered)
             return ROWS | COLUMNS;
         if (o->naxes == 2 && o->axes[1] == 'l' - 'A')
             return DIAGONALS;
@@ -382,22 +382,22 @@ static idx length_of(const pe_gradients *g, const pe_operator *operator_, const 
 }
 
 /* Zeros without heads and slots, for an output that is summed over all rows; NULL with an exception */
-static PyObject *new_sum(pe_binding *a, int naxes, idx *length, pe_array *out)
+static PyObject *new_sum(pe_binding *b, int naxes, idx *length, pe_array *out)
 {
-    PyObject *sum = new_zeros(a, NPY_DOUBLE, naxes, length);
+    PyObject *sum = new_zeros(b, NPY_DOUBLE, naxes, length);
     if (!sum)
         return NULL;
     *out = whole_array(PyArray_BYTES(A(sum)), PE_F64, 0, NULL, naxes, length);
-    a->summed[a->nsummed++] = (pe_sum){out, PyArray_DATA(A(sum)), PyArray_SIZE(A(sum))};
-    a->sums += PyArray_SIZE(A(sum));
+    b->summed[b->nsummed++] = (pe_sum){out, PyArray_DATA(A(sum)), PyArray_SIZE(A(sum))};
+    b->sums += PyArray_SIZE(A(sum));
     return sum;
 }
 
-/* Zeros for the gradients that the kernel adds to arrays of the operator's row; none for an operand that is left out */
+/* Zeros for the gradients that the kernel adds to arrays of the operator's entry; none for an operand that is left out */
 static int add_own_gradients(pe_gradients *g, int t)
 {
     pe_operator *operator_ = &g->call->operators[t];
-    const pe_signature *row = &g->table->row[operator_->entry], *vjp = gradients_of(g, operator_);
+    const pe_signature *entry = &g->b->table->entry[operator_->entry], *vjp = gradients_of(g, operator_);
     for (int k = 0; k < vjp->noperands; k++) {
         const pe_operand *o = &vjp->operand[k];
         const int has_slots = o->axes[0] == 't' - 'A';
@@ -408,11 +408,12 @@ static int add_own_gradients(pe_gradients *g, int t)
         if (!operator_->array[i].data)
             continue;
         for (int axis = 0; axis < o->naxes; axis++)
-            length[axis] = has_slots && axis == 0 ? g->call->D(h) : length_of(g, operator_, o, &row->operand[i], axis);
+            length[axis] =
+                has_slots && axis == 0 ? g->call->D(h) : length_of(g, operator_, o, &entry->operand[i], axis);
         PyObject **own = &g->of_operator[t][i];
-        *own = row->vjp ? new_sum(g->a, o->naxes, length, &operator_->gradient[i])
-                        : new_gradient(g, o->type == 'f' ? NPY_DOUBLE : work_type(g->a), has_slots ? g->slots : 1,
-                                       o->naxes, length, &operator_->array[k]);
+        *own = entry->vjp ? new_sum(g->b, o->naxes, length, &operator_->gradient[i])
+                          : new_gradient(g, o->type == 'f' ? NPY_DOUBLE : work_type(g->b), has_slots ? g->slots : 1,
+                                         o->naxes, length, &operator_->array[k]);
         if (!*own)
             return -1;
     }
@@ -437,7 +438,7 @@ static int add_operator_gradients(pe_gradients *g)
         if ((sums & DIAGONALS && !add_sum(g, t, A_DIAGONAL_SUMS, NPY_DOUBLE, g->slots, 2, (const idx[]){h, l}))
             || (sums & ROWS && !add_sum(g, t, A_ROW_SUMS, NPY_DOUBLE, 1, 3, (const idx[]){h, n, 1}))
             || (sums & COLUMNS && !add_sum(g, t, A_COLUMN_SUMS, NPY_DOUBLE, g->slots, 3, (const idx[]){h, 1, m}))
-            || (sums & PAIRS && !add_sum(g, t, A_DS, work_type(g->a), 1, 3, (const idx[]){h, n, m}))
+            || (sums & PAIRS && !add_sum(g, t, A_DS, work_type(g->b), 1, 3, (const idx[]){h, n, m}))
             || (!sums && add_own_gradients(g, t) < 0))
             return -1;
     }
@@ -446,7 +447,7 @@ static int add_operator_gradients(pe_gradients *g)
 
 /* Compute the gradients of dense arrays that heads or rows of the batch share, each in a run of its own, in an order in
  * which no two threads add to the same number. */
-static int run_shared(pe_gradients *g, const pe_signature *row)
+static int run_shared(pe_gradients *g)
 {
     pe_call *call = g->call;
     pe_array *out = &call->array[A_DS];
@@ -458,8 +459,8 @@ static int run_shared(pe_gradients *g, const pe_signature *row)
         int is_shared = length[0] != h;
         if (call->operators[t].is_constant || sums_of(g, &call->operators[t]) != PAIRS)
             continue;
-        const int rank = shape_of(g->a, 1, 3, length, shape);
-        for (int d = 0, l = 0; d < g->a->nloops; d++) { /* loops of length 1 are left out, and none are merged */
+        const int rank = shape_of(g->b, 1, 3, length, shape);
+        for (int d = 0, l = 0; d < g->b->nloops; d++) { /* loops of length 1 are left out, and none are merged */
             if (shape[d] == 1)
                 continue;
             loops[l] = broadcasts(x->loop[l], shape[d]) ? 1 : shape[d];
@@ -468,11 +469,11 @@ static int run_shared(pe_gradients *g, const pe_signature *row)
         }
         if (!is_shared)
             continue;
-        PyObject *pairs = g->of_operator[t][g->count[t]++] = new_zeros(g->a, work_type(g->a), rank, shape);
+        PyObject *pairs = g->of_operator[t][g->count[t]++] = new_zeros(g->b, work_type(g->b), rank, shape);
         if (!pairs)
             return -1;
-        *out = whole_array(PyArray_BYTES(A(pairs)), work_storage(g->a), call->nloops, loops, 3, length);
-        if (pe_run_call(g->a, row, call) < 0)
+        *out = whole_array(PyArray_BYTES(A(pairs)), work_storage(g->b), call->nloops, loops, 3, length);
+        if (pe_run_call(g->b, PE_attention_vjp, call) < 0)
             return -1;
     }
     out->data = NULL;
@@ -486,7 +487,7 @@ static int copy_shared(pe_gradients *g, int t, int i)
     for (int earlier = 0; earlier < t; earlier++) {
         for (int j = 0; j < g->count[earlier]; j++) {
             if (*own && g->of_operator[earlier][j] == *own) {
-                *own = pe_keep(g->a, PyArray_NewCopy(A(*own), NPY_CORDER));
+                *own = pe_keep(g->b, PyArray_NewCopy(A(*own), NPY_CORDER));
                 return *own ? 0 : -1;
             }
         }
@@ -497,7 +498,7 @@ static int copy_shared(pe_gradients *g, int t, int i)
 /* Return the results of these operands, and a tuple with those of each operator. */
 static int return_gradients(pe_gradients *g, const int *operand, int count)
 {
-    pe_binding *a = g->a;
+    pe_binding *b = g->b;
     PyObject *of_operator[PE_OPERATORS];
     for (int t = g->call->noperators - 1; t >= 0; t--) {
         for (int i = 0; i < g->count[t]; i++) {
@@ -506,17 +507,17 @@ static int return_gradients(pe_gradients *g, const int *operand, int count)
         }
     }
     for (int t = 0; t < g->call->noperators; t++) {
-        if (!(of_operator[t] = pe_keep(a, pe_tuple(g->of_operator[t], g->count[t]))))
+        if (!(of_operator[t] = pe_keep(b, pe_tuple(g->of_operator[t], g->count[t]))))
             return -1;
     }
-    PyObject *all = pe_keep(a, pe_tuple(of_operator, g->call->noperators));
+    PyObject *all = pe_keep(b, pe_tuple(of_operator, g->call->noperators));
     for (int i = 0; i <= count; i++)
-        a->result[i] = a->written[i] = i == count ? all : g->result[operand[i]];
-    a->noutputs = count + 1;
+        b->result[i] = b->written[i] = i == count ? all : g->result[operand[i]];
+    b->noutputs = count + 1;
     return all ? 0 : -1;
 }
 
-static int run_attention_vjp(pe_gradients *g, const pe_signature *row)
+static int run_attention_vjp(pe_gradients *g)
 {
     static const int returned[] = {A_DQ, A_DK, A_DV, A_D_SINK};
     pe_call *call = g->call;
@@ -527,8 +528,8 @@ static int run_attention_vjp(pe_gradients *g, const pe_signature *row)
     memset(&call->array[A_DIAGONAL_SUMS], 0, (A_DS + 1 - A_DIAGONAL_SUMS) * sizeof *call->array);
     call->narrays = A_DS + 1;
     g->slots = work.apart ? work.block_parts : 1;
-    g->a->writes = count_batch(call) * heads * n > 0 && (m > 0 || has_sink);
-    if (run_shared(g, row) < 0 || !add_result(g, A_DQ, type_of_gradient(g, A_Q, 0), 1, 3, (const idx[]){heads, n, d})
+    g->b->writes = count_batch(call) * heads * n > 0 && (m > 0 || has_sink);
+    if (run_shared(g) < 0 || !add_result(g, A_DQ, type_of_gradient(g, A_Q, 0), 1, 3, (const idx[]){heads, n, d})
         || !add_result(g, A_DK, type_of_gradient(g, A_K, is_summed), kv_slots, 3, (const idx[]){groups, m, d})
         || !add_result(g, A_DV, type_of_gradient(g, A_V, is_summed), kv_slots, 3, (const idx[]){groups, m, e})
         || (has_sink && !add_result(g, A_D_SINK, NPY_DOUBLE, 1, 2, (const idx[]){heads, n}))
@@ -537,37 +538,38 @@ static int run_attention_vjp(pe_gradients *g, const pe_signature *row)
     call->par[A_HEAD_CHUNKS] = (double)work.head_parts;
     call->par[A_BLOCK_CHUNKS] = (double)work.block_parts;
     call->par[A_MODE] = work.apart ? VJP_APART : VJP_TOGETHER;
-    return pe_run_call(g->a, row, call) < 0 ? -1 : return_gradients(g, returned, 4);
+    return pe_run_call(g->b, PE_attention_vjp, call) < 0 ? -1 : return_gradients(g, returned, 4);
 }
 
 /* Only the operators that read q and k have gradients. */
-static int run_logits_vjp(pe_gradients *g, const pe_signature *row)
+static int run_logits_vjp(pe_gradients *g)
 {
     static const int returned[] = {L_DQ, L_DK};
     pe_call *call = g->call;
     const idx heads = call->D(h), n = call->D(n), m = call->D(m), d = call->D(d);
     for (int t = 0; t < call->noperators; t++)
         call->operators[t].is_constant |=
-            sums_of(g, &call->operators[t]) != 0 || g->table->row[call->operators[t].entry].vjp;
+            sums_of(g, &call->operators[t]) != 0 || g->b->table->entry[call->operators[t].entry].vjp;
     g->slots = 1;
-    g->a->writes = count_batch(call) * heads * n * m > 0;
-    if (!add_result(g, L_DQ, work_type(g->a), 1, 3, (const idx[]){heads, n, d})
-        || !add_result(g, L_DK, work_type(g->a), 1, 3, (const idx[]){call->D(g), m, d})
+    g->b->writes = count_batch(call) * heads * n * m > 0;
+    if (!add_result(g, L_DQ, work_type(g->b), 1, 3, (const idx[]){heads, n, d})
+        || !add_result(g, L_DK, work_type(g->b), 1, 3, (const idx[]){call->D(g), m, d})
         || add_operator_gradients(g) < 0)
         return -1;
-    return pe_run_call(g->a, row, call) < 0 ? -1 : return_gradients(g, returned, 2);
+    return pe_run_call(g->b, PE_logits_vjp, call) < 0 ? -1 : return_gradients(g, returned, 2);
 }
 
-int pe_makes_results(int op) { return op == PE_attention_vjp || op == PE_logits_vjp; }
+int pe_makes_results(int number) { return number == PE_attention_vjp || number == PE_logits_vjp; }
 
-int pe_run_attention(const pe_table *table, const pe_signature *row, pe_binding *a, pe_call *call)
+int pe_run_attention(pe_binding *b, pe_call *call)
 {
-    if (check_call(a, call) < 0)
+    pe_gradients g = {.b = b, .call = call};
+    if (check_call(b, call) < 0)
         return -1;
-    if (row->op == PE_attention)
-        return run_attention(table, a, call);
-    if (row->op == PE_logits)
-        return pe_run_call(a, row, call);
-    pe_gradients g = {.a = a, .call = call, .table = table};
-    return row->op == PE_attention_vjp ? run_attention_vjp(&g, row) : run_logits_vjp(&g, row);
+    switch (b->entry->number) {
+    case PE_attention: return run_attention(b, call);
+    case PE_attention_vjp: return run_attention_vjp(&g);
+    case PE_logits_vjp: return run_logits_vjp(&g);
+    default: return pe_run_call(b, PE_logits, call);
+    }
 }

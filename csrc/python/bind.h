@@ -1,4 +1,14 @@
-/* bind.h -- from Python arguments to a checked pe_call, and back with the right exception. */
+/* bind.h -- from Python arguments to a checked pe_call, and back with the right exception.
+ *
+ *     signature.c   what an entry of ops.def asks of its arguments
+ *     bind.c        the call from top to bottom: arguments by name, and parameters
+ *     input.c       an argument as the array that a kernel reads
+ *     output.c      memory for a result, and the caller's array for it
+ *     operators.c   the operators of attention
+ *     messages.c    exceptions
+ *     rope_call.c, attention.c   the calls of kernels that an entry becomes
+ *     run.c         a call on the pool, without the interpreter's lock
+ */
 #ifndef PE_BIND_H
 #define PE_BIND_H
 
@@ -7,17 +17,19 @@
 
 #include "posenc.h"
 
-/* One operand of a signature; ops.def explains the types and marks. */
+/* ---- signature.c ---- */
+
+/* One operand of a signature. The words are explained where they are read. */
 typedef struct {
     char name[20];
     char type;                   /* first letter: real, codes, f64, pos, i64, bool, operators */
     unsigned char axes[PE_CORE]; /* entries of dim */
-    int naxes, output, optional, strided, summed, finite, in_tile;
-    int counts, ids, alone, follows, copied; /* %, number of ^, :, <, > */
-    int at_positions, in_one_part;           /* $, | */
-    int shared;                              /* of an operand with <: leading named axes that the first has too */
-    int scale;                               /* of `codes`: the operand of its scales */
-    int ruled, is_work, in_place;            /* =, *, & */
+    int naxes, output;
+    int optional, together, finite, scattered, counted, ids, pair_ids, alone, following;
+    int typed, like_first, work, in_place, summed;
+    int tiled, derived, gathered, ordered;
+    int shared; /* leading named axes that the first operand has, too */
+    int scale;  /* of `codes`: the operand of its scales */
 } pe_operand;
 
 /* A parameter: a number, or a choice of words */
@@ -26,17 +38,17 @@ typedef struct {
     char name[20];
     PyObject *word[PE_WORDS]; /* interned; NULL for a number */
     int nwords;
-    int finite, is_integer, is_bool, has_default;
+    int is_finite, is_integer, is_flag, has_default;
     double value; /* the default */
 } pe_parameter;
 
-/* The signature of a row of ops.def */
+/* The signature of an entry of ops.def */
 typedef struct pe_signature {
     const char *name, *text;
-    const struct pe_signature *vjp;            /* of an operator: the row whose results are its gradients, or NULL */
+    const struct pe_signature *vjp;            /* of an operator: the entry whose results are its gradients, or NULL */
     PyObject *key;                             /* the name as Python's interned string */
     PyObject *argument[PE_ARRAYS + PE_PARAMS]; /* likewise the names of the operands, then of the parameters */
-    int op, noperands, nparams;
+    int number, noperands, nparams;
     int is_operator;   /* attention takes it in `bias` */
     int has_operators; /* an operand is a tuple of operators of attention */
     pe_operand operand[PE_ARRAYS];
@@ -45,25 +57,26 @@ typedef struct pe_signature {
 
 /* The state of the module */
 typedef struct {
-    pe_signature row[PE_COUNT];
-    PyObject *start, *dtype; /* interned names of arguments that every row takes */
-    /* Functions of Python: reader(function, argument, value) -> an array, shown(value) -> text for a message,
-     * caster(function, argument, array, dtype) -> the array, rounded once to the dtype of a result */
-    PyObject *reader, *shown, *caster;
-    PyObject *main_thread;  /* threading.main_thread; after a fork it returns the thread that forked */
-    PyObject *last_counted; /* 0 .. n-1 of the last call, read-only: a new array takes a tenth of a small call */
+    pe_signature entry[PE_COUNT];
+    PyObject *start, *dtype, *grad; /* interned names of arguments that every entry takes, or every read */
+    PyObject *reader, *shown; /* functions of Python: reader(function, argument, value) -> an array; shown(value) ->
+                                     * text for a message */
+    PyObject *main_thread;    /* threading.main_thread; after a fork it returns the thread that forked */
+    PyObject *last_counted;   /* 0 .. n-1 of the last call, read-only: a new array takes a tenth of a small call */
 } pe_table;
 
-int pe_signature_read(pe_signature *row); /* row->text; -1 with an exception, or if the text is no signature */
-void pe_signature_free(pe_signature *row);
+int pe_signature_read(pe_signature *entry); /* entry->text; -1 with an exception, or if the text is no signature */
+void pe_signature_free(pe_signature *entry);
 int pe_table_read(pe_table *table);
 void pe_table_free(pe_table *table);
 /* Units of one loop row, or -1 if lengths and parameters do not fit; nanoseconds of each */
-void pe_row_costs(int op, const idx *dim, const double *par, idx *units, double *ns);
-int pe_run_init(pe_table *table);
-int pe_bind_init(void); /* loads the NumPy C API */
+void pe_entry_costs(int number, const idx *dim, const double *par, idx *units, double *ns);
 
-/* ---- convert.c ---- */
+/* ---- a call while its arguments are read ---- */
+
+enum { PE_UNKNOWN = -1 };
+enum { PE_MOST_INPUTS = PE_ARRAYS + PE_OPERATORS * (PE_OPERATOR_ARRAYS + 2) };
+enum { PE_MOST_KEPT = 3 * PE_MOST_INPUTS };
 
 /* An output that is summed over all rows */
 typedef struct {
@@ -72,84 +85,116 @@ typedef struct {
     idx length;
 } pe_sum;
 
-/* The state of one call: lengths that its operands agree on so far, and arrays that live as long as the call */
 typedef struct {
     pe_table *table;
-    const char *function;
-    int has_real, is_double, nloops, nkept, noutputs, ninputs, nsummed;
-    int writes;                           /* an output has an element */
-    int reads;                            /* no call: arrays keep their dtypes and layouts */
-    int is_quantized;                     /* the operand has scales, so int8 are codes */
-    int fills_callers;                    /* the last output is the caller's array */
+    const pe_signature *entry;
+    const char *function;                      /* public name, with which messages begin */
+    PyObject *argument[PE_ARRAYS + PE_PARAMS]; /* as the entry has them; NULL or None: left out */
+    PyObject *dtype;                           /* the caller's dtype of results, or NULL */
+    int64_t start;                             /* an int n means start .. start + n - 1 */
+
+    idx *dim;                             /* lengths of the named axes so far */
+    idx loops[PE_LOOPS];                  /* and of the loop axes, right-aligned */
+    int nloops, is_double;                /* is_double: the arithmetic */
     double most_position, most_frequency; /* largest magnitudes */
-    idx *dim;
-    idx loops[PE_LOOPS];    /* right-aligned */
-    pe_operator *operators; /* on the heap: sixteen of them would fill the stack of a small thread */
-    const pe_operand *lead; /* the first operand of the row */
-    PyObject *first;        /* the first real operand as an array, which decides on the dtype of results; or NULL */
-    PyObject *dtype;        /* the caller's dtype of results, or NULL */
-    PyObject *taken;        /* the array of the last operand */
-    PyObject *cotangent;    /* the argument `grad` of a read, or NULL */
-    int64_t start;          /* an int n for an operand with % means start .. start + n - 1 */
-    /* arrays that no result may overlap; borrowed */
-    PyObject *input[PE_ARRAYS + PE_OPERATORS * (PE_OPERATOR_ARRAYS + 2)];
+    PyObject *first;                      /* the first real operand, which decides on arithmetic and results; or NULL */
+    pe_operator *operators;               /* on the heap: sixteen of them would fill the stack of a small thread */
+    int ninputs, noutputs, nkept, nsummed;
+    int writes; /* an output has an element */
+    idx sums;   /* elements of all summed outputs */
+
+    PyObject *input[PE_MOST_INPUTS];                  /* arrays that no result may overlap; borrowed */
     PyObject *result[PE_ARRAYS], *written[PE_ARRAYS]; /* what is returned, and the memory that the kernel fills */
-    PyObject *kept[3 * (PE_ARRAYS + PE_OPERATORS * (PE_OPERATOR_ARRAYS + 2))];
+    PyObject *kept[PE_MOST_KEPT];                     /* objects that live as long as the call */
     pe_sum summed[PE_ARRAYS + PE_OPERATORS * PE_OPERATOR_ARRAYS];
-    idx sums; /* elements of all of them */
 } pe_binding;
 
-enum { PE_UNKNOWN = -1 };
-int pe_wrong(PyObject *exception, const pe_binding *a, const char *operand, const char *format, ...);
-/* Raise "<function>: <operand> <has> <value>; expected <expected>", with the value as messages show it. */
-int pe_wrong_value(PyObject *exception, const pe_binding *a, const char *operand, const char *has, PyObject *value,
+/* ---- bind.c ---- */
+
+/* Call an entry as _core.<entry>(function, name=value, ...) does; `names` is a tuple or NULL, as in vectorcall. Without
+ * `function`, messages begin with ": ". */
+PyObject *pe_bind(pe_table *table, int number, PyObject *const *args, Py_ssize_t nargs, PyObject *names);
+/* Read arguments as _core.<entry> does, without a call: _core.read(function, entry, name=value, ...) returns their arrays
+ * in this order, one array as it is. `entry` may be the text of a signature. Reals keep their dtypes and layouts;
+ * integers become double. `grad` is the cotangent of the first result, in exactly its shape, for the arithmetic of the
+ * entry. A result, or None, is checked or allocated as in a call. */
+PyObject *pe_read(pe_table *table, PyObject *const *args, Py_ssize_t nargs, PyObject *names);
+PyObject *pe_keep(pe_binding *b, PyObject *object); /* until the end of the call; NULL stays NULL */
+int pe_is_kept(const pe_binding *b, PyObject *object);
+/* Merge adjacent loop axes if they are one loop for every operand: a dense call has one loop. */
+void pe_merge_loops(pe_call *call, const idx *loops, int nloops);
+int pe_bind_init(void); /* loads the NumPy C API */
+
+/* ---- input.c ---- */
+
+/* An argument that is an array, or an int n for an operand that counts, as it is; else the array that a function of
+ * Python reads. Borrowed; NULL with an exception */
+PyObject *pe_as_array(pe_binding *b, const pe_operand *o, PyObject *object);
+/* Describe the array of an argument for kernels in `out`; -1 with an exception. */
+int pe_take_input(pe_binding *b, const pe_operand *o, PyObject *object, pe_array *out);
+/* The array of an argument, checked as in a call; borrowed. NULL with an exception */
+PyObject *pe_read_input(pe_binding *b, const pe_operand *o, PyObject *object);
+/* An array in a dtype that the operand takes, and in that of the arithmetic; borrowed. NULL with an exception */
+PyObject *pe_in_kind(pe_binding *b, const pe_operand *o, PyObject *array);
+PyObject *pe_in_arithmetic(pe_binding *b, const pe_operand *o, PyObject *array);
+int pe_is_ready(const pe_operand *o, PyObject *array); /* for kernels */
+int pe_check_angles(const pe_binding *b);
+
+/* ---- output.c ---- */
+
+/* Describe memory for a result in `out`: the caller's array if a kernel can write to it, else new memory. `object` is
+ * the caller's array, None or True. Returns -1 with an exception. */
+int pe_take_output(pe_binding *b, const pe_operand *o, PyObject *object, pe_array *out);
+/* Likewise without a description; the result is returned, borrowed. NULL with an exception */
+PyObject *pe_read_output(pe_binding *b, const pe_operand *o, PyObject *object);
+/* An array of this dtype, whose reference it takes; kept too */
+PyObject *pe_allocate(pe_binding *b, PyObject *dtype, int n, idx *shape, int is_zero);
+/* The shape of a result: the loops of the call and its named axes. A length that no operand has is that of `given`. */
+int pe_shape_of_result(const pe_binding *b, const pe_operand *o, PyObject *given, idx *shape);
+int pe_check_shape(const pe_binding *b, const char *argument, PyObject *array, const idx *shape, int n);
+/* Copy results to their places, and return them. */
+PyObject *pe_results(pe_binding *b);
+PyObject *pe_tuple(PyObject *const *items, int n); /* a new reference; None in place of NULL */
+int pe_storage_of(PyObject *array);                /* -1 if kernels do not read its dtype */
+int pe_is_real(int storage);
+int pe_is_storage_dtype(PyObject *descr);
+idx pe_stride_of(PyObject *array, int axis); /* 0 along an axis of length 1 */
+
+/* ---- operators.c ---- */
+
+/* Take `bias`, a tuple of operators of attention; -1 with an exception. */
+int pe_take_operators(pe_binding *b, PyObject *object, int *count);
+
+/* ---- messages.c ---- */
+
+/* Raise "<function>: <argument> <text of the format>". All of these return -1. */
+int pe_wrong(PyObject *exception, const pe_binding *b, const char *argument, const char *format, ...);
+/* Raise "<function>: <argument> <has> <value>; expected <expected>", with the value as messages show it; NULL passes an
+ * exception on. */
+int pe_wrong_value(PyObject *exception, const pe_binding *b, const char *argument, const char *has, PyObject *value,
                    const char *expected, ...);
-int pe_wrong_type(const pe_binding *a, const char *operand, PyObject *object, const char *expected);
+int pe_wrong_type(const pe_binding *b, const char *argument, PyObject *object, const char *expected);
+int pe_wrong_dtype(const pe_binding *b, const char *argument, PyObject *array, const char *expected);
+/* Raise "<function>: <argument> has shape <one>; expected <before><other><after>". */
+int pe_wrong_shape(const pe_binding *b, const char *argument, PyObject *array, const idx *shape, int n,
+                   const char *before, const char *after);
 /* Clear an exception that says what a value is not (TypeError, ValueError, OverflowError). Returns 0 if it is another
  * one, such as KeyboardInterrupt, which stays. */
 int pe_forget_refusal(void);
-int pe_storage_of(PyObject *array); /* -1 if kernels do not read its dtype */
-int pe_is_storage_dtype(PyObject *descr);
-int pe_is_ready(const pe_operand *o, PyObject *array); /* for kernels */
-/* An argument that is an array, or an int n for an operand that counts, as it is; else the array that a function of
- * Python reads. Borrowed; NULL with an exception */
-PyObject *pe_as_array(pe_binding *a, const pe_operand *o, PyObject *object);
-/* The array that an argument is read as, in a dtype that the operand takes; borrowed. NULL with an exception */
-PyObject *pe_input(pe_binding *a, const pe_operand *o, PyObject *object);
-PyObject *pe_output(pe_binding *a, const pe_operand *o, PyObject *object);
-PyObject *pe_keep(pe_binding *a, PyObject *object); /* until the end of the call; NULL stays NULL */
-/* An array of this dtype, whose reference it takes; kept too */
-PyObject *pe_allocate(pe_binding *a, PyObject *dtype, int n, idx *shape, int is_zero);
-PyObject *pe_tuple(PyObject *const *items, int n); /* a new reference; None in place of NULL */
-/* Copy results to their places, and return them. */
-PyObject *pe_results(pe_binding *a);
-int pe_set_helpers(pe_table *table, PyObject *functions); /* (reader, shown, caster) */
-/* The shape of a result: the loops of the call and its named axes. A length that no operand has is that of `given`. */
-int pe_shape_of_result(const pe_binding *a, const pe_operand *o, PyObject *given, idx *shape);
-int pe_check_shape(const pe_binding *a, const char *operand, PyObject *array, const idx *shape, int n);
-/* Call a row as _core.<row>(function, name=value, ...) does; `names` is a tuple or NULL, as in vectorcall. Without
- * `function`, messages begin with ": ". */
-PyObject *pe_bind(pe_table *table, int op, PyObject *const *args, Py_ssize_t nargs, PyObject *names);
-/* Read arguments as _core.<row> does, without a call: _core.read(function, row, name=value, ...) returns their arrays
- * in this order, one array as it is. `row` may be the text of a signature. Reals keep their dtypes and layouts;
- * integers become double. `grad` is the cotangent of the first result, in exactly its shape, for the arithmetic of the
- * row. A result, or None, is checked or allocated as in a call. */
-PyObject *pe_read(pe_table *table, PyObject *const *args, Py_ssize_t nargs, PyObject *names);
-/* Compute a checked call, unless it writes no element; -1 with an exception. */
-int pe_run_call(const pe_binding *a, const pe_signature *row, pe_call *call);
-/* ---- rows.c, attention.c ---- */
+PyObject *pe_tuple_of(const idx *shape, int n);
+PyObject *pe_name_of_type(PyTypeObject *type); /* the Limited API has no field for it */
 
-/* Lengths of axes that only results have, and parameters that the caller left out, from other arguments */
-void pe_derive_lengths(int op, idx *dim);
-void pe_derive_parameters(int op, pe_call *call);
-/* Run a call whose arguments are checked, as one kernel or several; -1 with an exception. */
-int pe_run_row(const pe_table *table, const pe_signature *row, pe_call *call, pe_binding *a);
-int pe_run_attention(const pe_table *table, const pe_signature *row, pe_binding *a, pe_call *call);
-/* Whether attention.c makes the results of a row, whose shapes and dtypes the signature does not tell */
-int pe_makes_results(int op);
+/* ---- run.c, rope_call.c, attention.c ---- */
+
+/* Compute a checked call, unless it writes no element; -1 with an exception. */
+int pe_run_call(const pe_binding *b, int number, pe_call *call);
+int pe_run_init(pe_table *table);
+/* Run a rotation as one kernel or two, or a call of attention and its relatives; -1 with an exception. */
+int pe_run_rope(pe_binding *b, pe_call *call);
+int pe_run_attention(pe_binding *b, pe_call *call);
+/* Whether attention.c makes the results of an entry, whose shapes and dtypes the signature does not tell */
+int pe_makes_results(int number);
 /* An operand of another call, in which its first `axes` named axes are the last loops */
 pe_array pe_loops_over(const pe_array *of, const pe_call *call, int axes);
-/* Merge adjacent loop axes if they are one loop for every operand: a dense call has one loop. */
-void pe_merge_loops(pe_call *call, const idx *loops, int nloops);
 
 #endif

@@ -1,4 +1,4 @@
-/* module.c -- posenc._core: one method for each callable row of ops.def, and the run-time controls. */
+/* module.c -- posenc._core: one method for each callable entry of ops.def, and the run-time controls. */
 #include "python/bind.h"
 #include "runtime/dispatch.h"
 #include "runtime/pool.h"
@@ -39,7 +39,14 @@ static PyObject *read_operands(PyObject *module, PyObject *const *args, Py_ssize
 static PyObject *set_helpers(PyObject *module, PyObject *functions)
 {
     pe_table *table = table_of(module);
-    return !table || pe_set_helpers(table, functions) < 0 ? NULL : Py_NewRef(Py_None);
+    PyObject *reader, *shown;
+    if (!table || !PyArg_ParseTuple(functions, "OO", &reader, &shown))
+        return NULL;
+    Py_CLEAR(table->reader);
+    Py_CLEAR(table->shown);
+    table->reader = Py_NewRef(reader);
+    table->shown = Py_NewRef(shown);
+    return Py_NewRef(Py_None);
 }
 
 static PyObject *isas(PyObject *module, PyObject *unused)
@@ -100,11 +107,11 @@ static int put(PyObject *dict, const char *name, PyObject *value)
 static PyObject *table(PyObject *module, PyObject *unused)
 {
     (void)unused;
-    const pe_table *rows = table_of(module);
-    PyObject *signatures = rows ? PyDict_New() : NULL;
+    const pe_table *all = table_of(module);
+    PyObject *signatures = all ? PyDict_New() : NULL;
     int failed = !signatures;
     for (int op = 0; op < PE_COUNT; op++)
-        failed = failed || put(signatures, rows->row[op].name, PyUnicode_FromString(rows->row[op].text)) < 0;
+        failed = failed || put(signatures, all->entry[op].name, PyUnicode_FromString(all->entry[op].text)) < 0;
     if (failed)
         Py_CLEAR(signatures);
     return signatures;
@@ -143,9 +150,9 @@ static PyMethodDef methods[] = {
     {#name, (PyCFunction)(void (*)(void))call_##name, METH_FASTCALL | METH_KEYWORDS, signature},
 #include "ops.def"
     {"read", (PyCFunction)(void (*)(void))read_operands, METH_FASTCALL | METH_KEYWORDS,
-     "arguments of a row as arrays, checked as in a call"},
+     "arguments of an entry as arrays, checked as in a call"},
     {"set_helpers", set_helpers, METH_VARARGS,
-     "set (reader, shown, caster): what reads other objects than arrays, shows values, and rounds once"},
+     "set (reader, shown): what reads other objects than arrays, and shows values in messages"},
     {"isa", isa, METH_NOARGS, "name of the kernel variant in use"},
     {"isas", isas, METH_NOARGS, "names of the variants that this machine can run, slowest first"},
     {"set_isa", set_isa, METH_O, "use the variant of that name"},
@@ -154,7 +161,7 @@ static PyMethodDef methods[] = {
     {"end_rehearsal", end_rehearsal, METH_NOARGS, "end the last begin_rehearsal of this thread"},
     {"threads", threads, METH_NOARGS, "most threads of a call"},
     {"set_threads", set_threads, METH_O, "set the most threads of a call"},
-    {"table", table, METH_NOARGS, "{row: signature} of ops.def"},
+    {"table", table, METH_NOARGS, "{entry: signature} of ops.def"},
     {"constants", constants, METH_NOARGS, "{name: value} of constants.def"},
     {"build", build, METH_NOARGS, "compiler and flags"},
     {NULL, NULL, 0, NULL},
@@ -177,7 +184,6 @@ static int module_traverse(PyObject *module, visitproc visit, void *arg)
     if (table) {
         Py_VISIT(table->reader);
         Py_VISIT(table->shown);
-        Py_VISIT(table->caster);
     }
     return 0;
 }
@@ -203,7 +209,7 @@ static PyModuleDef_Slot slots[] = {
 static PyModuleDef definition = {
     .m_base = PyModuleDef_HEAD_INIT,
     .m_name = "posenc._core",
-    .m_doc = "The rows of csrc/ops.def as functions over NumPy arrays. Call them through posenc.",
+    .m_doc = "The entries of csrc/ops.def as functions over NumPy arrays. Call them through posenc.",
     .m_size = sizeof(pe_table),
     .m_methods = methods,
     .m_slots = slots,

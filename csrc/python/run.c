@@ -63,28 +63,28 @@ static int interrupted(const pe_call *call)
 
 /* Run a job whose outputs are summed over the rows. A block adds to partial sums of its own, which the kernel finds at
  * data + block * loop[0]. They are added up in the order of the blocks, so the number of threads does not matter. */
-static int run_summed(const pe_binding *a, const pe_job *job)
+static int run_summed(const pe_binding *b, const pe_job *job)
 {
-    const idx blocks = BLOCKS(job->units, job->block), all = a->sums;
+    const idx blocks = BLOCKS(job->units, job->block), all = b->sums;
     const size_t size = (size_t)(all * blocks + 1) * sizeof(double); /* + 1: NULL means no memory */
     size_t taken = size;
     double *const sums = pe_scratch_take(&taken), *sum = sums;
     if (!sums)
         return PE_NO_MEMORY;
     memset(sums, 0, size);
-    for (int k = 0; k < a->nsummed; sum += a->summed[k++].length) {
-        a->summed[k].array->data = (char *)sum;
-        a->summed[k].array->loop[0] = all * (idx)sizeof *sums;
+    for (int k = 0; k < b->nsummed; sum += b->summed[k++].length) {
+        b->summed[k].array->data = (char *)sum;
+        b->summed[k].array->loop[0] = all * (idx)sizeof *sums;
     }
     const int status = pe_run(job);
     sum = sums;
-    for (int k = 0; k < a->nsummed && status == PE_DONE; sum += a->summed[k++].length) {
-        double *result = a->summed[k].result;
-        const idx length = a->summed[k].length;
+    for (int k = 0; k < b->nsummed && status == PE_DONE; sum += b->summed[k++].length) {
+        double *result = b->summed[k].result;
+        const idx length = b->summed[k].length;
         memset(result, 0, (size_t)length * sizeof *result);
-        for (idx b = 0; b < blocks; b++) {
+        for (idx block = 0; block < blocks; block++) {
             for (idx i = 0; i < length; i++)
-                result[i] += sum[b * all + i];
+                result[i] += sum[block * all + i];
         }
     }
     pe_scratch_give(sums, taken);
@@ -111,35 +111,36 @@ static idx units_of_block(const pe_job *job, idx sums)
     return job->units > block * blocks ? BLOCKS(job->units, blocks) : block;
 }
 
-int pe_run_call(const pe_binding *a, const pe_signature *row, pe_call *call)
+int pe_run_call(const pe_binding *b, int number, pe_call *call)
 {
+    const pe_signature *entry = &b->table->entry[number];
     static const double worth_releasing_ns = 10e3;
     const int isa = pe_isa(); /* of the kernel and of the products */
-    pe_job job = {.kernel = pe_kernel_of(isa, row->op, a->is_double), .call = call};
-    pe_row_costs(row->op, call->dim, call->par, &job.units, &job.ns);
+    pe_job job = {.kernel = pe_kernel_of(isa, number, b->is_double), .call = call};
+    pe_entry_costs(number, call->dim, call->par, &job.units, &job.ns);
     if (job.units < 0) {
-        PyErr_Format(PyExc_ValueError, "%s: an array has lengths that do not fit; expected those of %s", a->function,
-                     row->text);
+        PyErr_Format(PyExc_ValueError, "%s: an array has lengths that do not fit; expected those of %s", b->function,
+                     entry->text);
         return -1;
     }
     for (int d = 0; d < call->nloops; d++)
         job.units *= call->shape[d];
-    if (!a->writes || (job.units == 0 && a->sums == 0)) /* 2**56 rows without a column are no work */
+    if (!b->writes || (job.units == 0 && b->sums == 0)) /* 2**56 rows without a column are no work */
         return 0;
     if (pe_rehearses())
         return 0;
-    const pe_storage storage = call->array[0].storage; /* of q, if the row has operators of attention */
-    const int is_16_bit = row->has_operators && (storage == PE_BF16 || storage == PE_F16);
+    const pe_storage storage = call->array[0].storage; /* of q, if the entry has operators of attention */
+    const int is_16_bit = entry->has_operators && (storage == PE_BF16 || storage == PE_F16);
     call->products = is_16_bit ? pe_products_of(isa) : NULL;
-    job.block = units_of_block(&job, a->sums);
+    job.block = units_of_block(&job, b->sums);
     job.scratch = job.kernel->scratch(call);
 
-    job.flush = row->has_operators;
+    job.flush = entry->has_operators;
     call->stop = NULL; /* of an earlier run */
     watch w = {0};
     const int release = job.ns * (double)job.units > worth_releasing_ns;
     if (release) {
-        const int is_main = is_main_thread(a->table);
+        const int is_main = is_main_thread(b->table);
         if (is_main < 0)
             return -1;
         call->stop = is_main ? interrupted : NULL;
@@ -148,7 +149,7 @@ int pe_run_call(const pe_binding *a, const pe_signature *row, pe_call *call)
         w.next_look = seconds() + look_period;
         w.released = PyEval_SaveThread();
     }
-    const int status = a->sums > 0 ? run_summed(a, &job) : pe_run(&job);
+    const int status = b->sums > 0 ? run_summed(b, &job) : pe_run(&job);
     if (release)
         PyEval_RestoreThread(w.released);
     if (status == PE_NO_MEMORY)
@@ -157,7 +158,7 @@ int pe_run_call(const pe_binding *a, const pe_signature *row, pe_call *call)
         PyErr_Format(PyExc_RuntimeError,
                      "%s: the process was forked during the call, and its threads are in the parent; "
                      "expected no fork in a signal handler",
-                     a->function);
+                     b->function);
     return status == PE_DONE ? 0 : -1;
 }
 

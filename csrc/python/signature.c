@@ -1,6 +1,7 @@
-/* signature.c -- ops.def as data: the signatures of its rows, read once when the module is made, and their costs. */
+/* signature.c -- ops.def as data: the signatures of its entries, read once when the module is made, and their costs. */
 #include "python/bind.h"
 
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,23 +10,65 @@
 static const struct {
     const char *name, *signature;
     int only_in_attention;
-} rows[PE_COUNT] = {
+} entries[PE_COUNT] = {
 #define CALLABLE(name, signature, ...) {#name, signature, 0},
 #define OPERATOR(name, fits, signature) {#name, signature, 1},
 #include "ops.def"
 };
 
-/* The row whose results are the gradients of an operator; 0 for an operator that has them in its own row */
+/* The entry whose results are the gradients of an operator; 0 for an operator that has them in its own */
 static const int vjp_of[PE_COUNT] = {
 #define DISTANCE(name, ...) [PE_##name] = PE_##name##_vjp,
 #define PAIR DISTANCE
 #include "ops.def"
 };
 
+/* The words that may follow an operand */
+static const struct {
+    const char *word;
+    size_t flag;
+} operand_words[] = {
+#define WORD(word)                        \
+    {                                     \
+#word, offsetof(pe_operand, word) \
+    }
+    WORD(optional),   /* may be left out or None */
+    WORD(together),   /* likewise, but with all operands that have this word, or with none of them */
+    WORD(finite),     /* NaN and infinity are refused. With positions: their products are angles of at most 2**56 */
+    WORD(scattered),  /* any stride along every axis; otherwise the last axis has no gaps */
+    WORD(counted),    /* an int n means start .. start + n - 1 */
+    WORD(ids),        /* numbers of a table's rows: from 0 and below the length r */
+    WORD(pair_ids),   /* likewise, below r * r */
+    WORD(alone),      /* has no axes before the named ones */
+    WORD(following),  /* broadcasts to the first operand: its loops, and the named axes with which both begin */
+    WORD(typed),      /* a result in the dtype of the first operand, or in the `dtype` of the call */
+    WORD(like_first), /* a result in the dtype of the first operand */
+    WORD(work),       /* in the dtype of the arithmetic, which half types are not */
+    WORD(in_place),   /* a result that may be the first operand itself */
+    WORD(summed),     /* a float64 result that is summed over all rows, from 0 */
+    /* Of operators of attention: */
+    WORD(tiled),   /* inside attention the tile supplies the operand or takes the result */
+    WORD(derived), /* made in Python: no array of the operator, without a gradient */
+    WORD(
+        gathered), /* attention_vjp returns sums of dS over keys and over queries instead; Python adds them by position */
+    WORD(ordered), /* counts visible keys from the last one, so the keys of a head are never cut into parts */
+#undef WORD
+};
+
+/* The words that may follow the name of a parameter, besides choices such as half|interleaved */
+static const struct {
+    const char *word;
+    size_t flag;
+} parameter_words[] = {
+    {"integer", offsetof(pe_parameter, is_integer)}, /* from 0 to 2**53 */
+    {"flag", offsetof(pe_parameter, is_flag)},       /* True or False */
+    {"finite", offsetof(pe_parameter, is_finite)},   /* a number that the arithmetic of the call can multiply by */
+};
+
 /* The least cost of a unit. Without it a long call of units without columns would not poll, and not answer Ctrl-C. */
 static const double least_ns = 10;
 
-void pe_row_costs(int op, const idx *dim, const double *par, idx *units, double *ns)
+void pe_entry_costs(int op, const idx *dim, const double *par, idx *units, double *ns)
 {
     switch (op) {
 #define CALLABLE(name, signature, units_, ns_, scratch)            \
@@ -39,145 +82,199 @@ void pe_row_costs(int op, const idx *dim, const double *par, idx *units, double 
     }
 }
 
-/* Copy the word after spaces at s, of small letters, digits and _; return what follows it. */
+/* ---- reading a text ---- */
+
+static const char *skip_spaces(const char *s) { return s + strspn(s, " "); }
+
+/* Copy the word of letters, digits and _ after spaces at s; return what follows it and further spaces. */
 static const char *read_word(const char *s, char *word, size_t room)
 {
     size_t n = 0;
-    s += strspn(s, " ");
+    s = skip_spaces(s);
     for (; (*s >= 'a' && *s <= 'z') || (*s >= '0' && *s <= '9') || *s == '_'; s++)
         if (n + 1 < room)
             word[n++] = *s;
     word[n] = 0;
-    return s;
+    return skip_spaces(s);
 }
 
-/* Read "type +name(axes)" with its marks (ops.def) before the bracket; return what follows it, or NULL without a
- * ")". */
-static const char *read_operand(const char *s, pe_operand *o)
+static int set_flag(void *record, size_t flag)
 {
-    char type[12];
-    s = read_word(s, type, sizeof type);
-    o->type = type[0];
-    s += strspn(s, " ");
-    o->summed = *s == '+';
-    s = read_word(s + o->summed, o->name, sizeof o->name);
-    for (; *s && *s != '('; s++) {
-        o->optional |= *s == '?';
-        o->strided |= *s == '~';
-        o->finite |= *s == '!';
-        o->in_tile |= *s == '@';
-        o->counts |= *s == '%';
-        o->ids += *s == '^';
-        o->alone |= *s == ':';
-        o->follows |= *s == '<';
-        o->copied |= *s == '>';
-        o->ruled += *s == '=';
-        o->is_work |= *s == '*';
-        o->in_place |= *s == '&';
-        o->at_positions |= *s == '$';
-        o->in_one_part |= *s == '|';
-    }
-    for (; *s && *s != ')'; s++)
-        if (*s != '(' && *s != ',' && o->naxes < PE_CORE)
-            o->axes[o->naxes++] = (unsigned char)(*s - 'A');
-    return *s ? s + 1 : NULL;
-}
-
-/* Intern the name of argument number i; -1 with an exception. */
-static int intern(pe_signature *row, int i, const char *name)
-{
-    row->argument[i] = PyUnicode_InternFromString(name);
-    return row->argument[i] ? 0 : -1;
-}
-
-/* Read "; name, name!, name=number, name:word|word", the parameters; -1 with an exception or if they are too many. */
-static int read_parameters(const char *s, pe_signature *row)
-{
-    for (; *s; s += strspn(s, " ")) {
-        pe_parameter *p = &row->parameter[row->nparams];
-        if (row->nparams == PE_PARAMS)
-            return -1;
-        s = read_word(s + 1, p->name, sizeof p->name); /* after ; or , */
-        while (*s == ':' || *s == '|') {
-            char word[sizeof p->name];
-            s = read_word(s + 1, word, sizeof word);
-            if (p->nwords == PE_WORDS || !(p->word[p->nwords++] = PyUnicode_InternFromString(word)))
-                return -1;
-        }
-        p->finite = *s == '!';
-        p->is_integer = *s == '#';
-        p->is_bool = *s == '?';
-        s += p->finite || p->is_integer || p->is_bool;
-        p->has_default = *s == '=';
-        if (p->has_default) {
-            char *end;
-            p->value = strtod(s + 1, &end);
-            s = end;
-        }
-        if (intern(row, row->noperands + row->nparams++, p->name) < 0)
-            return -1;
-    }
+    *(int *)(void *)((char *)record + flag) = 1;
     return 0;
 }
 
-int pe_signature_read(pe_signature *row)
+/* Set the member that a word of an operand or of a parameter names; -1 for an unknown word. */
+static int set_operand_word(pe_operand *o, const char *word)
 {
-    const char *s = row->text;
-    int output = 0, arrays = 0;
-    while (s && *s && *s != ';') {
-        pe_operand *o = &row->operand[row->noperands];
-        if (s[0] == '-' && s[1] == '>') {
-            output = 1;
-            s += 2;
-        } else if (*s == ' ' || *s == ',') {
-            s++;
-        } else if (row->noperands++ == PE_ARRAYS) {
-            return -1;
-        } else {
-            s = read_operand(s, o);
-            if (intern(row, row->noperands - 1, o->name) < 0)
-                return -1;
-            o->output = output;
-            arrays += !o->in_tile;
-            row->has_operators |= o->type == 'o';
-            row->is_operator |= o->output && o->in_tile;
-        }
+    for (size_t i = 0; i < sizeof operand_words / sizeof *operand_words; i++) {
+        if (strcmp(operand_words[i].word, word) == 0)
+            return set_flag(o, operand_words[i].flag);
     }
-    for (int k = 0; k < row->noperands; k++) {
-        pe_operand *o = &row->operand[k];
-        const pe_operand *lead = &row->operand[0];
-        while (o->shared < o->naxes && o->shared < lead->naxes && o->axes[o->shared] == lead->axes[o->shared])
-            o->shared++;
-        for (int j = 0; j < row->noperands; j++) {
-            const size_t n = strlen(row->operand[k].name);
-            if (strncmp(row->operand[j].name, row->operand[k].name, n) == 0
-                && strcmp(row->operand[j].name + n, "_scale") == 0)
-                row->operand[k].scale = j;
-        }
-    }
-    return s && read_parameters(s, row) == 0 && (!row->is_operator || arrays <= PE_OPERATOR_ARRAYS) ? 0 : -1;
+    return -1;
 }
 
-void pe_signature_free(pe_signature *row)
+static int set_parameter_word(pe_parameter *p, const char *word)
 {
-    Py_CLEAR(row->key);
-    for (int i = 0; i < row->noperands + row->nparams; i++)
-        Py_CLEAR(row->argument[i]);
-    for (int i = 0; i < row->nparams * PE_WORDS; i++)
-        Py_CLEAR(row->parameter[i / PE_WORDS].word[i % PE_WORDS]);
+    for (size_t i = 0; i < sizeof parameter_words / sizeof *parameter_words; i++) {
+        if (strcmp(parameter_words[i].word, word) == 0)
+            return set_flag(p, parameter_words[i].flag);
+    }
+    return -1;
 }
+
+/* Read "type name(axes) word word ..."; return what follows, or NULL for a text that is none. */
+static const char *read_operand(const char *s, pe_operand *o)
+{
+    char word[20];
+    s = read_word(s, word, sizeof word);
+    o->type = word[0];
+    s = read_word(s, o->name, sizeof o->name);
+    if (!o->type || !*o->name || *s != '(')
+        return NULL;
+    for (s++; *s && *s != ')'; s++) {
+        if (*s != ',' && o->naxes < PE_CORE)
+            o->axes[o->naxes++] = (unsigned char)(*s - 'A');
+    }
+    if (!*s)
+        return NULL;
+    for (s = read_word(s + 1, word, sizeof word); *word; s = read_word(s, word, sizeof word)) {
+        if (set_operand_word(o, word) < 0)
+            return NULL;
+    }
+    o->optional |= o->together;
+    return s;
+}
+
+/* Intern the name of argument number i; -1 with an exception. */
+static int intern(pe_signature *entry, int i, const char *name)
+{
+    entry->argument[i] = PyUnicode_InternFromString(name);
+    return entry->argument[i] ? 0 : -1;
+}
+
+/* Read the rest of "choice|choice|...", of which `word` is the first; return what follows, or NULL. */
+static const char *read_choices(const char *s, char *word, size_t room, pe_parameter *p)
+{
+    for (;;) {
+        if (p->nwords == PE_WORDS || !(p->word[p->nwords++] = PyUnicode_InternFromString(word)))
+            return NULL;
+        if (*s != '|')
+            return s;
+        s = read_word(s + 1, word, room);
+    }
+}
+
+/* Read "name", "name: word" or "name: choice|choice", each with or without " = number"; return what follows, or NULL. */
+static const char *read_parameter(const char *s, pe_parameter *p)
+{
+    char word[sizeof p->name];
+    s = read_word(s, p->name, sizeof p->name);
+    if (*s == ':') {
+        s = read_word(s + 1, word, sizeof word);
+        if (*s == '|')
+            s = read_choices(s, word, sizeof word, p);
+        else if (set_parameter_word(p, word) < 0)
+            return NULL;
+    }
+    p->has_default = s && *s == '=';
+    if (p->has_default) {
+        char *end;
+        p->value = strtod(s + 1, &end);
+        s = skip_spaces(end);
+    }
+    return *p->name ? s : NULL;
+}
+
+/* Read the operands up to the end or a semicolon; return what follows, or NULL. */
+static const char *read_operands(const char *s, pe_signature *entry)
+{
+    int output = 0;
+    for (s = skip_spaces(s); s && *s && *s != ';'; s = s && *s == ',' ? skip_spaces(s + 1) : s) {
+        pe_operand *o = &entry->operand[entry->noperands];
+        if (s[0] == '-' && s[1] == '>') {
+            output = 1;
+            s = skip_spaces(s + 2);
+            continue;
+        }
+        if (entry->noperands == PE_ARRAYS)
+            return NULL;
+        entry->noperands++;
+        if (!(s = read_operand(s, o)) || !strchr(",;-", *s) || intern(entry, entry->noperands - 1, o->name) < 0)
+            return NULL;
+        o->output = output;
+        entry->has_operators |= o->type == 'o';
+        entry->is_operator |= o->output && o->tiled;
+    }
+    return s;
+}
+
+/* Set the members of operands that follow from other operands. */
+static void relate_operands(pe_signature *entry)
+{
+    const pe_operand *lead = &entry->operand[0];
+    for (int k = 0; k < entry->noperands; k++) {
+        pe_operand *o = &entry->operand[k];
+        const size_t n = strlen(o->name);
+        while (o->shared < o->naxes && o->shared < lead->naxes && o->axes[o->shared] == lead->axes[o->shared])
+            o->shared++;
+        for (int j = 0; j < entry->noperands; j++) {
+            const char *other = entry->operand[j].name;
+            if (strncmp(other, o->name, n) == 0 && strcmp(other + n, "_scale") == 0)
+                o->scale = j;
+        }
+    }
+}
+
+int pe_signature_read(pe_signature *entry)
+{
+    int arrays = 0;
+    const char *s = read_operands(entry->text, entry);
+    while (s && *s) { /* after ; or , */
+        pe_parameter *p = &entry->parameter[entry->nparams];
+        if (entry->nparams == PE_PARAMS || !strchr(";,", *s))
+            return -1;
+        entry->nparams++;
+        if (!(s = read_parameter(s + 1, p)) || intern(entry, entry->noperands + entry->nparams - 1, p->name) < 0)
+            return -1;
+    }
+    relate_operands(entry);
+    for (int k = 0; k < entry->noperands; k++)
+        arrays += !entry->operand[k].tiled;
+    return s && (!entry->is_operator || arrays <= PE_OPERATOR_ARRAYS) ? 0 : -1;
+}
+
+void pe_signature_free(pe_signature *entry)
+{
+    Py_CLEAR(entry->key);
+    for (int i = 0; i < entry->noperands + entry->nparams; i++)
+        Py_CLEAR(entry->argument[i]);
+    for (int i = 0; i < entry->nparams * PE_WORDS; i++)
+        Py_CLEAR(entry->parameter[i / PE_WORDS].word[i % PE_WORDS]);
+}
+
+/* ---- the table ---- */
 
 void pe_table_free(pe_table *table)
 {
-    Py_CLEAR(table->start);
-    Py_CLEAR(table->dtype);
-    Py_CLEAR(table->reader);
-    Py_CLEAR(table->shown);
-    Py_CLEAR(table->caster);
-    Py_CLEAR(table->main_thread);
-    Py_CLEAR(table->last_counted);
+    PyObject **own[] = {&table->start, &table->dtype,       &table->grad,        &table->reader,
+                        &table->shown, &table->main_thread, &table->last_counted};
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+        Py_CLEAR(*own[i]);
     for (int op = 0; op < PE_COUNT; op++)
-        pe_signature_free(&table->row[op]);
+        pe_signature_free(&table->entry[op]);
+}
+
+/* Kernels add to the gradients of operators on positions. */
+static int check_gradients(const pe_signature *vjp)
+{
+    for (int k = 0; vjp && k < vjp->noperands; k++) {
+        if (vjp->operand[k].output && !vjp->operand[k].summed) {
+            PyErr_Format(PyExc_SystemError, "posenc: %s of %s is not summed", vjp->operand[k].name, vjp->name);
+            return -1;
+        }
+    }
+    return 0;
 }
 
 int pe_table_read(pe_table *table)
@@ -185,30 +282,26 @@ int pe_table_read(pe_table *table)
     memset(table, 0, sizeof *table);
     table->start = PyUnicode_InternFromString("start");
     table->dtype = PyUnicode_InternFromString("dtype");
-    if (!table->start || !table->dtype)
+    table->grad = PyUnicode_InternFromString("grad");
+    if (!table->start || !table->dtype || !table->grad)
         return -1;
     for (int op = 0; op < PE_COUNT; op++) {
-        pe_signature *row = &table->row[op];
-        row->op = op;
-        row->name = rows[op].name;
-        row->text = rows[op].signature;
-        row->is_operator = rows[op].only_in_attention;
-        row->vjp = vjp_of[op] ? &table->row[vjp_of[op]] : NULL;
-        row->key = PyUnicode_InternFromString(row->name);
-        if (!row->key || pe_signature_read(row) < 0) {
+        pe_signature *entry = &table->entry[op];
+        entry->number = op;
+        entry->name = entries[op].name;
+        entry->text = entries[op].signature;
+        entry->is_operator = entries[op].only_in_attention;
+        entry->vjp = vjp_of[op] ? &table->entry[vjp_of[op]] : NULL;
+        entry->key = PyUnicode_InternFromString(entry->name);
+        if (!entry->key || pe_signature_read(entry) < 0) {
             if (!PyErr_Occurred())
-                PyErr_Format(PyExc_SystemError, "posenc: cannot read the signature of %s", row->name);
+                PyErr_Format(PyExc_SystemError, "posenc: cannot read the signature of %s", entry->name);
             return -1;
         }
     }
-    for (int op = 0; op < PE_COUNT; op++) { /* kernels add to the gradients of operators on positions */
-        const pe_signature *vjp = table->row[op].vjp;
-        for (int k = 0; vjp && k < vjp->noperands; k++) {
-            if (vjp->operand[k].output && !vjp->operand[k].summed) {
-                PyErr_Format(PyExc_SystemError, "posenc: %s of %s has no +", vjp->operand[k].name, vjp->name);
-                return -1;
-            }
-        }
+    for (int op = 0; op < PE_COUNT; op++) {
+        if (check_gradients(table->entry[op].vjp) < 0)
+            return -1;
     }
     return 0;
 }

@@ -233,7 +233,7 @@ def cast_copied(argument: str, array: Array, dtype: Dtype) -> Array:
     return cast_result(array, dtype)
 
 
-_core.set_helpers(_named(as_array), shown, _named(cast_copied))
+_core.set_helpers(_named(as_array), shown)
 
 
 def cast_result(array: Array, dtype: Dtype) -> Array:
@@ -323,14 +323,14 @@ def check_choice(argument: str, value: object, choices: Iterable[str]) -> None:
 
 def as_positions(argument: str, value: object, start: object = 0) -> Array:
     """Return positions (..., N), int64 or float64; an int n is start .. start+n-1."""
-    positions: Array = _core.read(f"pos {argument}%(n)", **{argument: value}, start=start)
+    positions: Array = _core.read(f"pos {argument}(n) counted", **{argument: value}, start=start)
     return positions
 
 
 def store_result(out: object, result: Array, dtype: Dtype) -> Array:
     """Return a result in `dtype`, in `out` if it is an array. Numbers beyond its range become infinite."""
     target: Array
-    _, target = _core.read("real result() -> real out=()", result=result, out=out, dtype=dtype)
+    _, target = _core.read("real result() -> real out() typed", result=result, out=out, dtype=dtype)
     with np.errstate(over="ignore"):
         np.copyto(target, result, casting="unsafe")  # no other rule lets bfloat16 become float16
     return target

@@ -90,7 +90,10 @@ def _read_operands(
 ) -> tuple[_Operands, list[tuple[int, ...]]]:
     """Return the operands, and the shapes of frequency, positions and phase."""
     check_plain("frequency", frequency)
-    row = "real amplitude(n,c), f64 frequency!<(n,c), pos positions%<(n), f64 phase?!<(n,c)"
+    row = (
+        "real amplitude(n,c), f64 frequency(n,c) finite following, pos positions(n) counted following, "
+        "f64 phase(n,c) optional finite following"
+    )
     amplitude, *angles = _core.read(row, amplitude=amplitude, frequency=frequency, positions=positions, phase=phase)
     frequency, positions, phase = angles
     n = amplitude.shape[-2]
@@ -219,7 +222,7 @@ def complex_order_vjp(
     d_phase = None if phase is None else np.zeros(phase.shape)
     for index in row_blocks(amplitude.shape[:-1], amplitude.shape[-1]):
         cos, sin = halves(operands.table(index))
-        d_angle = _core.complex_order_vjp(
+        _, d_angle = _core.complex_order_vjp(
             amplitude=amplitude[index], grad=pairs[index], cos=cos, sin=sin, damplitude=d_amplitude[index]
         )
         with without_warnings():

@@ -74,7 +74,9 @@ def _read_convolution(
 ) -> _Convolution:
     """Check the arguments of a convolution of a grid, or without `size` (height, width, prefix) of a sequence."""
     axes = "d,s" if size is None else "d,r,s"
-    x, kernel, bias = _core.read(f"real x(n,d), real kernel:({axes}), real bias?:(d)", x=x, kernel=kernel, bias=bias)
+    x, kernel, bias = _core.read(
+        f"real x(n,d), real kernel({axes}) alone, real bias(d) optional alone", x=x, kernel=kernel, bias=bias
+    )
     if 0 in kernel.shape[1:]:
         fail(ValueError, "kernel", f"shape {kernel.shape}", "at least one tap")
     n = x.shape[-2]
@@ -98,7 +100,7 @@ def _read_convolution(
 
 
 def _convolve(c: _Convolution, padding: Padding, residual: bool, out: Array | None) -> Array:
-    x, result = _core.read("real x(n,d) -> real out=(n,d)", x=c.x, out=out)
+    x, result = _core.read("real x(n,d) -> real out(n,d) typed", x=c.x, out=out)
     prefix = x[..., : c.prefix, :].copy()  # `out` may be x
     _core.convolution(
         x=c.grid(x),

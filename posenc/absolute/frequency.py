@@ -128,4 +128,4 @@ def check_plain(argument: str, frequencies: object) -> None:
 def as_frequencies(frequencies: object) -> Float64:
     """Return the user's frequencies as float64. Refuse an array that does not have one axis."""
     check_plain("frequencies", frequencies)
-    return _core.read("f64 frequencies:(f)", frequencies=frequencies)
+    return _core.read("f64 frequencies(f) alone", frequencies=frequencies)

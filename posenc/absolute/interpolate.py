@@ -86,13 +86,13 @@ def _read_arguments(
     corners = is_line and method == "linear" and not antialias if corners is None else as_bool("corners", corners)
     if is_line and grid is not None:
         fail_value(ValueError, "grid", grid, "None, because n is one number")
-    signature = "real table:(r,d) -> real out==(n,d)"
+    signature = "real table(r,d) alone -> real out(n,d) like_first"
     lengths = {"n": prefix + int(np.prod(size, dtype=object))}
     if not is_line and grid is None:
         table = as_array("table", table)
         if table.ndim == 2:
             fail_value(ValueError, "n", n, "an integer for a table (N, D); (h, w) needs (H, W, D), or grid=(H, W)")
-        signature, lengths = "real table:(r,s,d) -> real out==(m,n,d)", {"m": size[0], "n": size[-1]}
+        signature, lengths = "real table(r,s,d) alone -> real out(m,n,d) like_first", {"m": size[0], "n": size[-1]}
         if prefix:
             fail_value(ValueError, "prefix", prefix, "0 for a table (H, W, D); rows before a grid need grid=(H, W)")
     table = _core.read(signature.partition(" ->")[0], table=table)

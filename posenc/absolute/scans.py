@@ -36,8 +36,14 @@ Method = Literal["rk4_38", "rk4", "midpoint", "euler"]
 Arguments = dict[str, Any]
 """Arguments of a kernel by name."""
 CELLS = {
-    "tanh": "real p0(c), real weight:(c,c), real bias:(c), real inputs?(n,e), real input_weight?:(c,e)",
-    "gru": "real p0(c), real weight:(g,c), real bias:(s,g), real inputs?(n,e), real input_weight?:(g,e)",
+    "tanh": (
+        "real p0(c), real weight(c,c) alone, real bias(c) alone, real inputs(n,e) optional, "
+        "real input_weight(c,e) optional alone"
+    ),
+    "gru": (
+        "real p0(c), real weight(g,c) alone, real bias(s,g) alone, real inputs(n,e) optional, "
+        "real input_weight(g,e) optional alone"
+    ),
 }
 """The arguments of each cell."""
 
@@ -290,7 +296,7 @@ def recurrent_vjp(
 
 def _read_flow(dt: float, substeps: int, **arguments: npt.ArrayLike) -> tuple[Array, Arguments, Arguments]:
     """Return p0, the field, and the steps of the solver."""
-    row = "real p0(c), real w1:(e,j), real b1:(e), real w2:(c,k), real b2:(c)"
+    row = "real p0(c), real w1(e,j) alone, real b1(e) alone, real w2(c,k) alone, real b2(c) alone"
     p0, w1, b1, w2, b2 = _core.read(row, **arguments)
     for name, weight, width in (("w1", w1, p0.shape[-1]), ("w2", w2, len(b1))):
         if weight.shape[1] != width + 1:
@@ -490,7 +496,7 @@ def integrate(
     """
     if not callable(h):
         fail(TypeError, "h", f"type {type(h).__name__}", "a callable h(t, p)")
-    start, times = _core.read("real p0(c), f64 times!:(n)", p0=p0, times=times)
+    start, times = _core.read("real p0(c), f64 times(n) finite alone", p0=p0, times=times)
     substeps = as_index("substeps", substeps, 1)
     check_choice("method", method, TABLEAUS)
     stages, weights = TABLEAUS[method]

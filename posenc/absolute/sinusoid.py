@@ -468,7 +468,7 @@ def shift_matrix(
            [-0.841,  0.54 ]])
     """
     dim = as_index("dim", dim, 1, MOST_WIDTH)
-    number = _core.read("pos offset:()", offset=offset)
+    number = _core.read("pos offset() alone", offset=offset)
     if dim % 2:
         fail_value(ValueError, "dim", dim, EVEN_WIDTH)
     check_table_size(dim * dim, dim=dim)

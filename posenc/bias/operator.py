@@ -606,11 +606,12 @@ class Row(NamedTuple):
 
 @cache
 def read_row(row: str) -> Row:
-    """Return the arrays of a row. Operands marked @ (supplied by the tile) or # (derived in Python) are left out."""
+    """Return the arrays of a row. Operands that the tile supplies or that Python derives are left out."""
     inputs = _core.table().get(row, "").partition("->")[0]
-    arrays = re.findall(r"\w+ (\w+)([^\w\s(]*)\(((?:\w(?:,\w)*)?)\)", inputs)
-    axes = {name: letters.replace(",", "") for name, marks, letters in arrays if not {"@", "#"} & {*marks}}
-    return Row(axes, ", ".join(f"real {name}:({','.join(letters)})" for name, letters in axes.items()))
+    arrays = re.findall(r"\w+ (\w+)\(([\w,]*)\)([\w ]*)", inputs)
+    own = [(name, letters) for name, letters, words in arrays if not {"tiled", "derived"} & {*words.split()}]
+    axes = {name: letters.replace(",", "") for name, letters in own}
+    return Row(axes, ", ".join(f"real {name}({letters}) alone" for name, letters in own))
 
 
 def count_heads(row: str, arrays: tuple[object, ...], options: Options) -> int | None:
@@ -633,7 +634,7 @@ def copy_parameters(row: str, *parameters: npt.ArrayLike) -> tuple[list[Array], 
     arrays = read if isinstance(read, tuple) else (read,)
     copies = []
     for (name, letters), array in zip(axes.items(), arrays, strict=True):
-        finite = _core.read(f"f64 {name}!()", **{name: array})
+        finite = _core.read(f"f64 {name}() finite", **{name: array})
         copies.append(np.array(finite, order="F" if letters[1:] == "h" else "C"))
     return copies, tuple([array.dtype for array in arrays])
 

@@ -106,7 +106,7 @@ def _as_integers(rel: npt.ArrayLike) -> Array:
     array = as_array("rel", rel)
     if array.dtype.kind in "iu":
         return np.maximum(_core.read("i64 rel()", rel=array), -_FARTHEST)
-    return np.clip(_core.read("f64 rel!()", rel=array), -(2.0**62), 2.0**62).astype(I64)
+    return np.clip(_core.read("f64 rel() finite", rel=array), -(2.0**62), 2.0**62).astype(I64)
 
 
 @door

@@ -108,6 +108,6 @@ def toeplitz(diagonals: npt.ArrayLike) -> PositionBias[ToeplitzArrays]:
            [-2. , -0.5,  0. , -0.5],
            [-4.5, -2. , -0.5,  0. ]], dtype=float32)
     """
-    array = _core.read("real diagonals:(h,l)", diagonals=diagonals)
+    array = _core.read("real diagonals(h,l) alone", diagonals=diagonals)
     bias: PositionBias[ToeplitzArrays] = TOEPLITZ.from_arrays(copy_finite("diagonals", array))
     return bias

@@ -8,6 +8,7 @@ random numbers of `attention`.
 """
 
 from .absolute import (
+    combine,
     complex_order,
     conv_position,
     conv_position_2d,
@@ -19,7 +20,6 @@ from .absolute import (
     integrate,
     interpolate_table,
     learned,
-    combine,
     positions_from_mask,
     recurrent,
     shift,

@@ -492,7 +492,7 @@ def convert_layout(
     """
     check_choice("source", source, LAYOUTS)
     check_choice("target", target, LAYOUTS)
-    array, out = _core.read("real x(d) -> real out==(d)", x=x, out=out)
+    array, out = _core.read("real x(d) -> real out(d) like_first", x=x, out=out)
     channels = _channel_axis(array, heads, axis)
     length, heads = array.shape[channels], 1 if heads is None else as_index("heads", heads, 1)
     if length % heads:

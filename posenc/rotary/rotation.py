@@ -137,7 +137,7 @@ class Rotation:
             expected = "positions, because frequencies are passed too"
             fail(ValueError, argument, "a table (cos, sin)", expected)
         # the name of a row takes less time than a text
-        row = "rope_positions" if argument == "positions" else f"pos {argument}%(n)"
+        row = "rope_positions" if argument == "positions" else f"pos {argument}(n) counted"
         array: Array = _core.read(row, **{argument: positions}, start=start)
         self.check_fits_sequence(argument, array.shape)
         return array

@@ -79,8 +79,9 @@ def test_exceptions_of_the_user_are_kept(name):
 def test_code_of_the_user_may_resize_arrays(length):
     """It runs before a pointer is taken, so the call reads the arrays as it left them."""
     x = np.ones((1 << 16, 4))
-    row = Rows(partial(x.resize, (length, 4), refcheck=False), np.full(4, 3.0))
-    assert (_core.merge(x=x, p=row, mode="add")[:2] == 4).all()
+    cos = Rows(partial(x.resize, (length, 4), refcheck=False), np.full(2, 3.0))
+    rotated = _core.rope(x=x, cos=cos, sin=np.zeros(2), offset=0, interleaved=False, out_interleaved=False)
+    assert (rotated[:2] == 3).all()
     x = np.ones((1 << 16, 4))
     width = Number(partial(x.resize, (length, 4), refcheck=False))
     assert _core.rope_positions(
@@ -175,7 +176,7 @@ def test_broadcast_numbers_are_checked_once():
 
 def test_the_array_of_counted_positions_is_read_only():
     """The next call uses it again."""
-    counted = _core.read("pos p%(n)", p=5)
+    counted = _core.read("pos p(n) counted", p=5)
     with pytest.raises(ValueError, match="read-only"):
         counted[0] = 7
     assert (posenc.sinusoidal(5, 4) == posenc.sinusoidal(np.arange(5), 4)).all()
@@ -206,11 +207,11 @@ def test_an_out_that_overlaps_itself_is_filled_as_by_a_copy(strides):
 def test_read_arrays_outlive_the_arguments():
     """No array that `read` returns points to memory of an argument that is gone, or of the binding."""
     texts = {
-        "real x(n,d), real p<(d)": {"x": [[1.0, 2.0]] * 9, "p": [3.0, 4.0]},
-        "f64 x!()": {"x": list(range(99))},
-        "pos p%(n)": {"p": 1000},
+        "real x(n,d), real p(d) following": {"x": [[1.0, 2.0]] * 9, "p": [3.0, 4.0]},
+        "f64 x() finite": {"x": list(range(99))},
+        "pos p(n) counted": {"p": 1000},
         "bool keep(n)": {"keep": [True] * 99},
-        "real x<(n,d)": {"x": np.broadcast_to(np.arange(3.0), (9, 3))},
+        "real x(n,d) following": {"x": np.broadcast_to(np.arange(3.0), (9, 3))},
     }
     for text, arguments in texts.items():
         read = _core.read(
@@ -227,8 +228,7 @@ def test_read_arrays_outlive_the_arguments():
 
 HALF = np.ones((2, 3, 4), np.float16)
 FAILURES = {
-    "none": lambda: _core.merge(x=None, p=X, mode="add"),
-    "rank": lambda: _core.merge(x=1.0, p=1.0, mode="add"),
+    "none": lambda: _core.toeplitz_matrix(row=None, n=1, m=1),
     "axes": lambda: _core.toeplitz_matrix(row=1.0, n=1, m=1),
     "more axes": lambda: posenc.learned(np.ones((1, 2, 3)), 3),
     "length": lambda: posenc.rope(X, 5, W, layout="half"),
@@ -250,8 +250,10 @@ FAILURES = {
     "start of reals": lambda: posenc.sinusoidal(3, 2, start=1.5),
     "last position": lambda: posenc.sinusoidal(3, 2, start=2**53),
     "real count": lambda: posenc.sinusoidal(3.0, 2),
-    "broadcast": lambda: _core.merge(x=X, p=np.ones((2, 4)), mode="add"),
-    "word": lambda: _core.merge(x=X, p=X, mode="sum"),
+    "broadcast": lambda: _core.rope(
+        x=X, cos=np.ones((2, 2)), sin=W, offset=0, interleaved=False, out_interleaved=False
+    ),
+    "word": lambda: posenc.rope(X, 3, W, layout="sum"),
     "flag": lambda: posenc.rope(X, 3, W, layout="half", inverse=1),
     "integer": lambda: posenc.rope(X, 3, W, layout="half", rotary_dim=2.0),
     "negative": lambda: posenc.rope(X, 3, W, layout="half", rotary_dim=-2),
@@ -272,15 +274,11 @@ FAILURES = {
     "dtype of out": lambda: posenc.rope(X, 3, W, layout="half", out=np.ones((3, 4), np.float32)),
     "shape of out": lambda: posenc.rope(X, 3, W, layout="half", out=np.ones((3, 5))),
     "read-only out": lambda: posenc.rope(X, 3, W, layout="half", out=np.broadcast_to(1.0, (3, 4))),
-    "scattered sums": lambda: _core.t5_vjp(
-        grad=np.ones((1, 1)), table=np.ones((4, 1)), lookup=np.zeros(1, int), edges=np.zeros(0, int), rel=[0.0],
-        d_table=np.ones((4, 9))[:, ::9],
-    ),
     "size of a result": lambda: _core.sinusoid(
         positions=np.zeros(2), frequencies=W, sine=0, cosine=2, step=1, sine_scale=1, cosine_scale=1, d=2**60
     ),
-    "unknown name": lambda: _core.merge(x=X, p=X, mode="add", other=1),
-    "missing name": lambda: _core.merge(x=X, mode="add"),
+    "unknown name": lambda: _core.learned(table=X, positions=1, other=1),
+    "missing name": lambda: _core.learned(table=X),
     "signature": lambda: _core.read("no row", x=X),
     "lengths": lambda: _core.floater(
         p0=X, w1=X, b1=np.ones(3), w2=np.ones((4, 4)), b2=np.ones(4), when=np.zeros(1), dt=1.0, method="rk4", n=2

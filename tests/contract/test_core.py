@@ -118,18 +118,17 @@ def test_a_wrong_type_is_named():
 
 def test_operands_are_found_by_name():
     """In any order, by names that are not interned, once each; optional ones may be left out or None."""
-    operands = {"out": np.empty((2, 3)), "x": np.ones((2, 3)), "p": np.full((2, 3), 2.0)}
-    _core.merge("f", mode="add", **{"".join(name): array for name, array in operands.items()})
+    operands = {"out": np.empty((2, 4)), "frequencies": np.zeros(2), "positions": 2, "x": np.full((2, 4), 3.0)}
+    _core.rope_positions("f", layout="half", **{"".join(name): array for name, array in operands.items()})
     assert (operands["out"] == 3).all()
-    dp = np.empty(3)
-    _core.merge_vjp("f", dp=dp, x=None, grad=operands["x"])
-    assert (dp == 2).all()
-    with pytest.raises(TypeError, match=r"^f: mode is missing; expected real x"):
-        _core.merge("f", **operands)
-    with pytest.raises(ValueError, match=r"^: mode is 0; expected one of 'add', 'mul'"):  # below a door
-        _core.merge(mode=0, **operands)
+    assert _core.sinusoid("f", d=2, sine_scale=1, cosine_scale=1, lo=None, step=1, sine=0, cosine=1, positions=1,
+                          frequencies=[1.0]).tolist() == [[0.0, 1.0]]  # fmt: skip
+    with pytest.raises(TypeError, match=r"^f: layout is missing; expected real x"):
+        _core.rope_positions("f", **operands)
+    with pytest.raises(ValueError, match=r"^: layout is 0; expected one of 'half', 'interleaved'$"):  # below a door
+        _core.rope_positions(layout=0, **operands)
     with pytest.raises(TypeError, match=r"^: x has type str; expected an array|^: x has dtype"):
-        _core.read("merge", x="text")
+        _core.read("rope_positions", x="text")
 
 
 def test_weighted_rows_stay_inside():
@@ -171,13 +170,14 @@ def test_core_refuses_terms_that_do_not_fit(term):
             call("f", **inputs)
 
 
-def test_sums_of_a_row_are_refused_with_gaps():
+def test_sums_are_written_to_arrays_with_gaps():
     """A kernel would use their strides for its partial sums, which have no gaps."""
-    at, swin = np.arange(4), {"table": np.ones((9, 2)), "grid": np.array([2, 2])}
-    with pytest.raises(ValueError, match=r"^f: d_table is unaligned, byte-swapped or scattered; expected "):
-        _core.swin_vjp(
-            "f", grad=np.ones((2, 4, 4)), **swin, q_positions=at, k_positions=at, d_table=np.ones((9, 90))[:, :2]
-        )
+    at = np.arange(4)
+    swin = {"grad": np.ones((2, 4, 4)), "table": np.ones((9, 2)), "grid": np.array([2, 2])}
+    whole, gaps = (
+        _core.swin_vjp(**swin, q_positions=at, k_positions=at, d_table=out) for out in (None, np.ones((9, 90))[:, :2])
+    )
+    assert (whole == gaps).all()
 
 
 def test_core_takes_no_row_outside_of_a_table():

@@ -30,7 +30,7 @@ except ImportError as error:
     raise ImportError("posenc_bridges.dask needs dask: pip install dask distributed") from error
 
 from ._attention import attention, attention_vjp
-from ._encodings import learned, combine, mrope, rope, rope_2d, rope_nd, sinusoidal, xpos
+from ._encodings import combine, learned, mrope, rope, rope_2d, rope_nd, sinusoidal, xpos
 from ._matrix import matrix
 from ._quantized import Quantized, quantize
 

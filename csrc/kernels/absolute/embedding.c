@@ -12,6 +12,7 @@
  */
 #include "base/layout.h"
 #include "base/row.h"
+#include "fits.h"
 
 static idx row_number_read(const char *data, idx rows)
 {

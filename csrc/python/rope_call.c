@@ -1,9 +1,4 @@
-/* rows.c -- what C knows of single rows: lengths and parameters that follow from others, and which calls a row becomes.
- *
- *     recurrent         inputs, their weight and the gradients of both: all of them or none
- *     attention         its rows have a file of their own, attention.c
- *     rope_positions    one kernel if it is small; else a table of all positions, and the rotation by its rows
- */
+/* rope_call.c -- a rotation: one kernel if it is small; else a table of all positions, and the rotation by its rows. */
 #include "python/bind.h"
 
 #include <float.h>
@@ -26,13 +21,14 @@ pe_array pe_loops_over(const pe_array *of, const pe_call *call, int axes)
     return array;
 }
 
-/* ---- rotations ---- */
-
 enum { X, POSITIONS, FREQUENCIES, OUT };
 enum { LAYOUT, OFFSET, OUT_LAYOUT, INVERSE, FACTOR, ROTARY_DIM };
 
+/* Whether the kernel writes to the caller's array, whose memory is not fresh */
+static int fills_callers(const pe_binding *b) { return b->written[0] == b->argument[OUT]; }
+
 /* Even channels from the offset on, two for each frequency; -1 with an exception */
-static int check_rotated_channels(const pe_binding *a, const pe_call *call)
+static int check_rotated_channels(const pe_binding *b, const pe_call *call)
 {
     const double *par = call->par;
     const idx width = call->D(d), e = call->D(e), offset = (idx)par[OFFSET];
@@ -42,18 +38,18 @@ static int check_rotated_channels(const pe_binding *a, const pe_call *call)
         char expected[96] = "an even rotary_dim";
         if (channels % 2 == 0)
             snprintf(expected, sizeof expected, "2 or more channels from rotary_offset %td to %td", offset, width);
-        return is_given ? pe_wrong(PyExc_ValueError, a, "rotary_dim", "is %zd; expected %s", channels, expected)
-                        : pe_wrong(PyExc_ValueError, a, "x", "has last axis %zd; expected %s", width, expected);
+        return is_given ? pe_wrong(PyExc_ValueError, b, "rotary_dim", "is %zd; expected %s", channels, expected)
+                        : pe_wrong(PyExc_ValueError, b, "x", "has last axis %zd; expected %s", width, expected);
     }
     if (e != channels / 2)
-        return pe_wrong(PyExc_ValueError, a, "frequencies", "has %zd entries; expected rotary_dim // 2 = %zd", e,
+        return pe_wrong(PyExc_ValueError, b, "frequencies", "has %zd entries; expected rotary_dim // 2 = %zd", e,
                         channels / 2);
     if (par[FACTOR] == 0)
-        return pe_wrong(PyExc_ValueError, a, "attention_factor", "is 0.0; expected a number other than 0");
-    if (par[INVERSE] != 0 && !a->is_double && fabs(1 / par[FACTOR]) > (double)FLT_MAX) {
+        return pe_wrong(PyExc_ValueError, b, "attention_factor", "is 0.0; expected a number other than 0");
+    if (par[INVERSE] != 0 && !b->is_double && fabs(1 / par[FACTOR]) > (double)FLT_MAX) {
         PyObject *largest = PyFloat_FromDouble(1 / par[FACTOR]);
         if (largest)
-            pe_wrong_value(PyExc_ValueError, a, "attention_factor", "is", largest,
+            pe_wrong_value(PyExc_ValueError, b, "attention_factor", "is", largest,
                            "at most 3.4e+38 in size, or float64");
         Py_XDECREF(largest);
         return -1;
@@ -75,16 +71,16 @@ static int is_small_rotation(const pe_call *call)
 
 static void set_dim(pe_call *call, char axis, idx length) { call->dim[axis - 'A'] = length; }
 
-static int rotate_by_table(const pe_table *table, const pe_binding *a, const pe_call *rope)
+static int rotate_by_table(const pe_binding *b, const pe_call *rope)
 {
-    const int is_double = a->is_double, caller_out = a->fills_callers;
+    const int is_double = b->is_double, caller_out = fills_callers(b);
     const idx n = rope->D(n), e = rope->D(e), width = 2 * e * (is_double ? (idx)sizeof(double) : (idx)sizeof(float));
     const double factor = rope->par[FACTOR];
     const int interleaved = rope->par[LAYOUT] != 0, out_interleaved = rope->par[OUT_LAYOUT] != 0;
     idx loops[PE_LOOPS], rows = n;
     pe_call first, second;
     if (rope->nloops == PE_LOOPS) {
-        PyErr_Format(PyExc_ValueError, "%s: x has too many axes; expected at most %d", a->function, PE_LOOPS + 1);
+        PyErr_Format(PyExc_ValueError, "%s: x has too many axes; expected at most %d", b->function, PE_LOOPS + 1);
         return -1;
     }
     memset(&first, 0, sizeof first);
@@ -134,62 +130,22 @@ static int rotate_by_table(const pe_table *table, const pe_binding *a, const pe_
     second.array[2].data += width / 2;
     pe_merge_loops(&first, own, PE_LOOPS);
     pe_merge_loops(&second, loops, PE_LOOPS);
-    int status = pe_run_call(a, &table->row[PE_sinusoid], &first);
+    int status = pe_run_call(b, PE_sinusoid, &first);
     if (status == 0)
-        status = pe_run_call(a, &table->row[PE_rope], &second);
+        status = pe_run_call(b, PE_rope, &second);
     pe_scratch_give(memory, size);
     return status;
 }
 
-static int run_rotation(const pe_table *table, const pe_binding *a, pe_call *rope)
-{
-    if (check_rotated_channels(a, rope) < 0)
-        return -1;
-    if (is_small_rotation(rope))
-        return pe_run_call(a, &table->row[PE_rope_positions], rope);
-    return rotate_by_table(table, a, rope);
-}
-
-/* ---- recurrences ---- */
-
-/* Kernels know by a length whether there are inputs, so all arrays of inputs must be there. */
-static int check_inputs(const pe_binding *a, const pe_signature *row, const pe_call *call)
-{
-    const char *missing = NULL, *given = NULL;
-    for (int k = 0; k < row->noperands; k++) {
-        if (!row->operand[k].optional)
-            continue;
-        *(call->array[k].data ? &given : &missing) = row->operand[k].name;
-    }
-    return missing && given
-               ? pe_wrong(PyExc_TypeError, a, missing, "is None; expected an array, because %s is one", given)
-               : 0;
-}
-
-/* ---- all rows ---- */
-
-void pe_derive_lengths(int op, idx *dim)
-{
-    if (op == PE_concat)
-        dim['e' - 'A'] = dim['d' - 'A'] + dim['c' - 'A'];
-}
-
-void pe_derive_parameters(int op, pe_call *call)
+int pe_run_rope(pe_binding *b, pe_call *call)
 {
     double *par = call->par;
-    if (op == PE_rope_positions && isnan(par[OUT_LAYOUT]))
-        par[OUT_LAYOUT] = par[LAYOUT];
-}
-
-int pe_run_row(const pe_table *table, const pe_signature *row, pe_call *call, pe_binding *a)
-{
-    if (row->has_operators)
-        return pe_run_attention(table, row, a, call);
-    if (row->op == PE_rope_positions)
-        return run_rotation(table, a, call);
-    if ((row->op == PE_recurrent || row->op == PE_recurrent_vjp) && check_inputs(a, row, call) < 0)
+    if (b->entry->number == PE_rope) {
+        par[ROPE_CALLER_OUT] = isnan(par[ROPE_CALLER_OUT]) ? fills_callers(b) : par[ROPE_CALLER_OUT];
+        return pe_run_call(b, PE_rope, call);
+    }
+    par[OUT_LAYOUT] = isnan(par[OUT_LAYOUT]) ? par[LAYOUT] : par[OUT_LAYOUT];
+    if (check_rotated_channels(b, call) < 0)
         return -1;
-    if (row->op == PE_rope && isnan(call->par[ROPE_CALLER_OUT]))
-        call->par[ROPE_CALLER_OUT] = a->fills_callers;
-    return pe_run_call(a, row, call);
+    return is_small_rotation(call) ? pe_run_call(b, PE_rope_positions, call) : rotate_by_table(b, call);
 }
