@@ -161,7 +161,7 @@ def build_flags() -> str:
     >>> "-ffp-contract=fast" in posenc.build_flags()
     True
     """
-    flags: str = _core.build()
+    flags: str = _core.BUILD
     return flags
 
 

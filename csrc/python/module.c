@@ -104,22 +104,21 @@ static int put(PyObject *dict, const char *name, PyObject *value)
     return status;
 }
 
-static PyObject *table(PyObject *module, PyObject *unused)
+/* {entry: signature} of ops.def */
+static PyObject *signatures_of(const pe_table *table)
 {
-    (void)unused;
-    const pe_table *all = table_of(module);
-    PyObject *signatures = all ? PyDict_New() : NULL;
-    int failed = !signatures;
-    for (int op = 0; op < PE_COUNT; op++)
-        failed = failed || put(signatures, all->entry[op].name, PyUnicode_FromString(all->entry[op].text)) < 0;
-    if (failed)
-        Py_CLEAR(signatures);
+    PyObject *signatures = PyDict_New();
+    for (int number = 0; number < PE_COUNT; number++) {
+        const pe_signature *entry = &table->entry[number];
+        if (put(signatures, entry->name, PyUnicode_FromString(entry->text)) < 0)
+            Py_CLEAR(signatures);
+    }
     return signatures;
 }
 
-static PyObject *constants(PyObject *module, PyObject *unused)
+/* {name: value} of constants.def */
+static PyObject *all_constants(void)
 {
-    (void)module, (void)unused;
     PyObject *all = PyDict_New(), *tableaus = PyDict_New();
     int failed = 0;
 #define CONSTANT(name, value) failed = failed || put(all, #name, PyLong_FromLong(value)) < 0;
@@ -143,8 +142,6 @@ static PyObject *constants(PyObject *module, PyObject *unused)
 #define PE_COMPILER "GCC " __VERSION__
 #endif
 
-GETTER(build, PyUnicode_FromString(PE_COMPILER ", " PE_BUILD))
-
 static PyMethodDef methods[] = {
 #define CALLABLE(name, signature, ...) \
     {#name, (PyCFunction)(void (*)(void))call_##name, METH_FASTCALL | METH_KEYWORDS, signature},
@@ -161,9 +158,6 @@ static PyMethodDef methods[] = {
     {"end_rehearsal", end_rehearsal, METH_NOARGS, "end the last begin_rehearsal of this thread"},
     {"threads", threads, METH_NOARGS, "most threads of a call"},
     {"set_threads", set_threads, METH_O, "set the most threads of a call"},
-    {"table", table, METH_NOARGS, "{entry: signature} of ops.def"},
-    {"constants", constants, METH_NOARGS, "{name: value} of constants.def"},
-    {"build", build, METH_NOARGS, "compiler and flags"},
     {NULL, NULL, 0, NULL},
 };
 
@@ -174,7 +168,13 @@ static int module_exec(PyObject *module)
         return -1;
     }
     pe_table *table = PyModule_GetState(module);
-    return pe_bind_init() < 0 || pe_table_read(table) < 0 ? -1 : pe_run_init(table);
+    PyObject *names = PyModule_GetDict(module);
+    if (pe_bind_init() < 0 || pe_table_read(table) < 0 || pe_run_init(table) < 0)
+        return -1;
+    return put(names, "TABLE", signatures_of(table)) < 0 || put(names, "CONSTANTS", all_constants()) < 0
+                   || put(names, "BUILD", PyUnicode_FromString(PE_COMPILER ", " PE_BUILD)) < 0
+               ? -1
+               : 0;
 }
 
 /* The functions of Python refer to the module, which refers to them. */

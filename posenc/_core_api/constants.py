@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .. import _core
 
-_shared = _core.constants()
+_shared = _core.CONSTANTS
 
 LARGEST_POSITION: int = 2 ** _shared["POSITION_BITS"]
 LARGEST_ANGLE: int = 2 ** _shared["ANGLE_BITS"]

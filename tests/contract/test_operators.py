@@ -23,7 +23,7 @@ CALLS = [
     if isinstance(case, AttentionCase) and case.make(np.random.default_rng(0), 3).get("bias")
 ]
 """Calls of attention with each operator alone, and with several, some of them at positions of their own."""
-DISTANCES = [name for name, row in _core.table().items() if "rel(l) tiled" in row]
+DISTANCES = [name for name, row in _core.TABLE.items() if "rel(l) tiled" in row]
 READ_NONE = {"dense", "toeplitz", "cope", "tupe"}
 
 

@@ -34,7 +34,7 @@ def base_of(name):
 def test_every_row_is_reached_by_a_case(monkeypatch):
     """Callable rows when forward calls, calls with out= and gradients run them; others as operators of attention."""
     reached = {function for case in CASES for function, _ in terms(case.arguments(max(3, case.least)))}
-    gives = {row: signature.split("->")[-1].split(";")[0].strip() for row, signature in _core.table().items()}
+    gives = {row: signature.split("->")[-1].split(";")[0].strip() for row, signature in _core.TABLE.items()}
 
     def counted(row, call):
         return lambda *name, **operands: (reached.add(row), call(*name, **operands))[1]
@@ -96,9 +96,9 @@ def test_docstring(name):
         assert here or (name.endswith("_vjp") and f"`{base_of(name)}`" in text), parameter
 
 
-@pytest.mark.parametrize("row", [row for row in _core.table() if hasattr(_core, row)])
+@pytest.mark.parametrize("row", [row for row in _core.TABLE if hasattr(_core, row)])
 def test_core_rows_document_themselves_and_count_arguments(row):
-    assert getattr(_core, row).__doc__ == _core.table()[row]
+    assert getattr(_core, row).__doc__ == _core.TABLE[row]
     for wrong in ((1,), ("f", 1)):
         with pytest.raises(TypeError, match="takes at most a function name"):
             getattr(_core, row)(*wrong)
@@ -120,7 +120,7 @@ def test_core_rows_document_themselves_and_count_arguments(row):
 )
 def test_types_of_options_are_the_words_of_c(function, argument, row):
     """A type checker knows the options from a Literal, C from the table."""
-    words = re.search(rf"\b{argument}: ([\w|]+)", _core.table()[row])
+    words = re.search(rf"\b{argument}: ([\w|]+)", _core.TABLE[row])
     literals = re.findall(r"'(\w+)'", str(get_type_hints(getattr(posenc, function))[argument]))
     assert set(literals) == set(words[1].split("|"))
 
