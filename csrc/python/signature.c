@@ -23,43 +23,48 @@ static const int vjp_of[PE_COUNT] = {
 #include "ops.def"
 };
 
-/* The words that may follow an operand */
-static const struct {
+/* A word of a signature, and the member that it sets */
+typedef struct {
     const char *word;
-    size_t flag;
-} operand_words[] = {
-#define WORD(word)                        \
-    {                                     \
-#word, offsetof(pe_operand, word) \
-    }
-    WORD(optional),   /* may be left out or None */
-    WORD(together),   /* likewise, but with all operands that have this word, or with none of them */
-    WORD(finite),     /* NaN and infinity are refused. With positions: their products are angles of at most 2**56 */
-    WORD(scattered),  /* any stride along every axis; otherwise the last axis has no gaps */
-    WORD(counted),    /* an int n means start .. start + n - 1 */
-    WORD(ids),        /* numbers of a table's rows: from 0 and below the length r */
-    WORD(pair_ids),   /* likewise, below r * r */
-    WORD(alone),      /* has no axes before the named ones */
-    WORD(following),  /* broadcasts to the first operand: its loops, and the named axes with which both begin */
-    WORD(typed),      /* a result in the dtype of the first operand, or in the `dtype` of the call */
-    WORD(like_first), /* a result in the dtype of the first operand */
-    WORD(work),       /* in the dtype of the arithmetic, which half types are not */
-    WORD(in_place),   /* a result that may be the first operand itself */
-    WORD(summed),     /* a float64 result that is summed over all rows, from 0 */
-    /* Of operators of attention: */
-    WORD(tiled),   /* inside attention the tile supplies the operand or takes the result */
-    WORD(derived), /* made in Python: no array of the operator, without a gradient */
-    WORD(
-        gathered), /* attention_vjp returns sums of dS over keys and over queries instead; Python adds them by position */
-    WORD(ordered), /* counts visible keys from the last one, so the keys of a head are never cut into parts */
-#undef WORD
+    size_t member;
+} pe_word;
+
+/* The words that may follow an operand:
+ *
+ *     optional    may be left out or None
+ *     together    likewise, but with all operands that have this word, or with none of them
+ *     finite      no NaN and no infinity; its products with positions are angles of at most 2**56
+ *     scattered   any stride along every axis; otherwise the last axis has no gaps
+ *     counted     an int n means start .. start + n - 1
+ *     ids         numbers of a table's rows: from 0 and below the length r
+ *     pair_ids    likewise, below r * r
+ *     alone       has no axes before the named ones
+ *     following   broadcasts to the first operand: its loops, and the named axes with which both begin
+ *     typed       a result in the dtype of the first operand, or in the `dtype` of the call
+ *     like_first  a result in the dtype of the first operand
+ *     work        in the dtype of the arithmetic, which half types are not
+ *     in_place    a result that may be the first operand itself
+ *     summed      a float64 result that is summed over all loops, from 0
+ * Of operators of attention:
+ *     tiled       inside attention the tile supplies the operand or takes the result
+ *     derived     made in Python: no array of the operator, without a gradient
+ *     gathered    attention_vjp returns sums of dS over keys and over queries in its place; Python adds them by position
+ *     ordered     counts visible keys from the last one, so the keys of a head are never cut into parts
+ */
+static const pe_word operand_words[] = {
+    {"optional", offsetof(pe_operand, optional)},     {"together", offsetof(pe_operand, together)},
+    {"finite", offsetof(pe_operand, finite)},         {"scattered", offsetof(pe_operand, scattered)},
+    {"counted", offsetof(pe_operand, counted)},       {"ids", offsetof(pe_operand, ids)},
+    {"pair_ids", offsetof(pe_operand, pair_ids)},     {"alone", offsetof(pe_operand, alone)},
+    {"following", offsetof(pe_operand, following)},   {"typed", offsetof(pe_operand, typed)},
+    {"like_first", offsetof(pe_operand, like_first)}, {"work", offsetof(pe_operand, work)},
+    {"in_place", offsetof(pe_operand, in_place)},     {"summed", offsetof(pe_operand, summed)},
+    {"tiled", offsetof(pe_operand, tiled)},           {"derived", offsetof(pe_operand, derived)},
+    {"gathered", offsetof(pe_operand, gathered)},     {"ordered", offsetof(pe_operand, ordered)},
 };
 
 /* The words that may follow the name of a parameter, besides choices such as half|interleaved */
-static const struct {
-    const char *word;
-    size_t flag;
-} parameter_words[] = {
+static const pe_word parameter_words[] = {
     {"integer", offsetof(pe_parameter, is_integer)}, /* from 0 to 2**53 */
     {"flag", offsetof(pe_parameter, is_flag)},       /* True or False */
     {"finite", offsetof(pe_parameter, is_finite)},   /* a number that the arithmetic of the call can multiply by */
@@ -98,27 +103,14 @@ static const char *read_word(const char *s, char *word, size_t room)
     return skip_spaces(s);
 }
 
-static int set_flag(void *record, size_t flag)
+/* Set the member of an operand or a parameter that a word names; -1 for an unknown word. */
+static int set_word(void *record, const pe_word *words, size_t count, const char *word)
 {
-    *(int *)(void *)((char *)record + flag) = 1;
-    return 0;
-}
-
-/* Set the member that a word of an operand or of a parameter names; -1 for an unknown word. */
-static int set_operand_word(pe_operand *o, const char *word)
-{
-    for (size_t i = 0; i < sizeof operand_words / sizeof *operand_words; i++) {
-        if (strcmp(operand_words[i].word, word) == 0)
-            return set_flag(o, operand_words[i].flag);
-    }
-    return -1;
-}
-
-static int set_parameter_word(pe_parameter *p, const char *word)
-{
-    for (size_t i = 0; i < sizeof parameter_words / sizeof *parameter_words; i++) {
-        if (strcmp(parameter_words[i].word, word) == 0)
-            return set_flag(p, parameter_words[i].flag);
+    for (size_t i = 0; i < count; i++) {
+        if (strcmp(words[i].word, word) == 0) {
+            *(int *)(void *)((char *)record + words[i].member) = 1;
+            return 0;
+        }
     }
     return -1;
 }
@@ -139,7 +131,7 @@ static const char *read_operand(const char *s, pe_operand *o)
     if (!*s)
         return NULL;
     for (s = read_word(s + 1, word, sizeof word); *word; s = read_word(s, word, sizeof word)) {
-        if (set_operand_word(o, word) < 0)
+        if (set_word(o, operand_words, sizeof operand_words / sizeof *operand_words, word) < 0)
             return NULL;
     }
     o->optional |= o->together;
@@ -174,7 +166,7 @@ static const char *read_parameter(const char *s, pe_parameter *p)
         s = read_word(s + 1, word, sizeof word);
         if (*s == '|')
             s = read_choices(s, word, sizeof word, p);
-        else if (set_parameter_word(p, word) < 0)
+        else if (set_word(p, parameter_words, sizeof parameter_words / sizeof *parameter_words, word) < 0)
             return NULL;
     }
     p->has_default = s && *s == '=';
