@@ -393,7 +393,8 @@ static PyObject *new_sum(pe_binding *b, int naxes, idx *length, pe_array *out)
     return sum;
 }
 
-/* Zeros for the gradients that the kernel adds to arrays of the operator's entry; none for an operand that is left out */
+/* Zeros for the gradients that the kernel adds to arrays of the operator's entry; none for an operand that is left
+ * out */
 static int add_own_gradients(pe_gradients *g, int t)
 {
     pe_operator *operator_ = &g->call->operators[t];

@@ -2,8 +2,8 @@
  *
  * A call is _core.<entry>(function, operand=..., parameter=..., ...): `function` is the public name that messages begin
  * with. Below a door of Python (`door` in posenc/_core_api/arguments.py) it is left out: then messages begin with ": ".
- * Optional operands and results may be left out. Besides, a call takes `dtype`, that of results marked `typed`; `start`,
- * from which an int n counts; and the length of an axis that only results have, by its letter.
+ * Optional operands and results may be left out. Besides, a call takes `dtype`, that of results marked `typed`;
+ * `start`, from which an int n counts; and the length of an axis that only results have, by its letter.
  *
  * All that is wrong about memory (kind, rank, a named length, strides, alignment, writability) is raised below this
  * file, by the name of the argument, before anything is written. Python checks the meaning of arguments.
@@ -141,8 +141,8 @@ static int find_argument(const pe_binding *b, PyObject *name, int next)
     return -1;
 }
 
-/* Put the values, whose names are given, at the places that the arguments have in the entry. `grad` receives an argument
- * of that name which is no operand, unless it is NULL. */
+/* Put the values, whose names are given, at the places that the arguments have in the entry. `grad` receives an
+ * argument of that name which is no operand, unless it is NULL. */
 static int place_arguments(pe_binding *b, PyObject *const *values, PyObject *names, PyObject **grad)
 {
     const Py_ssize_t given = names ? PyTuple_Size(names) : 0;

@@ -114,10 +114,10 @@ typedef struct {
 /* Call an entry as _core.<entry>(function, name=value, ...) does; `names` is a tuple or NULL, as in vectorcall. Without
  * `function`, messages begin with ": ". */
 PyObject *pe_bind(pe_table *table, int number, PyObject *const *args, Py_ssize_t nargs, PyObject *names);
-/* Read arguments as _core.<entry> does, without a call: _core.read(function, entry, name=value, ...) returns their arrays
- * in this order, one array as it is. `entry` may be the text of a signature. Reals keep their dtypes and layouts;
- * integers become double. `grad` is the cotangent of the first result, in exactly its shape, for the arithmetic of the
- * entry. A result, or None, is checked or allocated as in a call. */
+/* Read arguments as _core.<entry> does, without a call: _core.read(function, entry, name=value, ...) returns their
+ * arrays in this order, one array as it is. `entry` may be the text of a signature. Reals keep their dtypes and
+ * layouts; integers become double. `grad` is the cotangent of the first result, in exactly its shape, for the
+ * arithmetic of the entry. A result, or None, is checked or allocated as in a call. */
 PyObject *pe_read(pe_table *table, PyObject *const *args, Py_ssize_t nargs, PyObject *names);
 PyObject *pe_keep(pe_binding *b, PyObject *object); /* until the end of the call; NULL stays NULL */
 int pe_is_kept(const pe_binding *b, PyObject *object);

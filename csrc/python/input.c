@@ -362,7 +362,8 @@ static double largest_of(const char *x, int storage, npy_intp n, double most)
                              : largest_integer((const int64_t *)(const void *)x, n);
 }
 
-/* The numbers of an array, contiguous, each axis of stride 0 visited once; a new reference, or NULL with an exception */
+/* The numbers of an array, contiguous, each axis of stride 0 visited once; a new reference, or NULL with an
+ * exception */
 static PyObject *distinct_numbers(PyArrayObject *array)
 {
     npy_intp shape[NPY_MAXDIMS];

@@ -1,6 +1,6 @@
 /* output.c -- memory for results. The dtype of a result follows from its entry, its shape from the inputs. The caller's
- * array is filled by the kernel where it can be, else by a copy: it may have gaps, another byte order, or memory that an
- * input needs.
+ * array is filled by the kernel where it can be, else by a copy: it may have gaps, another byte order, or memory that
+ * an input needs.
  */
 #include "python/bind.h"
 

@@ -48,7 +48,7 @@ typedef struct {
  * Of operators of attention:
  *     tiled       inside attention the tile supplies the operand or takes the result
  *     derived     made in Python: no array of the operator, without a gradient
- *     gathered    attention_vjp returns sums of dS over keys and over queries in its place; Python adds them by position
+ *     gathered    attention_vjp returns sums of dS over keys and over queries; Python adds them by position
  *     ordered     counts visible keys from the last one, so the keys of a head are never cut into parts
  */
 static const pe_word operand_words[] = {
@@ -157,7 +157,8 @@ static const char *read_choices(const char *s, char *word, size_t room, pe_param
     }
 }
 
-/* Read "name", "name: word" or "name: choice|choice", each with or without " = number"; return what follows, or NULL. */
+/* Read "name", "name: word" or "name: choice|choice", each with or without " = number"; return what follows, or
+ * NULL. */
 static const char *read_parameter(const char *s, pe_parameter *p)
 {
     char word[sizeof p->name];
