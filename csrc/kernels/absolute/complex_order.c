@@ -33,9 +33,9 @@ KERNEL(complex_order)
 {
     enum { AMPLITUDE, COS, SIN, OUT };
     const idx c = call->D(c);
-    const complex_order_state piece = complex_order_begin(call, work);
+    const complex_order_state s = complex_order_begin(call, work);
     for (pe_row row = row_at(call, begin); row.index < end; row_next(call, &row)) {
-        const real *r = row_read(row.data[AMPLITUDE], call->array[AMPLITUDE].storage, c, piece.amplitude);
+        const real *r = row_read(row.data[AMPLITUDE], call->array[AMPLITUDE].storage, c, s.amplitude);
         write_pairs(r, as_doubles(row.data[COS]), as_doubles(row.data[SIN]), c, as_reals(row.data[OUT]));
     }
 }
@@ -58,11 +58,11 @@ KERNEL(complex_order_vjp)
     enum { AMPLITUDE, GRAD, COS, SIN, DAMPLITUDE, DANGLE };
     const idx c = call->D(c);
     const pe_array *a = call->array;
-    const complex_order_state piece = complex_order_begin(call, work);
+    const complex_order_state s = complex_order_begin(call, work);
     for (pe_row row = row_at(call, begin); row.index < end; row_next(call, &row)) {
-        const real *grad = row_read(row.data[GRAD], a[GRAD].storage, 2 * c, piece.grad);
-        const real *r = row_read(row.data[AMPLITUDE], a[AMPLITUDE].storage, c, piece.amplitude);
-        real *to = row_target(row.data[DAMPLITUDE], a[DAMPLITUDE].storage, piece.d_amplitude);
+        const real *grad = row_read(row.data[GRAD], a[GRAD].storage, 2 * c, s.grad);
+        const real *r = row_read(row.data[AMPLITUDE], a[AMPLITUDE].storage, c, s.amplitude);
+        real *to = row_target(row.data[DAMPLITUDE], a[DAMPLITUDE].storage, s.d_amplitude);
         complex_gradients(grad, r, as_doubles(row.data[COS]), as_doubles(row.data[SIN]), c, to,
                           as_doubles(row.data[DANGLE]));
         row_write(to, row.data[DAMPLITUDE], a[DAMPLITUDE].storage, c);

@@ -28,19 +28,19 @@ typedef struct {
     char *out;
     idx kernel_row, kernel_step, out_step; /* bytes from tap to tap, from column to column */
     idx r, s, center;                      /* center: x[center] is the residual of column 0; -1: none */
-} conv_block;
+} conv_operands;
 
 /* sums[k] += sum_t kernel[t] x[place + k + t], k < width, t < taps. A vector of x is loaded once. */
-INLINE void add_taps(const conv_block *b, idx place, const char *kernel, idx lane, const int width, const int taps,
+INLINE void add_taps(const conv_operands *o, idx place, const char *kernel, idx lane, const int width, const int taps,
                      vec *sums)
 {
     vec tap[4];
     UNROLL
     for (int t = 0; t < taps; t++)
-        tap[t] = vec_at(kernel + t * b->kernel_step, lane);
+        tap[t] = vec_at(kernel + t * o->kernel_step, lane);
     UNROLL
     for (int i = 0; i < width + taps - 1; i++) {
-        const vec x = view_vec(&b->x, place + i, lane);
+        const vec x = view_vec(&o->x, place + i, lane);
         UNROLL
         for (int t = 0; t < taps; t++)
             if (i >= t && i - t < width)
@@ -49,71 +49,71 @@ INLINE void add_taps(const conv_block *b, idx place, const char *kernel, idx lan
 }
 
 /* Compute columns j .. j + width of one vector of channels. */
-INLINE void convolve_columns(const conv_block *b, idx j, idx lane, const int width)
+INLINE void convolve_columns(const conv_operands *o, idx j, idx lane, const int width)
 {
     vec sums[8];
     UNROLL
     for (int k = 0; k < width; k++)
-        sums[k] = b->start ? vec_at(b->start, lane) : vec_set(0);
-    for (idx a = 0; a < b->r; a++) {
-        const char *kernel = b->kernel + a * b->kernel_row;
-        const idx place = a * b->x.columns + j;
+        sums[k] = o->start ? vec_at(o->start, lane) : vec_set(0);
+    for (idx a = 0; a < o->r; a++) {
+        const char *kernel = o->kernel + a * o->kernel_row;
+        const idx place = a * o->x.columns + j;
         idx t = 0;
-        for (; t + 4 <= b->s; t += 4)
-            add_taps(b, place + t, kernel + t * b->kernel_step, lane, width, 4, sums);
-        kernel += t * b->kernel_step;
-        switch (b->s - t) {
-        case 3: add_taps(b, place + t, kernel, lane, width, 3, sums); break;
-        case 2: add_taps(b, place + t, kernel, lane, width, 2, sums); break;
-        case 1: add_taps(b, place + t, kernel, lane, width, 1, sums); break;
+        for (; t + 4 <= o->s; t += 4)
+            add_taps(o, place + t, kernel + t * o->kernel_step, lane, width, 4, sums);
+        kernel += t * o->kernel_step;
+        switch (o->s - t) {
+        case 3: add_taps(o, place + t, kernel, lane, width, 3, sums); break;
+        case 2: add_taps(o, place + t, kernel, lane, width, 2, sums); break;
+        case 1: add_taps(o, place + t, kernel, lane, width, 1, sums); break;
         default: break;
         }
     }
     UNROLL
     for (int k = 0; k < width; k++) {
-        if (b->center >= 0)
-            sums[k] = vec_add(sums[k], view_vec(&b->x, b->center + j + k, lane));
-        vec_store(as_reals(b->out + (j + k) * b->out_step) + lane, sums[k]);
+        if (o->center >= 0)
+            sums[k] = vec_add(sums[k], view_vec(&o->x, o->center + j + k, lane));
+        vec_store(as_reals(o->out + (j + k) * o->out_step) + lane, sums[k]);
     }
 }
 
 /* The last group of columns begins at n - width, so it overlaps the group before; both store the same bits. */
-#define CONVOLVE(name, width)                                           \
-    static NOINLINE void name(const conv_block *b, idx n, idx channels) \
-    {                                                                   \
-        for (idx j = 0; j < n; j += width) {                            \
-            for (idx lane = 0; lane < channels; lane += LANES)          \
-                convolve_columns(b, min_(j, n - width), lane, width);   \
-        }                                                               \
+#define CONVOLVE(name, width)                                              \
+    static NOINLINE void name(const conv_operands *o, idx n, idx channels) \
+    {                                                                      \
+        for (idx j = 0; j < n; j += width) {                               \
+            for (idx lane = 0; lane < channels; lane += LANES)             \
+                convolve_columns(o, min_(j, n - width), lane, width);      \
+        }                                                                  \
     }
 CONVOLVE(convolve_by_8, 8)
 CONVOLVE(convolve_by_4, 4)
 CONVOLVE(convolve_by_2, 2)
 CONVOLVE(convolve_by_1, 1)
 
-static void convolve(const conv_block *b, idx n, idx channels)
+static void convolve(const conv_operands *o, idx n, idx channels)
 {
-    (n >= 8 ? convolve_by_8 : n >= 4 ? convolve_by_4 : n >= 2 ? convolve_by_2 : convolve_by_1)(b, n, channels);
+    (n >= 8 ? convolve_by_8 : n >= 4 ? convolve_by_4 : n >= 2 ? convolve_by_2 : convolve_by_1)(o, n, channels);
 }
 
-/* Point b at channels c .. c + n of the kernel and of the bias: in place, or converted and padded in `buffer`. */
-static void read_kernel(const pe_call *call, const pe_row *row, idx c, idx n, real *buffer, conv_block *b)
+/* Point o at channels c .. c + n of the kernel and of the bias: in place, or converted and padded in `buffer`. */
+static void read_kernel(const pe_call *call, const pe_row *row, idx c, idx n, real *buffer, conv_operands *o)
 {
     const pe_array *kernel = &call->array[KERNEL], *bias = &call->array[BIAS];
-    b->kernel = row->data[KERNEL] + c * storage_size(kernel->storage);
-    b->kernel_row = kernel->core[0], b->kernel_step = kernel->core[1];
-    b->start = row->data[BIAS] ? row->data[BIAS] + c * storage_size(bias->storage) : NULL;
+    o->kernel = row->data[KERNEL] + c * storage_size(kernel->storage);
+    o->kernel_row = kernel->core[0], o->kernel_step = kernel->core[1];
+    o->start = row->data[BIAS] ? row->data[BIAS] + c * storage_size(bias->storage) : NULL;
     if (n < CHANNELS || kernel->storage != PE_STORAGE) {
-        for (idx t = 0; t < b->r * b->s; t++)
-            copy_padded(b->kernel + t / b->s * b->kernel_row + t % b->s * b->kernel_step, kernel->storage, n,
+        for (idx t = 0; t < o->r * o->s; t++)
+            copy_padded(o->kernel + t / o->s * o->kernel_row + t % o->s * o->kernel_step, kernel->storage, n,
                         buffer + t * CHANNELS);
-        b->kernel = (const char *)buffer;
-        b->kernel_step = CHANNELS * (idx)sizeof(real), b->kernel_row = b->s * b->kernel_step;
+        o->kernel = (const char *)buffer;
+        o->kernel_step = CHANNELS * (idx)sizeof(real), o->kernel_row = o->s * o->kernel_step;
     }
-    if (b->start && (n < CHANNELS || bias->storage != PE_STORAGE)) {
-        real *padded = buffer + b->r * b->s * CHANNELS;
-        copy_padded(b->start, bias->storage, n, padded);
-        b->start = (const char *)padded;
+    if (o->start && (n < CHANNELS || bias->storage != PE_STORAGE)) {
+        real *padded = buffer + o->r * o->s * CHANNELS;
+        copy_padded(o->start, bias->storage, n, padded);
+        o->start = (const char *)padded;
     }
 }
 
@@ -123,26 +123,26 @@ typedef struct {
 } conv_tile;
 
 /* Compute channels c .. c + channels of a tile, whose window of x has been set at c = 0. */
-static void convolve_channels(const pe_call *call, const pe_row *row, const convolution_state *piece,
+static void convolve_channels(const pe_call *call, const pe_row *row, const convolution_state *state,
                               const conv_tile *t, idx c, idx channels)
 {
     const idx top = (idx)call->par[CONVOLUTION_TOP], left = (idx)call->par[CONVOLUTION_LEFT];
     const pe_array *x = &call->array[X], *out = &call->array[OUT];
     char *target = entry_at(out, row->data[OUT], t->i, t->j) + c * storage_size(out->storage);
     const int in_place = channels >= CHANNELS && out->storage == PE_STORAGE;
-    window seen = {piece->rows, call->D(r), t->n + call->D(s) - 1, x->storage};
-    conv_block b = {.r = call->D(r), .s = call->D(s)};
-    read_kernel(call, row, c, channels, piece->kernel, &b);
-    b.out = in_place ? target : (char *)piece->result;
-    b.out_step = in_place ? out->core[1] : CHANNELS * (idx)sizeof(real);
+    window seen = {state->rows, call->D(r), t->n + call->D(s) - 1, x->storage};
+    conv_operands o = {.r = call->D(r), .s = call->D(s)};
+    read_kernel(call, row, c, channels, state->kernel, &o);
+    o.out = in_place ? target : (char *)state->result;
+    o.out_step = in_place ? out->core[1] : CHANNELS * (idx)sizeof(real);
     if (c == 0)
-        window_rows(call, row->data[X], x, t->i - top, t->j - left, (int)call->par[CONVOLUTION_PADDING], piece->zeros,
+        window_rows(call, row->data[X], x, t->i - top, t->j - left, (int)call->par[CONVOLUTION_PADDING], state->zeros,
                     &seen);
-    b.x = view_of(&seen, c, channels, b.r * b.s <= FEW_TAPS, piece->copied, piece->panel);
-    b.center = call->par[CONVOLUTION_RESIDUAL] != 0 ? top * seen.columns + left : -1;
-    convolve(&b, t->n, channels);
+    o.x = view_of(&seen, c, channels, o.r * o.s <= FEW_TAPS, state->copied, state->panel);
+    o.center = call->par[CONVOLUTION_RESIDUAL] != 0 ? top * seen.columns + left : -1;
+    convolve(&o, t->n, channels);
     for (idx j = 0; j < t->n && !in_place; j++)
-        row_store(piece->result + j * CHANNELS, target + j * out->core[1], out->storage, channels);
+        row_store(state->result + j * CHANNELS, target + j * out->core[1], out->storage, channels);
 }
 
 /* The number of channels that one pass computes: CHANNELS if anything is copied, else all whole blocks of CHANNELS, so
@@ -160,8 +160,8 @@ KERNEL(convolution)
 {
     const idx d = call->D(d), w = call->D(w), tiles = BLOCKS(w, CONVOLUTION_TILE), units = call->D(y) * tiles;
     const idx most = channels_at_once(call);
-    const convolution_state piece = convolution_begin(call, work);
-    memset(piece.zeros, 0, (size_t)d * sizeof(real));
+    const convolution_state state = convolution_begin(call, work);
+    memset(state.zeros, 0, (size_t)d * sizeof(real));
     for (idx u = begin; u < end; u++) {
         const pe_row row = row_at(call, u / units);
         const idx j = u % tiles * CONVOLUTION_TILE;
@@ -170,7 +170,7 @@ KERNEL(convolution)
             n = min_(d - c >= CHANNELS ? most : CHANNELS, d - c);
             if (stopped_at_channel(call, c))
                 return;
-            convolve_channels(call, &row, &piece, &t, c, n);
+            convolve_channels(call, &row, &state, &t, c, n);
         }
     }
 }

@@ -105,23 +105,23 @@ static NOINLINE void add_tap_gradients(const conv_products *p, idx r, idx s, con
 }
 
 /* Add to the gradients what n columns of grad from (i, j) on contribute. */
-static void add_tile(const pe_call *call, const pe_row *row, const convolution_state *piece, idx i, idx j, idx n,
+static void add_tile(const pe_call *call, const pe_row *row, const convolution_state *state, idx i, idx j, idx n,
                      double *dkernel, double *dbias)
 {
     const idx d = call->D(d), r = call->D(r), s = call->D(s);
     const idx top = (idx)call->par[CONVOLUTION_TOP], left = (idx)call->par[CONVOLUTION_LEFT], places = r * (n + s - 1);
     const int few = r * s <= FEW_TAPS;
-    window x = {piece->rows, r, n + s - 1, call->array[X].storage};
-    window grad = {piece->rows + places, 1, n, call->array[GRAD].storage};
+    window x = {state->rows, r, n + s - 1, call->array[X].storage};
+    window grad = {state->rows + places, 1, n, call->array[GRAD].storage};
     window_rows(call, row->data[X], &call->array[X], i - top, j - left, (int)call->par[CONVOLUTION_PADDING],
-                piece->zeros, &x);
-    window_rows(call, row->data[GRAD], &call->array[GRAD], i, j, PADDING_ZERO, piece->zeros, &grad);
+                state->zeros, &x);
+    window_rows(call, row->data[GRAD], &call->array[GRAD], i, j, PADDING_ZERO, state->zeros, &grad);
     for (idx c = 0; c < d; c += CHANNELS) {
         const idx channels = min_(CHANNELS, d - c);
         if (stopped_at_channel(call, c))
             return;
-        conv_products p = {view_of(&grad, c, channels, few, piece->copied + places, piece->panel + places * CHANNELS),
-                           view_of(&x, c, channels, few, piece->copied, piece->panel), n, 0};
+        conv_products p = {view_of(&grad, c, channels, few, state->copied + places, state->panel + places * CHANNELS),
+                           view_of(&x, c, channels, few, state->copied, state->panel), n, 0};
         for (; p.lane < channels; p.lane += LANES) {
             const idx lanes = min_(LANES, channels - p.lane), channel = c + p.lane;
             const double_sums to = {dkernel + channel, s * d, d, lanes}, to_bias = {dbias + channel, 0, 0, lanes};
@@ -138,13 +138,13 @@ KERNEL(convolution_vjp)
 {
     const idx *dim = call->dim;
     const idx w = D(w), unit = CONVOLUTION_UNIT, pieces = BLOCKS(w, unit), units = D(y) * pieces;
-    const convolution_state piece = convolution_vjp_begin(call, work);
-    memset(piece.zeros, 0, (size_t)D(d) * sizeof(real));
+    const convolution_state state = convolution_vjp_begin(call, work);
+    memset(state.zeros, 0, (size_t)D(d) * sizeof(real));
     for (idx u = begin; u < end; u++) {
         const pe_row row = row_at(call, u / units);
         const idx first = u % pieces * unit, last = min_(w, first + unit);
         for (idx j = first; j < last; j += CONVOLUTION_GRADIENTS)
-            add_tile(call, &row, &piece, u % units / pieces, j, min_(CONVOLUTION_GRADIENTS, last - j),
+            add_tile(call, &row, &state, u % units / pieces, j, min_(CONVOLUTION_GRADIENTS, last - j),
                      block_sums(call, DKERNEL, work), block_sums(call, DBIAS, work));
     }
 }

@@ -171,20 +171,20 @@ KERNEL(floater)
     const pe_array *p0 = &call->array[P0], *out = &call->array[OUT];
     if (n == 0)
         return;
-    floater_state piece = floater_begin(call, work);
-    flow *f = &piece.f;
-    double *p = piece.p;
+    floater_state s = floater_begin(call, work);
+    flow *f = &s.f;
+    double *p = s.p;
     read_flow(f, call, &call->array[W1]);
-    memset(piece.a, 0, (size_t)(SCAN_COLUMNS * f->e_row) * sizeof(real));
+    memset(s.a, 0, (size_t)(SCAN_COLUMNS * f->e_row) * sizeof(real));
     for (idx b = share_begin(call, begin, units); b < last; b += SCAN_COLUMNS) {
         const idx cols = min_(SCAN_COLUMNS, last - b);
-        read_double_states(f, p0, b, cols, 0, cols, piece.y, p);
+        read_double_states(f, p0, b, cols, 0, cols, s.y, p);
         for (idx k = 0; k < n; k++) {
             for (idx q = 0; q < cols; q++)
-                write_state(f, p + q * f->c_row, piece.y, entry_at(out, out->data, b + q, k), out->storage);
+                write_state(f, p + q * f->c_row, s.y, entry_at(out, out->data, b + q, k), out->storage);
             const idx steps = k + 1 < n ? f->steps : 0; /* no step follows the last position */
             for (idx step = 0; step < steps; step++) {
-                take_step(f, step, k, cols, cols, p, piece.y, 0, piece.a, 0);
+                take_step(f, step, k, cols, cols, p, s.y, 0, s.a, 0);
                 if (stopped_in_flow(f))
                     return;
             }

@@ -201,9 +201,9 @@ KERNEL(recurrent)
     const idx *const dim = call->dim, n = D(n), c = D(c), units = SCAN_UNITS, last = share_begin(call, end, units);
     const pe_array *p0 = &call->array[P0], *inputs = &call->array[INPUTS], *out = &call->array[OUT];
     const idx skip = call->par[RECURRENT_SKIP] != 0;
-    recurrent_state piece = recurrent_begin(call, work);
-    map *m = &piece.m;
-    real *p = piece.p;
+    recurrent_state s = recurrent_begin(call, work);
+    map *m = &s.m;
+    real *p = s.p;
     read_map(m, call, &call->array[WEIGHT]);
     for (idx b = share_begin(call, begin, units); b < last; b += SCAN_COLUMNS) {
         const idx cols = min_(SCAN_COLUMNS, last - b);
@@ -212,7 +212,7 @@ KERNEL(recurrent)
             if (k > 0 || skip) {
                 if (m->e >= 0)
                     read_inputs(m, inputs, b, cols, k - 1 + skip, cols);
-                next_states(m, p, cols, &piece.gates);
+                next_states(m, p, cols, &s.gates);
             }
             for (idx q = 0; q < cols; q++)
                 row_store(p + q * m->row, entry_at(out, out->data, b + q, k), out->storage, c);

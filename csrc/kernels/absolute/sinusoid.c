@@ -14,50 +14,49 @@
 #include "base/angles.h"
 #include "absolute/sinusoid.h"
 
-/* TILE: pairs of a tile; ROWS: rows that are computed before the next tile. A wide tile writes memory nearly in
- * sequence. Tiles of 64 pairs write 512 bytes of one row, then of the next; they took 3.3x the time of filling the
- * memory. Tiles of 256 pairs take 2.0x the time of filling. */
-enum { TILE = 256, ROWS = 1024 };
+/* PAIRS of ROWS rows are computed before the next PAIRS. Many pairs write memory nearly in sequence; 64 pairs would
+ * write 512 bytes of one row, then of the next. */
+enum { PAIRS = 256, ROWS = 1024 };
 
 typedef struct {
-    double hi[TILE], lo[TILE]; /* turns per position */
-    double offset_sine[OFFSETS][TILE], offset_cosine[OFFSETS][TILE];
-    double base_sine[TILE], base_cosine[TILE];
+    double hi[PAIRS], lo[PAIRS]; /* turns per position */
+    double offset_sine[OFFSETS][PAIRS], offset_cosine[OFFSETS][PAIRS];
+    double base_sine[PAIRS], base_cosine[PAIRS];
     int64_t base;          /* of base_sine and base_cosine; 1, never a base, if they are not set */
     char ready[OFFSETS];   /* 1 if offset_sine and offset_cosine are computed */
     double position[ROWS]; /* of the current rows */
     char *row[ROWS];       /* out of each row */
-} sinusoid_tile;
-SCRATCH_STRUCT(sinusoid, sinusoid_tile)
+} sinusoid_state;
+SCRATCH_STRUCT(sinusoid, sinusoid_state)
 
-static NOINLINE void start_tile(sinusoid_tile *t, const double *hi, const double *lo, int n)
+static NOINLINE void start_pairs(sinusoid_state *state, const double *hi, const double *lo, int n)
 {
-    t->base = 1;
-    memset(t->ready, 0, sizeof t->ready);
+    state->base = 1;
+    memset(state->ready, 0, sizeof state->ready);
     SIMD
     for (int k = 0; k < n; k++)
-        turns(hi[k], lo ? lo[k] : 0.0, &t->hi[k], &t->lo[k]);
+        turns(hi[k], lo ? lo[k] : 0.0, &state->hi[k], &state->lo[k]);
 }
 
-static pe_angles base_of(sinusoid_tile *t) { return (pe_angles){t->base_sine, t->base_cosine}; }
-static pe_angles offset_at(sinusoid_tile *t, int offset)
+static pe_angles base_of(sinusoid_state *state) { return (pe_angles){state->base_sine, state->base_cosine}; }
+static pe_angles offset_at(sinusoid_state *state, int offset)
 {
-    return (pe_angles){t->offset_sine[offset], t->offset_cosine[offset]};
+    return (pe_angles){state->offset_sine[offset], state->offset_cosine[offset]};
 }
 
-/* Prepare the tile for p = base + offset and return the offset; -1 if p needs sincos_row. */
-static int offset_of(sinusoid_tile *t, double p, int n)
+/* Prepare the state for p = base + offset and return the offset; -1 if p needs sincos_row. */
+static int offset_of(sinusoid_state *state, double p, int n)
 {
     int64_t base;
     int offset;
     if (!split_position(p, &base, &offset))
         return -1;
-    if (t->base != base)
-        sincos_row(t->hi, t->lo, (double)base, n, base_of(t));
-    if (!t->ready[offset])
-        sincos_row(t->hi, t->lo, offset, n, offset_at(t, offset));
-    t->base = base;
-    t->ready[offset] = 1;
+    if (state->base != base)
+        sincos_row(state->hi, state->lo, (double)base, n, base_of(state));
+    if (!state->ready[offset])
+        sincos_row(state->hi, state->lo, offset, n, offset_at(state, offset));
+    state->base = base;
+    state->ready[offset] = 1;
     return offset;
 }
 
@@ -94,33 +93,33 @@ static void store_pairs(const real *buffer, idx k0, idx n, const columns *to, ch
         return;
     }
     store_columns(buffer, to->sine + k0, n, to, row);
-    store_columns(buffer + TILE, to->cosine + k0, n, to, row);
+    store_columns(buffer + PAIRS, to->cosine + k0, n, to, row);
 }
 
 /* Compute pairs k0 .. k0 + n of `rows` rows. */
-static void fill_tile(sinusoid_tile *t, const double *position, char *const *row, idx rows, idx k0, int n, double a,
-                      double b, const columns *to)
+static void fill_pairs(sinusoid_state *state, const double *position, char *const *row, idx rows, idx k0, int n,
+                       double a, double b, const columns *to)
 {
     const int step = (int)to->step;
     const column_order order = order_of(to);
     const idx last = max_(to->sine, to->cosine) + (k0 + n - 1) * step;
     const int in_place = to->storage == PE_STORAGE && last < to->d;
-    real buffer[2 * TILE];
+    real buffer[2 * PAIRS];
     for (idx i = 0; i < rows; i++) {
-        real *s = buffer + (step == 1 ? 0 : to->sine), *c = buffer + (step == 1 ? TILE : to->cosine);
+        real *s = buffer + (step == 1 ? 0 : to->sine), *c = buffer + (step == 1 ? PAIRS : to->cosine);
         if (in_place) {
             s = as_reals(row[i]) + to->sine + k0 * step;
             c = as_reals(row[i]) + to->cosine + k0 * step;
         }
         const double p = position[i];
-        const int offset = offset_of(t, p, n);
+        const int offset = offset_of(state, p, n);
         if (offset < 0) {
-            double sine[TILE], cosine[TILE];
-            sincos_row(t->hi, t->lo, p, n, (pe_angles){sine, cosine});
+            double sine[PAIRS], cosine[PAIRS];
+            sincos_row(state->hi, state->lo, p, n, (pe_angles){sine, cosine});
             scale_row(order, (pe_angles){sine, cosine}, a, b, n, s, c);
-        } else if (add_angles_row(order, base_of(t), offset_at(t, offset), a, b, n, s, c) && offset != 0
-                   && t->base != 0) {
-            recompute_small(t->hi, t->lo, p, base_of(t), offset_at(t, offset), a, b, n, step, s, c);
+        } else if (add_angles_row(order, base_of(state), offset_at(state, offset), a, b, n, s, c) && offset != 0
+                   && state->base != 0) {
+            recompute_small(state->hi, state->lo, p, base_of(state), offset_at(state, offset), a, b, n, step, s, c);
         }
         if (!in_place)
             store_pairs(buffer, k0, n, to, row[i]);
@@ -135,14 +134,14 @@ static void clear_rest(idx f, const columns *to, char *row)
         memset(row + first * storage_size(to->storage), 0, (size_t)((to->d - first) * storage_size(to->storage)));
 }
 
-/* Compute all pairs of the rows t->row at the positions t->position. */
-static void fill_rows(sinusoid_tile *t, idx rows, const double *hi, const double *lo, idx f, double a, double b,
+/* Compute all pairs of the rows state->row at the positions state->position. */
+static void fill_rows(sinusoid_state *state, idx rows, const double *hi, const double *lo, idx f, double a, double b,
                       const columns *to)
 {
-    for (idx k0 = 0; k0 < f; k0 += TILE) {
-        const int n = (int)min_(TILE, f - k0);
-        start_tile(t, hi + k0, lo ? lo + k0 : NULL, n);
-        fill_tile(t, t->position, t->row, rows, k0, n, a, b, to);
+    for (idx k0 = 0; k0 < f; k0 += PAIRS) {
+        const int n = (int)min_(PAIRS, f - k0);
+        start_pairs(state, hi + k0, lo ? lo + k0 : NULL, n);
+        fill_pairs(state, state->position, state->row, rows, k0, n, a, b, to);
     }
 }
 
@@ -151,9 +150,9 @@ KERNEL(sinusoid)
     enum { POSITIONS, HI, LO, OUT };
     const idx f = call->D(f);
     const columns to = columns_of(call, &call->array[OUT]);
-    sinusoid_tile *t = work->scratch;
-    double *position = t->position;
-    char **out = t->row;
+    sinusoid_state *state = work->scratch;
+    double *position = state->position;
+    char **out = state->row;
     pe_row row = row_at(call, begin);
     const double *hi = as_doubles(row.data[HI]), *lo = as_doubles(row.data[LO]);
     while (row.index < end) {
@@ -163,21 +162,21 @@ KERNEL(sinusoid)
             out[i] = row.data[OUT];
             clear_rest(f, &to, out[i]);
         }
-        fill_rows(t, rows, hi, lo, f, call->par[SINUSOID_SINE_SCALE], call->par[SINUSOID_COSINE_SCALE], &to);
+        fill_rows(state, rows, hi, lo, f, call->par[SINUSOID_SINE_SCALE], call->par[SINUSOID_COSINE_SCALE], &to);
     }
 }
 
 void FN(cos_sin_table)(void *scratch, const char *positions, pe_storage storage, idx n, const double *w, idx f,
                        real *table)
 {
-    sinusoid_tile *t = scratch;
+    sinusoid_state *state = scratch;
     const columns to = {.sine = f, .cosine = 0, .step = 1, .d = 2 * f, .storage = PE_STORAGE};
     for (idx first = 0; first < n; first += ROWS) {
         const idx rows = min_(n - first, ROWS);
         for (idx i = 0; i < rows; i++) {
-            t->position[i] = scalar_read(positions + (first + i) * 8, storage);
-            t->row[i] = (char *)(table + (first + i) * 2 * f);
+            state->position[i] = scalar_read(positions + (first + i) * 8, storage);
+            state->row[i] = (char *)(table + (first + i) * 2 * f);
         }
-        fill_rows(t, rows, w, NULL, f, 1, 1, &to);
+        fill_rows(state, rows, w, NULL, f, 1, 1, &to);
     }
 }

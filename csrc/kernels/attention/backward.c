@@ -79,26 +79,26 @@ static void write_d_sink(const pe_query_block *queries, int lane, double lse, do
 
 /* Set lse and delta of each lane. If a lane has no query, or its query sees no key, lse = +inf makes all weights 0. The
  * strips of cotangents have 0 in place of nonfinite numbers, so lse = NaN makes the weights of these lanes NaN. */
-static void read_lse_and_delta(attention_vjp_state *b, const pe_query_block *queries, uint64_t nonfinite_grad)
+static void read_lse_and_delta(attention_vjp_state *s, const pe_query_block *queries, uint64_t nonfinite_grad)
 {
     const pe_array *a = queries->call->array;
-    real *out_row = b->row + max_(b->d, b->e);
+    real *out_row = s->row + max_(s->d, s->e);
     for (int l = 0; l < queries->width; l++) {
-        b->lse[l] = -MASKED;
-        b->delta[l] = 0;
+        s->lse[l] = -MASKED;
+        s->delta[l] = 0;
     }
     for (int l = 0; l < queries->lanes; l++) {
-        const real *g = row_read(query_row(queries, A_GRAD, l), a[A_GRAD].storage, b->e, b->row);
-        const real *o = row_read(query_row(queries, A_OUT, l), a[A_OUT].storage, b->e, out_row);
+        const real *g = row_read(query_row(queries, A_GRAD, l), a[A_GRAD].storage, s->e, s->row);
+        const real *o = row_read(query_row(queries, A_OUT, l), a[A_OUT].storage, s->e, out_row);
         const real lse = (real)scalar_read(query_row(queries, A_LSE, l), a[A_LSE].storage);
-        double delta = dot(g, o, b->e);
+        double delta = dot(g, o, s->e);
         if (queries->batch_row.data[A_GRAD_LSE])
             delta -= scalar_read(query_row(queries, A_GRAD_LSE, l), a[A_GRAD_LSE].storage);
-        b->delta[l] = (real)delta;
-        b->lse[l] = lse == MASKED ? -MASKED : lse;
-        write_d_sink(queries, l, (double)b->lse[l], delta);
+        s->delta[l] = (real)delta;
+        s->lse[l] = lse == MASKED ? -MASKED : lse;
+        write_d_sink(queries, l, (double)s->lse[l], delta);
         if (nonfinite_grad >> l & 1)
-            b->lse[l] = (real)NAN;
+            s->lse[l] = (real)NAN;
     }
 }
 
@@ -134,63 +134,63 @@ static NOINLINE void multiply_weights(real *restrict x, const real *restrict fac
 }
 
 /* Return the factor of each weight of a panel: 0 if it is dropped, else 1 / (1 - dropout). */
-static const real *draw_kept(const attention_vjp_state *b, const pe_view *v)
+static const real *draw_kept(const attention_vjp_state *s, const pe_view *v)
 {
     const int n = v->bias->to - v->bias->from;
     const real factor = (real)(1 / (1 - dropout_of(v->queries->call)));
     for (int i = 0; i < n * v->panel->width; i++)
-        b->kept[i] = factor;
-    FN(drop)(v->queries, v->panel, v->keys->first + v->bias->from, n, b->kept);
-    return b->kept;
+        s->kept[i] = factor;
+    FN(drop)(v->queries, v->panel, v->keys->first + v->bias->from, n, s->kept);
+    return s->kept;
 }
 
 /* Recompute the weights p of a panel, and dS before the cap; reduce dS into the gradients of operators. `values` are
  * the rows of the tile's values, step bytes apart. */
-static void panel_vjp(attention_vjp_state *b, const pe_view *v, const char *values, idx step)
+static void panel_vjp(attention_vjp_state *s, const pe_view *v, const char *values, idx step)
 {
     const pe_panel *p = v->panel;
     const int first = p->first, width = p->width, from = v->bias->from, n = v->bias->to - from;
-    real *s = b->p + score_offset(p, from), *ds = b->ds + score_offset(p, from);
-    const real *g = b->g + first * b->e;
-    pe_content *c = &b->content;
-    FN(panel_scores)(c, v, b->multiplier, s, NULL, b->slope);
+    real *scores = s->p + score_offset(p, from), *ds = s->ds + score_offset(p, from);
+    const real *g = s->g + first * s->e;
+    pe_content *c = &s->content;
+    FN(panel_scores)(c, v, s->multiplier, scores, NULL, s->slope);
     const real *add = c->values ? FN(content_value_scores)(c, *v, g) : NULL;
     const pe_side side = {.b = g, .width = width, .from = from, .to = v->bias->to, .add = add, .step = width, .c = ds};
     const pe_bf16 *bf16 = bf16_of(v->queries);
     if (bf16)
         bf16->scores(v->queries, p, GV, &side);
     else
-        FN(scores)(values, step, b->e, &side, 1);
-    const real *kept = dropout_of(v->queries->call) > 0 ? draw_kept(b, v) : NULL;
+        FN(scores)(values, step, s->e, &side, 1);
+    const real *kept = dropout_of(v->queries->call) > 0 ? draw_kept(s, v) : NULL;
     if (kept)
         multiply_weights(ds, kept, n * width);
-    differentiate(width, s, ds, b->lse + first, b->delta + first, n);
+    differentiate(width, scores, ds, s->lse + first, s->delta + first, n);
     if (kept)
-        multiply_weights(s, kept, n * width);
+        multiply_weights(scores, kept, n * width);
     if (p->lanes < width) { /* a nonfinite key makes NaN in lanes without a query */
         for (int j = 0; j < n; j++) {
             for (int l = p->lanes; l < width; l++)
-                s[j * width + l] = ds[j * width + l] = 0;
+                scores[j * width + l] = ds[j * width + l] = 0;
         }
     }
-    FN(bias_grad_panel)(b->bias_grad, v->keys, v->queries, p, from, v->bias->to, ds);
+    FN(bias_grad_panel)(s->bias_grad, v->keys, v->queries, p, from, v->bias->to, ds);
     if (c->values)
-        FN(content_values_vjp)(&b->content_vjp, *v, s);
+        FN(content_values_vjp)(&s->content_vjp, *v, scores);
     if (c->after_cap)
-        FN(content_after_vjp)(&b->content_vjp, *v, ds);
+        FN(content_after_vjp)(&s->content_vjp, *v, ds);
     if (v->queries->call->par[A_SOFTCAP] > 0)
-        multiply_weights(ds, b->slope, n * width);
+        multiply_weights(ds, s->slope, n * width);
     if (c->scans)
-        FN(content_scan_vjp)(&b->content_vjp, *v, ds);
+        FN(content_scan_vjp)(&s->content_vjp, *v, ds);
 }
 
 /* dS times `factor`, for the keys from <= j < to, in the layout of dS */
-static const real *ds_times(attention_vjp_state *b, const pe_query_block *queries, real factor, int from, int to)
+static const real *ds_times(attention_vjp_state *s, const pe_query_block *queries, real factor, int from, int to)
 {
-    real *product = b->content.added; /* with a factor, there is no operator that adds */
+    real *product = s->content.added; /* with a factor, there is no operator that adds */
     for (const pe_panel *p = queries->panel; p < queries->panel + queries->panels; p++) {
         for (int i = score_offset(p, from); i < score_offset(p, to); i++)
-            product[i] = b->ds[i] * factor;
+            product[i] = s->ds[i] * factor;
     }
     return product;
 }
@@ -216,33 +216,33 @@ static int rows_are_finite(const pe_array *a, const char *rows, idx n, int width
 
 /* Read the keys and values of a kv head once, not in every block. 16-bit products need finite numbers: the parts of an
  * infinite product may be infinities of both signs, whose sum is NaN. The operators of content.h multiply reals. */
-static void look_at_keys(attention_vjp_state *b, const pe_call *call, const pe_row *at, idx group)
+static void look_at_keys(attention_vjp_state *s, const pe_call *call, const pe_row *at, idx group)
 {
     const pe_array *k = &call->array[A_K], *v = &call->array[A_V];
-    b->nonfinite_keys = !rows_are_finite(k, at->data[A_K] + group * k->core[0], call->D(m), b->d, b->row);
-    b->allows_bf16 = FN(plan_bf16_vjp)(call) && !b->nonfinite_keys
-                     && rows_are_finite(v, at->data[A_V] + group * v->core[0], call->D(m), b->e, b->row);
+    s->nonfinite_keys = !rows_are_finite(k, at->data[A_K] + group * k->core[0], call->D(m), s->d, s->row);
+    s->allows_bf16 = FN(plan_bf16_vjp)(call) && !s->nonfinite_keys
+                     && rows_are_finite(v, at->data[A_V] + group * v->core[0], call->D(m), s->e, s->row);
 }
 
 /* Decide whether the block uses 16-bit products, before the queries are packed. */
-static void choose_products(attention_vjp_state *b, pe_query_block *queries)
+static void choose_products(attention_vjp_state *s, pe_query_block *queries)
 {
     const pe_array *a = queries->call->array;
-    const int active = b->allows_bf16
-                       && rows_are_finite(&a[A_Q], query_row(queries, A_Q, 0), queries->lanes, b->d, b->row)
-                       && rows_are_finite(&a[A_GRAD], query_row(queries, A_GRAD, 0), queries->lanes, b->e, b->row);
-    queries->split = active ? b->split : NULL;
+    const int active = s->allows_bf16
+                       && rows_are_finite(&a[A_Q], query_row(queries, A_Q, 0), queries->lanes, s->d, s->row)
+                       && rows_are_finite(&a[A_GRAD], query_row(queries, A_GRAD, 0), queries->lanes, s->e, s->row);
+    queries->split = active ? s->split : NULL;
 }
 
 /* ---- a tile ---- */
 
 /* Zero the weights of keys from <= j < to that a panel does not see: add_dv and add_dk read them. */
-static void zero_unseen(attention_vjp_state *b, const pe_query_block *queries, int (*seen)[2], int from, int to)
+static void zero_unseen(attention_vjp_state *s, const pe_query_block *queries, int (*seen)[2], int from, int to)
 {
     for (int i = 0; i < queries->panels; i++) {
         const pe_panel *p = &queries->panel[i];
         const int begin = (int)max_(from, min_(seen[i][0], to)), end = (int)max_(begin, min_(seen[i][1], to));
-        real *const rows[] = {b->p + score_offset(p, 0), b->ds + score_offset(p, 0)};
+        real *const rows[] = {s->p + score_offset(p, 0), s->ds + score_offset(p, 0)};
         for (int k = 0; k < 2; k++) {
             zero_reals(rows[k] + from * p->width, (begin - from) * p->width);
             zero_reals(rows[k] + end * p->width, (to - end) * p->width);
@@ -261,42 +261,42 @@ static void add_to_keys(const pe_query_block *queries, int pair, const real *wei
         FN(add_outer_of_block)(queries, weights, strips, width, from, to, sums, step);
 }
 
-static void add_dq(attention_vjp_state *b, const pe_view *v, int (*seen)[2])
+static void add_dq(attention_vjp_state *s, const pe_view *v, int (*seen)[2])
 {
     const pe_query_block *queries = v->queries;
     const pe_bf16 *bf16 = bf16_of(queries);
     pe_rows rows = plain_rows(v->k, v->k_step, PE_STORAGE);
-    if (b->nonfinite_keys)
-        rows = FN(finite_rows)(rows_of_keys(queries, A_K, v->keys->first), v->keys->n, b->d, b->k_copy);
+    if (s->nonfinite_keys)
+        rows = FN(finite_rows)(rows_of_keys(queries, A_K, v->keys->first), v->keys->n, s->d, s->k_copy);
     pe_side side[PANELS];
     for (int i = 0; i < queries->panels; i++) {
         const pe_panel *p = &queries->panel[i];
-        side[i] = (pe_side){.b = b->ds + score_offset(p, seen[i][0]),
+        side[i] = (pe_side){.b = s->ds + score_offset(p, seen[i][0]),
                             .width = p->width,
                             .from = seen[i][0],
                             .to = seen[i][1],
-                            .c = b->dq + p->first * b->d};
+                            .c = s->dq + p->first * s->d};
         if (bf16)
             bf16->values(queries, &side[i]);
     }
     if (!bf16)
-        FN(values)(rows.data, rows.step, b->d, side, queries->panels);
+        FN(values)(rows.data, rows.step, s->d, side, queries->panels);
 }
 
 /* Add the gradient of a scan's gates to ds, the gradient of q.k. The gradients of the operators' tables were computed
  * before, from ds without the gates. */
-static void add_gates_to_ds(attention_vjp_state *b, const pe_query_block *queries, int (*seen)[2])
+static void add_gates_to_ds(attention_vjp_state *s, const pe_query_block *queries, int (*seen)[2])
 {
     for (int i = 0; i < queries->panels; i++) {
         const pe_panel *p = &queries->panel[i];
         const int at = score_offset(p, seen[i][0]);
-        add_reals(b->ds + at, b->content_vjp.d_gates + at, (seen[i][1] - seen[i][0]) * p->width);
+        add_reals(s->ds + at, s->content_vjp.d_gates + at, (seen[i][1] - seen[i][0]) * p->width);
     }
 }
 
-static void tile_vjp(attention_vjp_state *b, const pe_query_block *queries, pe_key_tile *keys)
+static void tile_vjp(attention_vjp_state *s, const pe_query_block *queries, pe_key_tile *keys)
 {
-    pe_content *c = &b->content;
+    pe_content *c = &s->content;
     const pe_bf16 *bf16 = bf16_of(queries);
     pe_view v = {.queries = queries, .keys = keys};
     pe_rows values = {.data = NULL};
@@ -304,8 +304,8 @@ static void tile_vjp(attention_vjp_state *b, const pe_query_block *queries, pe_k
     if (bf16) {
         (void)bf16->split_tile(queries, keys, 0, queries->batch_row.data[A_DQ] != NULL);
     } else {
-        v = FN(view_of_keys)(queries, keys, 2, b->k_copy);
-        values = FN(tile_rows)(rows_of_keys(queries, A_V, keys->first), keys->n, b->e, 2, b->v_copy);
+        v = FN(view_of_keys)(queries, keys, 2, s->k_copy);
+        values = FN(tile_rows)(rows_of_keys(queries, A_V, keys->first), keys->n, s->e, 2, s->v_copy);
     }
     FN(content_tile)(c, v);
     for (int p = 0; p < queries->panels; p++) {
@@ -316,64 +316,64 @@ static void tile_vjp(attention_vjp_state *b, const pe_query_block *queries, pe_k
         seen[p][1] = bias.to;
         if (bias.from == bias.to)
             continue;
-        panel_vjp(b, &v, values.data, values.step);
+        panel_vjp(s, &v, values.data, values.step);
         from = (int)min_(from, bias.from);
         to = (int)max_(to, bias.to);
     }
     if (from < to)
-        zero_unseen(b, queries, seen, from, to);
+        zero_unseen(s, queries, seen, from, to);
     if (c->before_cap)
-        FN(content_panels_vjp)(&b->content_vjp, v, seen, b->ds);
+        FN(content_panels_vjp)(&s->content_vjp, v, seen, s->ds);
     if (c->before_cap && queries->batch_row.data[A_DK])
-        FN(content_keys_vjp)(&b->content_vjp, v, from, to, b->ds, b->dk + keys->first * b->padded_d, b->padded_d);
+        FN(content_keys_vjp)(&s->content_vjp, v, from, to, s->ds, s->dk + keys->first * s->padded_d, s->padded_d);
     if (c->scans)
-        add_gates_to_ds(b, queries, seen);
+        add_gates_to_ds(s, queries, seen);
     if (queries->batch_row.data[A_DV])
-        add_to_keys(queries, GV, b->p, b->g_rows, b->e, from, to, b->dv + keys->first * b->padded_e, b->padded_e);
+        add_to_keys(queries, GV, s->p, s->g_rows, s->e, from, to, s->dv + keys->first * s->padded_e, s->padded_e);
     if (queries->batch_row.data[A_DK]) {
-        const real *ds = c->factor == 1 ? b->ds : ds_times(b, queries, c->factor, from, to);
-        add_to_keys(queries, QK, ds, b->q_rows, b->d, from, to, b->dk + keys->first * b->padded_d, b->padded_d);
+        const real *ds = c->factor == 1 ? s->ds : ds_times(s, queries, c->factor, from, to);
+        add_to_keys(queries, QK, ds, s->q_rows, s->d, from, to, s->dk + keys->first * s->padded_d, s->padded_d);
     }
     if (queries->batch_row.data[A_DQ])
-        add_dq(b, &v, seen);
+        add_dq(s, &v, seen);
 }
 
 /* Add the gradients of one block of queries; t: the row of the dS reductions and of the gradients of tables. Returns 0
  * if the call was stopped. */
-static int block_vjp(attention_vjp_state *b, const pe_query_block *queries, idx t, const pe_work *work)
+static int block_vjp(attention_vjp_state *s, const pe_query_block *queries, idx t, const pe_work *work)
 {
     const pe_call *call = queries->call;
-    choose_products(b, b->at.queries);
-    FN(bias_grad_block)(b->bias_grad, queries, t, work);
-    FN(begin_block)(&b->content, queries, b->k_copy, b->q);
-    FN(pack_queries)(queries, A_GRAD, b->e, 1, b->v_copy, b->g);
-    (void)FN(strips_of)(queries, A_Q, b->d, b->content.packed_scale, b->q_rows, b->row);
-    read_lse_and_delta(b, queries, FN(strips_of)(queries, A_GRAD, b->e, 1, b->g_rows, b->row));
-    zero_reals(b->dq, queries->width * b->d);
-    FN(content_block_vjp)(&b->content_vjp, &b->content, b->q_rows, b->g_rows, b->dq, t);
-    b->multiplier = FN(content_multiplier)(&b->content, queries);
+    choose_products(s, s->at.queries);
+    FN(bias_grad_block)(s->bias_grad, queries, t, work);
+    FN(begin_block)(&s->content, queries, s->k_copy, s->q);
+    FN(pack_queries)(queries, A_GRAD, s->e, 1, s->v_copy, s->g);
+    (void)FN(strips_of)(queries, A_Q, s->d, s->content.packed_scale, s->q_rows, s->row);
+    read_lse_and_delta(s, queries, FN(strips_of)(queries, A_GRAD, s->e, 1, s->g_rows, s->row));
+    zero_reals(s->dq, queries->width * s->d);
+    FN(content_block_vjp)(&s->content_vjp, &s->content, s->q_rows, s->g_rows, s->dq, t);
+    s->multiplier = FN(content_multiplier)(&s->content, queries);
     const pe_bf16 *bf16 = bf16_of(queries);
     if (bf16) {
-        bf16->split_queries(queries, QK, 0, b->multiplier, b->q_rows);
-        bf16->split_queries(queries, GV, 0, b->g, b->g_rows);
+        bf16->split_queries(queries, QK, 0, s->multiplier, s->q_rows);
+        bf16->split_queries(queries, GV, 0, s->g, s->g_rows);
     }
-    b->content.ascending = 1;
-    if (b->content.scans && !FN(sum_gates)(&b->content, &b->at, b->k_copy))
+    s->content.ascending = 1;
+    if (s->content.scans && !FN(sum_gates)(&s->content, &s->at, s->k_copy))
         return 0;
     for (idx first = 0; first < call->D(m); first += BLOCK_N) {
-        if (!FN(key_tile)(b->at.keys, queries, first)) {
+        if (!FN(key_tile)(s->at.keys, queries, first)) {
             if (stop_requested_at(call, first / BLOCK_N))
                 return 0;
             continue;
         }
         if (stop_requested(call))
             return 0;
-        tile_vjp(b, queries, b->at.keys);
+        tile_vjp(s, queries, s->at.keys);
     }
-    FN(content_end_vjp)(&b->content_vjp, queries);
+    FN(content_end_vjp)(&s->content_vjp, queries);
     if (queries->batch_row.data[A_DQ])
-        FN(unpack_queries)(queries, queries->head, A_DQ, b->d, b->dq, b->content.scale, NULL, b->k_copy);
-    FN(bias_grad_write)(b->bias_grad, queries);
+        FN(unpack_queries)(queries, queries->head, A_DQ, s->d, s->dq, s->content.scale, NULL, s->k_copy);
+    FN(bias_grad_write)(s->bias_grad, queries);
     return 1;
 }
 
@@ -398,7 +398,7 @@ static void write_keys(const pe_call *call, const pe_row *at, int operand, idx p
 }
 
 /* Compute one kv head, or one chunk of it. Returns 0 if the call was stopped. */
-static int kv_head_unit(attention_vjp_state *b, const pe_call *call, idx unit, const pe_work *work)
+static int kv_head_unit(attention_vjp_state *s, const pe_call *call, idx unit, const pe_work *work)
 {
     const idx heads = call->D(h), groups = call->D(g), share = heads / groups, blocks = BLOCKS(call->D(n), BLOCK_M);
     const idx head_parts = (idx)call->par[A_HEAD_CHUNKS], block_parts = (idx)call->par[A_BLOCK_CHUNKS];
@@ -408,44 +408,44 @@ static int kv_head_unit(attention_vjp_state *b, const pe_call *call, idx unit, c
     const pe_row at = row_at(call, row);
     if (mine >= (together ? 1 : parts))
         return 1;
-    if (!b->is_clear) {
-        zero_reals(b->dk, call->D(m) * b->padded_d);
-        zero_reals(b->dv, call->D(m) * b->padded_e);
-        b->is_clear = 1;
+    if (!s->is_clear) {
+        zero_reals(s->dk, call->D(m) * s->padded_d);
+        zero_reals(s->dv, call->D(m) * s->padded_e);
+        s->is_clear = 1;
     }
-    look_at_keys(b, call, &at, group);
+    look_at_keys(s, call, &at, group);
     for (idx part = together ? 0 : mine; part < (together ? parts : mine + 1); part++) {
         const idx first_block = part % block_parts, first = group * share + part / block_parts * heads_of_part;
         const idx last = min_(first + heads_of_part, (group + 1) * share);
         for (idx h = first; h < last; h++) {
             const idx t = together ? h : h * block_parts + first_block;
             for (idx i = first_block; i < blocks; i += block_parts) {
-                FN(query_block)(b->at.queries, call, (row * heads + h) * blocks + i);
+                FN(query_block)(s->at.queries, call, (row * heads + h) * blocks + i);
                 if (i == (together ? 0 : first_block))
-                    FN(bias_grad_clear)(b->at.queries, t);
-                if (!block_vjp(b, b->at.queries, t, work))
+                    FN(bias_grad_clear)(s->at.queries, t);
+                if (!block_vjp(s, s->at.queries, t, work))
                     return 0;
             }
         }
         const idx into = together ? group : group * parts + mine;
-        write_keys(call, &at, A_DK, into, part == 0 || !together, b->dk, b->padded_d, b->d, b->row);
-        write_keys(call, &at, A_DV, into, part == 0 || !together, b->dv, b->padded_e, b->e, b->row);
+        write_keys(call, &at, A_DK, into, part == 0 || !together, s->dk, s->padded_d, s->d, s->row);
+        write_keys(call, &at, A_DV, into, part == 0 || !together, s->dv, s->padded_e, s->e, s->row);
     }
     return 1;
 }
 
 /* Compute only the gradient of a bias (n,m) that heads or rows of the batch share. A unit adds a block of queries of
  * each head and batch row in turn, so no two units add to the same rows. Returns 0 if the call was stopped. */
-static int shared_bias_unit(attention_vjp_state *b, const pe_call *call, idx unit, const pe_work *work)
+static int shared_bias_unit(attention_vjp_state *s, const pe_call *call, idx unit, const pe_work *work)
 {
     const idx heads = call->D(h), blocks = BLOCKS(call->D(n), BLOCK_M), all = heads * count_rows(call);
     const idx units = all / heads * call->D(g) * VJP_CHUNKS;
     for (idx i = unit; i < blocks; i += units) {
         for (idx h = 0; h < all; h++) {
-            FN(query_block)(b->at.queries, call, h * blocks + i);
+            FN(query_block)(s->at.queries, call, h * blocks + i);
             if (call->products)
-                look_at_keys(b, call, &b->at.queries->batch_row, b->at.queries->kv_head);
-            if (!block_vjp(b, b->at.queries, 0, work))
+                look_at_keys(s, call, &s->at.queries->batch_row, s->at.queries->kv_head);
+            if (!block_vjp(s, s->at.queries, 0, work))
                 return 0;
         }
     }
@@ -481,10 +481,10 @@ LAYOUT(attention_vjp)
 KERNEL(attention_vjp)
 {
     const int across = call->par[A_MODE] == VJP_ACROSS;
-    attention_vjp_state b = attention_vjp_begin(call, work);
-    b.is_clear = b.nonfinite_keys = b.allows_bf16 = 0;
+    attention_vjp_state s = attention_vjp_begin(call, work);
+    s.is_clear = s.nonfinite_keys = s.allows_bf16 = 0;
     for (idx unit = begin; unit < end; unit++) {
-        if (!(across ? shared_bias_unit : kv_head_unit)(&b, call, unit, work))
+        if (!(across ? shared_bias_unit : kv_head_unit)(&s, call, unit, work))
             return;
     }
 }

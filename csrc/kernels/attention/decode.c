@@ -39,42 +39,42 @@ typedef struct {
     int d, e, padded_d, padded_e; /* widths of heads, and filled up to whole vectors */
     idx first_head;               /* the first of the heads that are decoded together */
     int heads, q_rows;            /* row of q = head * queries + query */
-    real *q, *o, *s, *copy, *row, *scale;
+    real *q, *o, *scores, *copy, *row, *scale;
     real m[MAX_Q_ROWS], alpha[MAX_Q_ROWS], one[MAX_Q_ROWS], l[MAX_Q_ROWS * LANES]; /* l: a partial sum for each lane */
     pe_block_state at;
 } decode_state;
 
 /* Return rows of whole vectors: the stored rows if possible, else a copy as real with zeros after each row. Codes keep
  * their scales. A block of LANES keys may read rows of the copy that were not written; their scores are not used. */
-static pe_rows whole_rows(const decode_state *b, pe_rows rows, int n, int width)
+static pe_rows whole_rows(const decode_state *s, pe_rows rows, int n, int width)
 {
     const idx copy_width = width + ROW_PAD;
     if (widens_in_registers(rows.storage) && width % LANES == 0 && n >= LANES)
         return rows;
     for (int j = 0; j < n; j++) {
-        real *to = b->copy + j * copy_width;
+        real *to = s->copy + j * copy_width;
         row_load(rows.data + j * rows.step, rows.storage, width, to);
         for (int k = width; k % LANES; k++)
             to[k] = 0;
     }
-    rows.data = (const char *)b->copy;
+    rows.data = (const char *)s->copy;
     rows.step = copy_width * (idx)sizeof(real);
     rows.storage = PE_STORAGE;
     return rows;
 }
 
 /* Multiply the scores or weights of all rows of q by the scales of the keys or values. */
-static NOINLINE void multiply_by_scales(decode_state *b, const pe_rows *rows, int n)
+static NOINLINE void multiply_by_scales(decode_state *s, const pe_rows *rows, int n)
 {
-    real *restrict scale = b->scale;
+    real *restrict scale = s->scale;
     if (PE_REAL == 64 || !rows->scale)
         return;
     for (int j = 0; j < n; j++)
         scale[j] = scale_of_row(rows, j);
-    for (int p = 0; p < b->q_rows; p++) {
-        real *restrict s = b->s + p * BLOCK_N;
+    for (int p = 0; p < s->q_rows; p++) {
+        real *restrict scores = s->scores + p * BLOCK_N;
         for (int j = 0; j < n; j++)
-            s[j] *= scale[j];
+            scores[j] *= scale[j];
     }
 }
 
@@ -118,7 +118,7 @@ void FN(prefetch_rows)(const pe_rows *rows, int n, int width)
  * reads KEYS_TOGETHER keys at a time, nearly in memory order. Several rows read all keys together, so that each vector
  * of a query is loaded once. */
 INLINE void scores_of_block(int q_rows, const char *k, idx step, pe_storage storage, int pass, int passes,
-                            const real *q, int d, real *s)
+                            const real *q, int d, real *scores)
 {
     const int keys = LANES / q_rows, together = q_rows > 1 ? keys : KEYS_TOGETHER, bytes = (int)storage_size(storage);
     prefetcher ahead = prefetch_ahead(k, step, d * bytes, pass, passes);
@@ -149,27 +149,27 @@ INLINE void scores_of_block(int q_rows, const char *k, idx step, pe_storage stor
     vec_store(sum, vec_sums(acc));
     UNROLL
     for (int p = 0; p < q_rows; p++)
-        memcpy(s + p * BLOCK_N, sum + p * keys, (size_t)keys * sizeof *s);
+        memcpy(scores + p * BLOCK_N, sum + p * keys, (size_t)keys * sizeof *scores);
 }
 
 /* A key is loaded, and widened, once for SCORE_Q_ROWS rows of q. */
-INLINE void scores_of_stored(const decode_state *b, const char *k, idx step, pe_storage storage, int n)
+INLINE void scores_of_stored(const decode_state *s, const char *k, idx step, pe_storage storage, int n)
 {
     enum { KEYS = LANES / SCORE_Q_ROWS };
-    const int d = b->padded_d, passes = b->q_rows / SCORE_Q_ROWS + b->q_rows % SCORE_Q_ROWS;
+    const int d = s->padded_d, passes = s->q_rows / SCORE_Q_ROWS + s->q_rows % SCORE_Q_ROWS;
     for (int j = 0; j < n; j += LANES) {
         const int first = (int)max_(0, min_(j, n - LANES)); /* the last block repeats keys of the one before */
         const char *rows = k + first * step;
-        real *s = b->s + first;
-        const int together = b->q_rows / SCORE_Q_ROWS * SCORE_Q_ROWS;
+        real *scores = s->scores + first;
+        const int together = s->q_rows / SCORE_Q_ROWS * SCORE_Q_ROWS;
         for (int r = 0; r < LANES; r += KEYS) {
             for (int p = 0; p < together; p += SCORE_Q_ROWS)
-                scores_of_block(SCORE_Q_ROWS, rows + r * step, step, storage, p / SCORE_Q_ROWS, passes, b->q + p * d, d,
-                                s + p * BLOCK_N + r);
+                scores_of_block(SCORE_Q_ROWS, rows + r * step, step, storage, p / SCORE_Q_ROWS, passes, s->q + p * d, d,
+                                scores + p * BLOCK_N + r);
         }
-        for (int p = together; p < b->q_rows; p++)
-            scores_of_block(1, rows, step, storage, together / SCORE_Q_ROWS + p - together, passes, b->q + p * d, d,
-                            s + p * BLOCK_N);
+        for (int p = together; p < s->q_rows; p++)
+            scores_of_block(1, rows, step, storage, together / SCORE_Q_ROWS + p - together, passes, s->q + p * d, d,
+                            scores + p * BLOCK_N);
     }
 }
 
@@ -209,49 +209,49 @@ INLINE void values_of_block(int q_rows, int cols, const char *v, idx step, pe_st
 
 /* Add the weighted values of keys from <= j < from + n, cols vectors of channels from channel `first` on, to o of all
  * rows of q. Only the first keys of a tile rescale o by alpha. */
-INLINE void values_of_columns(int cols, const decode_state *b, const char *v, idx step, pe_storage storage, int first,
+INLINE void values_of_columns(int cols, const decode_state *s, const char *v, idx step, pe_storage storage, int first,
                               int from, int n, prefetcher *ahead)
 {
-    const int e = b->padded_e;
-    const real *weight = b->s + from, *alpha = from ? b->one : b->alpha;
-    real *o = b->o + first;
+    const int e = s->padded_e;
+    const real *weight = s->scores + from, *alpha = from ? s->one : s->alpha;
+    real *o = s->o + first;
     int p = 0;
     v += first * storage_size(storage);
-    for (; b->q_rows - p >= VALUE_Q_ROWS; p += VALUE_Q_ROWS) {
+    for (; s->q_rows - p >= VALUE_Q_ROWS; p += VALUE_Q_ROWS) {
         values_of_block(VALUE_Q_ROWS, cols, v, step, storage, n, weight + p * BLOCK_N, alpha + p, o + p * e, e, ahead);
         ahead->wait++; /* the next pass prefetches other rows */
     }
-    for (; p < b->q_rows; p++) {
+    for (; p < s->q_rows; p++) {
         values_of_block(1, cols, v, step, storage, n, weight + p * BLOCK_N, alpha + p, o + p * e, e, ahead);
         ahead->wait++;
     }
 }
 
-INLINE void values_of_stored(const decode_state *b, const char *v, idx step, pe_storage storage, int keys)
+INLINE void values_of_stored(const decode_state *s, const char *v, idx step, pe_storage storage, int keys)
 {
-    const int strips = b->padded_e / (STRIP * LANES), rest = (b->padded_e - strips * STRIP * LANES) / LANES;
-    const int passes = (strips + rest) * (b->q_rows / VALUE_Q_ROWS + b->q_rows % VALUE_Q_ROWS);
+    const int strips = s->padded_e / (STRIP * LANES), rest = (s->padded_e - strips * STRIP * LANES) / LANES;
+    const int passes = (strips + rest) * (s->q_rows / VALUE_Q_ROWS + s->q_rows % VALUE_Q_ROWS);
     for (int from = 0; from < keys; from += VALUE_KEYS, v += VALUE_KEYS * step) {
         const int n = (int)min_(VALUE_KEYS, keys - from);
-        prefetcher ahead = prefetch_ahead(v, step, b->padded_e * storage_size(storage), 0, passes);
+        prefetcher ahead = prefetch_ahead(v, step, s->padded_e * storage_size(storage), 0, passes);
         int c = 0;
-        for (; b->padded_e - c >= STRIP * LANES; c += STRIP * LANES)
-            values_of_columns(STRIP, b, v, step, storage, c, from, n, &ahead);
-        for (; c < b->padded_e; c += LANES)
-            values_of_columns(1, b, v, step, storage, c, from, n, &ahead);
+        for (; s->padded_e - c >= STRIP * LANES; c += STRIP * LANES)
+            values_of_columns(STRIP, s, v, step, storage, c, from, n, &ahead);
+        for (; c < s->padded_e; c += LANES)
+            values_of_columns(1, s, v, step, storage, c, from, n, &ahead);
     }
 }
 
 /* One function per storage: compilers run out of registers if one function has several of these loops. */
-typedef void stored_product(const decode_state *b, const char *rows, idx step, int n);
+typedef void stored_product(const decode_state *s, const char *rows, idx step, int n);
 #define PE_STORED(name, storage)                                                                    \
-    static NOINLINE void scores_of_##name(const decode_state *b, const char *rows, idx step, int n) \
+    static NOINLINE void scores_of_##name(const decode_state *s, const char *rows, idx step, int n) \
     {                                                                                               \
-        scores_of_stored(b, rows, step, storage, n);                                                \
+        scores_of_stored(s, rows, step, storage, n);                                                \
     }                                                                                               \
-    static NOINLINE void values_of_##name(const decode_state *b, const char *rows, idx step, int n) \
+    static NOINLINE void values_of_##name(const decode_state *s, const char *rows, idx step, int n) \
     {                                                                                               \
-        values_of_stored(b, rows, step, storage, n);                                                \
+        values_of_stored(s, rows, step, storage, n);                                                \
     }
 PE_STORED(reals, PE_STORAGE)
 #if PE_REAL == 32
@@ -279,40 +279,40 @@ static const struct {
 /* ---- a tile ---- */
 
 /* s += bias of one lane, whose scores are contiguous here. Keys outside bias->from .. to are masked. */
-static void add_lane_bias(real *s, int n, const pe_panel_bias *bias, int lane)
+static void add_lane_bias(real *scores, int n, const pe_panel_bias *bias, int lane)
 {
     for (int j = 0; j < n; j++) {
         const int is_seen = j >= bias->from && j < bias->to;
         const real add = !is_seen ? MASKED : bias->add ? bias->add[(j - bias->from) * bias->step + lane] : 0;
-        s[j] = add == MASKED ? MASKED : s[j] + add;
+        scores[j] = add == MASKED ? MASKED : scores[j] + add;
     }
 }
 
 /* One step of online softmax for a row of q, with one key per SIMD lane */
-static void decode_softmax_step(decode_state *b, int p, int n)
+static void decode_softmax_step(decode_state *s, int p, int n)
 {
     const int whole = (n + LANES - 1) / LANES * LANES;
-    real *s = b->s + p * BLOCK_N, lane[LANES], m = b->m[p];
+    real *scores = s->scores + p * BLOCK_N, lane[LANES], m = s->m[p];
     for (int j = n; j < whole; j++)
-        s[j] = MASKED;
+        scores[j] = MASKED;
     vec max = vec_set(m);
     for (int j = 0; j < whole; j += LANES)
-        max = vec_max(vec_load(s + j), max);
+        max = vec_max(vec_load(scores + j), max);
     vec_store(lane, max);
     for (int l = 0; l < LANES; l++)
         m = lane[l] > m ? lane[l] : m;
     const real base = m == MASKED ? 0 : m; /* no key seen yet, as in forward.c */
-    b->alpha[p] = exp2_((b->m[p] - base) * LOG2_E);
-    b->m[p] = m;
+    s->alpha[p] = exp2_((s->m[p] - base) * LOG2_E);
+    s->m[p] = m;
     for (int l = 0; l < LANES; l++) {
         lane[l] = base;
-        b->l[p * LANES + l] *= b->alpha[p];
+        s->l[p * LANES + l] *= s->alpha[p];
     }
-    FN(exponentials)(s, lane, whole / LANES, LANES, b->l + p * LANES);
+    FN(exponentials)(scores, lane, whole / LANES, LANES, s->l + p * LANES);
 }
 
 /* Apply cap, bias and softmax to a head's scores. Returns whether a query may see a key of the tile. */
-static int softmax_of_head(decode_state *b, pe_query_block *queries, pe_key_tile *keys, int head, int sees_tile)
+static int softmax_of_head(decode_state *s, pe_query_block *queries, pe_key_tile *keys, int head, int sees_tile)
 {
     const real softcap = (real)queries->call->par[A_SOFTCAP];
     const int n = keys->n;
@@ -323,63 +323,63 @@ static int softmax_of_head(decode_state *b, pe_query_block *queries, pe_key_tile
     for (int l = 0; l < queries->lanes; l++) {
         const int p = head * queries->lanes + l;
         if (softcap > 0)
-            FN(cap)(b->s + p * BLOCK_N, n, softcap);
+            FN(cap)(s->scores + p * BLOCK_N, n, softcap);
         if (bias.add || bias.from > 0 || bias.to < n)
-            add_lane_bias(b->s + p * BLOCK_N, n, &bias, l);
-        decode_softmax_step(b, p, n);
+            add_lane_bias(s->scores + p * BLOCK_N, n, &bias, l);
+        decode_softmax_step(s, p, n);
     }
     return bias.from < bias.to;
 }
 
 /* Process one tile. key_tile reads the masks of queries->head. Of the masks that can hide a tile, only `keep` has an
  * axis of heads. So key_tile is called for each head if there is a `keep`, else once. */
-static void decode_tile(decode_state *b, pe_query_block *queries, idx first_key)
+static void decode_tile(decode_state *s, pe_query_block *queries, idx first_key)
 {
     const pe_rows stored_k = rows_of_keys(queries, A_K, first_key), stored_v = rows_of_keys(queries, A_V, first_key);
-    pe_key_tile *keys = b->at.keys;
-    queries->head = b->first_head;
+    pe_key_tile *keys = s->at.keys;
+    queries->head = s->first_head;
     int any = 0, sees_tile = FN(key_tile)(keys, queries, first_key);
     if (!sees_tile && !queries->batch_row.data[A_KEEP])
         return;
-    const pe_rows k = whole_rows(b, stored_k, keys->n, b->d);
-    products_of[k.storage].scores(b, k.data, k.step, keys->n);
-    multiply_by_scales(b, &k, keys->n);
-    for (int h = 0; h < b->heads; h++) {
-        queries->head = b->first_head + h;
+    const pe_rows k = whole_rows(s, stored_k, keys->n, s->d);
+    products_of[k.storage].scores(s, k.data, k.step, keys->n);
+    multiply_by_scales(s, &k, keys->n);
+    for (int h = 0; h < s->heads; h++) {
+        queries->head = s->first_head + h;
         if (h > 0 && queries->batch_row.data[A_KEEP])
             sees_tile = FN(key_tile)(keys, queries, first_key);
-        any |= softmax_of_head(b, queries, keys, h, sees_tile);
+        any |= softmax_of_head(s, queries, keys, h, sees_tile);
     }
     if (!any)
         return;
-    const pe_rows v = whole_rows(b, stored_v, keys->n, b->e);
-    multiply_by_scales(b, &v, keys->n);
-    products_of[v.storage].values(b, v.data, v.step, keys->n);
+    const pe_rows v = whole_rows(s, stored_v, keys->n, s->e);
+    multiply_by_scales(s, &v, keys->n);
+    products_of[v.storage].values(s, v.data, v.step, keys->n);
 }
 
 /* ---- heads that share keys ---- */
 
 /* Copy the queries, times scale. */
-static void read_queries(const pe_query_block *queries, decode_state *b)
+static void read_queries(const pe_query_block *queries, decode_state *s)
 {
     const real scale = (real)queries->call->par[A_SCALE];
-    zero_reals(b->q, b->q_rows * b->padded_d);
-    for (int p = 0; p < b->q_rows; p++) {
-        const char *from = query_row_of_head(queries, b->first_head + p / queries->lanes, A_Q, p % queries->lanes);
-        const real *row = row_read(from, queries->call->array[A_Q].storage, b->d, b->row);
-        for (int k = 0; k < b->d; k++)
-            b->q[p * b->padded_d + k] = row[k] * scale;
+    zero_reals(s->q, s->q_rows * s->padded_d);
+    for (int p = 0; p < s->q_rows; p++) {
+        const char *from = query_row_of_head(queries, s->first_head + p / queries->lanes, A_Q, p % queries->lanes);
+        const real *row = row_read(from, queries->call->array[A_Q].storage, s->d, s->row);
+        for (int k = 0; k < s->d; k++)
+            s->q[p * s->padded_d + k] = row[k] * scale;
     }
 }
 
 /* o = o / l. Returns whether all of it is finite. Adding 0 turns -0 into 0, as in forward.c. */
-static int normalize(const decode_state *b, int p, real l)
+static int normalize(const decode_state *s, int p, real l)
 {
     const real divisor = l == 0 ? 1 : l;
-    real *o = b->o + p * b->padded_e;
+    real *o = s->o + p * s->padded_e;
     int nonfinite = 0;
     SIMD_OR(nonfinite)
-    for (int k = 0; k < b->e; k++) {
+    for (int k = 0; k < s->e; k++) {
         o[k] = o[k] / divisor + 0;
         nonfinite |= !is_finite(o[k]);
     }
@@ -387,26 +387,26 @@ static int normalize(const decode_state *b, int p, real l)
 }
 
 /* Store out and lse of a head. If its result is not finite, store nothing and return 0. */
-static int write_head(const pe_query_block *queries, const pe_key_part *part, const decode_state *b, int head)
+static int write_head(const pe_query_block *queries, const pe_key_part *part, const decode_state *s, int head)
 {
     const int outs = part->parts > 1 ? A_PART_OUT : A_OUT, lses = part->parts > 1 ? A_PART_LSE : A_LSE;
     const pe_array *out = &queries->call->array[outs], *of_lse = &queries->call->array[lses];
-    const idx h = output_head(part, b->first_head + head);
+    const idx h = output_head(part, s->first_head + head);
     real sum[MAX_Q_ROWS];
     for (int l = 0; l < queries->lanes; l++) {
         const int p = head * queries->lanes + l;
         sum[l] = 0;
         for (int c = 0; c < LANES; c++)
-            sum[l] += b->l[p * LANES + c];
-        if (!normalize(b, p, sum[l]))
+            sum[l] += s->l[p * LANES + c];
+        if (!normalize(s, p, sum[l]))
             return 0;
     }
     for (int l = 0; l < queries->lanes; l++) {
         const int p = head * queries->lanes + l;
-        row_store(b->o + p * b->padded_e, entry_at(out, queries->batch_row.data[outs], h, l), out->storage, b->e);
+        row_store(s->o + p * s->padded_e, entry_at(out, queries->batch_row.data[outs], h, l), out->storage, s->e);
         if (!queries->batch_row.data[lses])
             continue;
-        write_lse(log_sum(b->m[p], sum[l]), entry_at(of_lse, queries->batch_row.data[lses], h, l), of_lse->storage);
+        write_lse(log_sum(s->m[p], sum[l]), entry_at(of_lse, queries->batch_row.data[lses], h, l), of_lse->storage);
     }
     return 1;
 }
@@ -419,34 +419,34 @@ LAYOUT(decode)
     s->padded_e = (int)BLOCKS(D(e), LANES) * LANES;
     s->q = carve_reals(c, MAX_Q_ROWS * (idx)s->padded_d);
     s->o = carve_reals(c, MAX_Q_ROWS * (idx)s->padded_e);
-    s->s = carve_reals(c, MAX_Q_ROWS * BLOCK_N);
+    s->scores = carve_reals(c, MAX_Q_ROWS * BLOCK_N);
     s->copy = carve_reals(c, (max_(D(d), D(e)) + ROW_PAD) * BLOCK_N);
     s->row = carve_reals(c, max_(D(d), D(e)));
     s->scale = carve_reals(c, BLOCK_N);
     s->at = carve_block_state(c);
 }
 
-/* Compute the heads that share keys from b->first_head on. Bit i of the result is set if the result of head i is not
+/* Compute the heads that share keys from s->first_head on. Bit i of the result is set if the result of head i is not
  * finite, and was not written. Returns -1 if the call was stopped. */
-static int64_t decode_heads(decode_state *b, pe_query_block *queries, const pe_key_part *part)
+static int64_t decode_heads(decode_state *s, pe_query_block *queries, const pe_key_part *part)
 {
     const pe_call *call = queries->call;
     int64_t nonfinite = 0;
-    read_queries(queries, b);
-    zero_reals(b->o, b->q_rows * b->padded_e);
-    memset(b->l, 0, sizeof b->l);
-    for (int p = 0; p < b->q_rows; p++) {
-        b->m[p] = sink_of_part(queries, part, b->first_head + p / queries->lanes, p % queries->lanes);
-        b->l[p * LANES] = (real)(b->m[p] != MASKED);
-        b->one[p] = 1;
+    read_queries(queries, s);
+    zero_reals(s->o, s->q_rows * s->padded_e);
+    memset(s->l, 0, sizeof s->l);
+    for (int p = 0; p < s->q_rows; p++) {
+        s->m[p] = sink_of_part(queries, part, s->first_head + p / queries->lanes, p % queries->lanes);
+        s->l[p * LANES] = (real)(s->m[p] != MASKED);
+        s->one[p] = 1;
     }
     for (idx tile = part->first; tile < part->last; tile++) {
         if (stop_requested(call))
             return -1;
-        decode_tile(b, queries, tile * BLOCK_N);
+        decode_tile(s, queries, tile * BLOCK_N);
     }
-    for (int h = 0; h < b->heads; h++)
-        nonfinite |= (int64_t)!write_head(queries, part, b, h) << h;
+    for (int h = 0; h < s->heads; h++)
+        nonfinite |= (int64_t)!write_head(queries, part, s, h) << h;
     return nonfinite;
 }
 
@@ -459,14 +459,14 @@ KERNEL(decode)
     for (idx unit = begin; unit < end; unit++) {
         const idx head = unit / parts % call->D(h) % share;
         const pe_key_part part = key_part(call, unit % parts);
-        decode_state b = decode_begin(call, work);
+        decode_state s = decode_begin(call, work);
         if (head % together != 0)
             continue;
-        FN(query_block)(b.at.queries, call, unit / parts);
-        b.first_head = b.at.queries->head;
-        b.heads = (int)min_(together, share - head);
-        b.q_rows = b.heads * b.at.queries->lanes;
-        const int64_t nonfinite = decode_heads(&b, b.at.queries, &part);
+        FN(query_block)(s.at.queries, call, unit / parts);
+        s.first_head = s.at.queries->head;
+        s.heads = (int)min_(together, share - head);
+        s.q_rows = s.heads * s.at.queries->lanes;
+        const int64_t nonfinite = decode_heads(&s, s.at.queries, &part);
         if (nonfinite < 0)
             return;
         for (int h = 0; nonfinite >> h; h++) {

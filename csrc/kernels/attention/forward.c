@@ -41,57 +41,57 @@ typedef struct {
     pe_key_tile *keys;
     pe_key_part part;
     block_state *block;
-    real *q, *s, *copy, *row; /* panel p begins at p->first * (numbers of a lane: d in q, BLOCK_N in s) */
-    real alpha[BLOCK_M];      /* rescale of the last tile */
-    uint64_t sees[BLOCK_N];   /* mask_nonfinite only: the lanes that see a key of the tile */
-    pe_split *split;          /* of 16-bit products, else NULL */
-    int splits_values;        /* the values of the tile are split */
-    pe_content content;       /* its buffers serve all blocks */
+    real *q, *scores, *copy, *row; /* panel p begins at p->first * (numbers of a lane: d in q, BLOCK_N in s) */
+    real alpha[BLOCK_M];           /* rescale of the last tile */
+    uint64_t sees[BLOCK_N];        /* mask_nonfinite only: the lanes that see a key of the tile */
+    pe_split *split;               /* of 16-bit products, else NULL */
+    int splits_values;             /* the values of the tile are split */
+    pe_content content;            /* its buffers serve all blocks */
 } forward_state;
 
 /* ---- online softmax ---- */
 
-static void note_who_sees(forward_state *b, const pe_panel *p, const real *s, const pe_panel_bias *bias)
+static void note_who_sees(forward_state *s, const pe_panel *p, const real *scores, const pe_panel_bias *bias)
 {
     for (int j = bias->from; j < bias->to; j++) {
         for (int l = 0; l < p->lanes; l++)
-            b->sees[j] |= (uint64_t)(s[(j - bias->from) * p->width + l] != MASKED) << (p->first + l);
+            s->sees[j] |= (uint64_t)(scores[(j - bias->from) * p->width + l] != MASKED) << (p->first + l);
     }
 }
 
 /* One step of online softmax for a panel: update the running sum, and replace s by p = exp(s - m), or 0 if dropped.
  * Until a lane sees a key, m is -inf; then 0 is subtracted instead of m, because exp(-inf + inf) is NaN. old_m is m
  * before the scores. */
-static void softmax_step(forward_state *b, block_state *block, const pe_view *v, const real *old_m)
+static void softmax_step(forward_state *s, block_state *block, const pe_view *v, const real *old_m)
 {
     const int first = v->panel->first, width = v->panel->width, n = v->bias->to - v->bias->from;
-    real *s = b->s + score_offset(v->panel, 0), *m = block->m + first, base[PANEL_LANES];
-    if (b->mask_nonfinite)
-        note_who_sees(b, v->panel, s, v->bias);
+    real *scores = s->scores + score_offset(v->panel, 0), *m = block->m + first, base[PANEL_LANES];
+    if (s->mask_nonfinite)
+        note_who_sees(s, v->panel, scores, v->bias);
     for (int l = 0; l < width; l++) {
         base[l] = m[l] == MASKED ? 0 : m[l];
-        b->alpha[first + l] = exp2_((old_m[l] - base[l]) * LOG2_E);
-        block->l[first + l] *= b->alpha[first + l];
+        s->alpha[first + l] = exp2_((old_m[l] - base[l]) * LOG2_E);
+        block->l[first + l] *= s->alpha[first + l];
     }
-    FN(exponentials)(s, base, n, width, block->l + first);
+    FN(exponentials)(scores, base, n, width, block->l + first);
     if (dropout_of(v->queries->call) > 0)
-        FN(drop)(v->queries, v->panel, v->keys->first + v->bias->from, n, s);
+        FN(drop)(v->queries, v->panel, v->keys->first + v->bias->from, n, scores);
 }
 
 /* ---- values ---- */
 
 /* Add the numbers that finite_rows left out to the lanes that see them. */
-static void add_nonfinite_values(forward_state *b, const pe_panel *p, const pe_panel_bias *bias, const pe_rows *values,
+static void add_nonfinite_values(forward_state *s, const pe_panel *p, const pe_panel_bias *bias, const pe_rows *values,
                                  real *o)
 {
     for (int j = bias->from; j < bias->to; j++) {
-        const real *row = real_row_of(values, j, b->e, b->row);
-        const real *weight = b->s + score_offset(p, j - bias->from);
-        for (int k = 0; k < b->e; k++) {
+        const real *row = real_row_of(values, j, s->e, s->row);
+        const real *weight = s->scores + score_offset(p, j - bias->from);
+        for (int k = 0; k < s->e; k++) {
             if (is_finite(row[k]))
                 continue;
             for (int l = 0; l < p->lanes; l++) {
-                if (b->sees[j] >> (p->first + l) & 1)
+                if (s->sees[j] >> (p->first + l) & 1)
                     o[k * p->width + l] += weight[l] * row[k];
             }
         }
@@ -99,26 +99,26 @@ static void add_nonfinite_values(forward_state *b, const pe_panel *p, const pe_p
 }
 
 /* o = o alpha + p v for the panels of a block */
-static void add_values(forward_state *b, block_state *block, pe_view v, const pe_panel_bias *bias)
+static void add_values(forward_state *s, block_state *block, pe_view v, const pe_panel_bias *bias)
 {
     const pe_query_block *queries = v.queries;
     const pe_rows stored = rows_of_keys(queries, A_V, v.keys->first);
-    const pe_bf16 *bf16 = b->splits_values ? bf16_of(queries) : NULL;
+    const pe_bf16 *bf16 = s->splits_values ? bf16_of(queries) : NULL;
     const int n = v.keys->n;
     pe_side side[PANELS];
     for (int i = 0; i < queries->panels; i++) {
         const pe_panel *p = &queries->panel[i];
-        side[i] = (pe_side){.b = b->s + score_offset(p, 0),
+        side[i] = (pe_side){.b = s->scores + score_offset(p, 0),
                             .width = p->width,
                             .from = bias[i].from,
                             .to = bias[i].to,
-                            .alpha = b->alpha + p->first,
-                            .c = block->o + p->first * b->e};
+                            .alpha = s->alpha + p->first,
+                            .c = block->o + p->first * s->e};
     }
     if (!bf16) {
-        const pe_rows rows = b->mask_nonfinite ? FN(finite_rows)(stored, n, b->e, b->copy)
-                                               : FN(tile_rows)(stored, n, b->e, queries->panels, b->copy);
-        FN(values)(rows.data, rows.step, b->e, side, queries->panels);
+        const pe_rows rows = s->mask_nonfinite ? FN(finite_rows)(stored, n, s->e, s->copy)
+                                               : FN(tile_rows)(stored, n, s->e, queries->panels, s->copy);
+        FN(values)(rows.data, rows.step, s->e, side, queries->panels);
     }
     for (int i = 0; i < queries->panels; i++) {
         const pe_side *w = &side[i];
@@ -130,36 +130,36 @@ static void add_values(forward_state *b, block_state *block, pe_view v, const pe
             bf16->values(queries, w);
         if (block->content.values)
             FN(content_values)(&block->content, v, w->b, w->c);
-        if (b->mask_nonfinite)
-            add_nonfinite_values(b, v.panel, &bias[i], &stored, w->c);
+        if (s->mask_nonfinite)
+            add_nonfinite_values(s, v.panel, &bias[i], &stored, w->c);
     }
 }
 
 static int reads_real_keys(const pe_content *c) { return c->before_cap || c->after_cap || c->values; }
 
-static void attend_to_tile(forward_state *b, block_state *block)
+static void attend_to_tile(forward_state *s, block_state *block)
 {
     const pe_query_block *queries = block->queries;
-    pe_key_tile *keys = b->keys;
+    pe_key_tile *keys = s->keys;
     pe_view v = {.queries = queries, .keys = keys};
     pe_panel_bias bias[PANELS];
     if (!bf16_of(queries) || reads_real_keys(&block->content))
-        v = FN(view_of_keys)(queries, keys, queries->panels, b->copy);
-    if (b->mask_nonfinite)
-        memset(b->sees, 0, sizeof b->sees);
+        v = FN(view_of_keys)(queries, keys, queries->panels, s->copy);
+    if (s->mask_nonfinite)
+        memset(s->sees, 0, sizeof s->sees);
     FN(content_tile)(&block->content, v);
     real old_m[BLOCK_M];
     memcpy(old_m, block->m, (size_t)queries->width * sizeof *old_m);
     for (int p = 0; p < queries->panels; p++)
         bias[p] = FN(panel_bias)(keys, queries, &queries->panel[p]);
-    FN(block_scores)(&block->content, v, bias, block->multiplier, b->s, block->m);
+    FN(block_scores)(&block->content, v, bias, block->multiplier, s->scores, block->m);
     for (int p = 0; p < queries->panels; p++) {
         v.panel = &queries->panel[p];
         v.bias = &bias[p];
         if (bias[p].from < bias[p].to)
-            softmax_step(b, block, &v, old_m + v.panel->first);
+            softmax_step(s, block, &v, old_m + v.panel->first);
     }
-    add_values(b, block, v, bias);
+    add_values(s, block, v, bias);
 }
 
 /* ---- a head and blocks of queries ---- */
@@ -181,57 +181,57 @@ static void write_lses(const block_state *block, idx head, int operand)
 }
 
 /* Store o / l, and lse if the caller passes it. Returns whether all of o is finite. */
-static int write_block(const forward_state *b, const block_state *block)
+static int write_block(const forward_state *s, const block_state *block)
 {
     const pe_query_block *queries = block->queries;
-    const int outs = b->part.parts > 1 ? A_PART_OUT : A_OUT, lses = b->part.parts > 1 ? A_PART_LSE : A_LSE;
-    const idx head = output_head(&b->part, queries->head);
+    const int outs = s->part.parts > 1 ? A_PART_OUT : A_OUT, lses = s->part.parts > 1 ? A_PART_LSE : A_LSE;
+    const idx head = output_head(&s->part, queries->head);
     const real kept = (real)(1 - dropout_of(queries->call));
     real divisor[BLOCK_M];
     for (int l = 0; l < queries->width; l++)
         divisor[l] = block->l[l] == 0 ? 1 : block->l[l] * kept; /* the lane saw no key: 0 / 1 */
     if (queries->batch_row.data[lses])
         write_lses(block, head, lses);
-    return FN(unpack_queries)(queries, head, outs, b->e, block->o, 1, divisor, b->copy);
+    return FN(unpack_queries)(queries, head, outs, s->e, block->o, 1, divisor, s->copy);
 }
 
-static void clear_sums(const forward_state *b, block_state *block)
+static void clear_sums(const forward_state *s, block_state *block)
 {
     const pe_query_block *queries = block->queries;
-    zero_reals(block->o, queries->width * b->e);
+    zero_reals(block->o, queries->width * s->e);
     if (block->content.scans)
         memset(block->content.passed, 0, sizeof block->content.passed);
     for (int l = 0; l < queries->width; l++) {
-        block->m[l] = l < queries->lanes ? sink_of_part(queries, &b->part, queries->head, l) : MASKED;
+        block->m[l] = l < queries->lanes ? sink_of_part(queries, &s->part, queries->head, l) : MASKED;
         block->l[l] = (real)(block->m[l] != MASKED);
     }
 }
 
 /* Split the keys and values of the tile for all blocks. */
-static void split_tile(forward_state *b, const pe_query_block *queries)
+static void split_tile(forward_state *s, const pe_query_block *queries)
 {
-    const pe_rows keys = rows_of_keys(queries, A_K, b->keys->first),
-                  values = rows_of_keys(queries, A_V, b->keys->first);
-    if (b->prefetch) {
-        FN(prefetch_rows)(&keys, b->keys->n, b->d);
-        FN(prefetch_rows)(&values, b->keys->n, b->e);
+    const pe_rows keys = rows_of_keys(queries, A_K, s->keys->first),
+                  values = rows_of_keys(queries, A_V, s->keys->first);
+    if (s->prefetch) {
+        FN(prefetch_rows)(&keys, s->keys->n, s->d);
+        FN(prefetch_rows)(&values, s->keys->n, s->e);
     }
-    b->splits_values = bf16_of(queries)->split_tile(queries, b->keys, b->mask_nonfinite, 1);
+    s->splits_values = bf16_of(queries)->split_tile(queries, s->keys, s->mask_nonfinite, 1);
 }
 
 /* Visit all tiles of the part, in descending order if an operator scans from the last key. Returns 0 if the call was
  * stopped. */
-static int attend(forward_state *b)
+static int attend(forward_state *s)
 {
-    const idx first = b->part.first, last = b->part.last;
-    for (int k = 0; k < b->count; k++)
-        clear_sums(b, &b->block[k]);
+    const idx first = s->part.first, last = s->part.last;
+    for (int k = 0; k < s->count; k++)
+        clear_sums(s, &s->block[k]);
     for (idx i = first; i < last; i++) {
-        const idx tile = b->block->content.scans ? first + last - 1 - i : i;
+        const idx tile = s->block->content.scans ? first + last - 1 - i : i;
         int is_split = 0;
-        for (int k = 0; k < b->count; k++) {
-            block_state *block = &b->block[k];
-            if (!FN(key_tile)(b->keys, block->queries, tile * BLOCK_N)) {
+        for (int k = 0; k < s->count; k++) {
+            block_state *block = &s->block[k];
+            if (!FN(key_tile)(s->keys, block->queries, tile * BLOCK_N)) {
                 if (stop_requested_at(block->queries->call, tile))
                     return 0;
                 continue;
@@ -240,19 +240,19 @@ static int attend(forward_state *b)
             if (i > first && stop_requested(block->queries->call))
                 return 0;
             if (bf16_of(block->queries) && !is_split)
-                split_tile(b, block->queries);
+                split_tile(s, block->queries);
             is_split = 1;
-            attend_to_tile(b, block);
+            attend_to_tile(s, block);
         }
     }
     return 1;
 }
 
-static void begin_block(forward_state *b, block_state *block, const pe_call *call, idx unit)
+static void begin_block(forward_state *s, block_state *block, const pe_call *call, idx unit)
 {
     FN(query_block)(block->queries, call, unit);
-    block->queries->split = b->split;
-    FN(begin_block)(&block->content, block->queries, b->copy, b->q);
+    block->queries->split = s->split;
+    FN(begin_block)(&block->content, block->queries, s->copy, s->q);
     block->multiplier = FN(content_multiplier)(&block->content, block->queries);
     const pe_bf16 *bf16 = bf16_of(block->queries);
     if (bf16)
@@ -261,29 +261,29 @@ static void begin_block(forward_state *b, block_state *block, const pe_call *cal
 
 /* Compute `count` blocks of a head. If the result of a block is not finite, compute it again with mask_nonfinite, so
  * that NaN and infinity in masked values reach no query. Returns 0 if the call was stopped. */
-static int attend_blocks(forward_state *b, const pe_call *call, idx first, int count)
+static int attend_blocks(forward_state *s, const pe_call *call, idx first, int count)
 {
-    block_state *all = b->block;
+    block_state *all = s->block;
     int done = 1;
     for (int k = 0; k < count; k++)
-        begin_block(b, &all[k], call, first + k);
-    b->count = count;
-    b->mask_nonfinite = 0;
-    if (!attend(b))
+        begin_block(s, &all[k], call, first + k);
+    s->count = count;
+    s->mask_nonfinite = 0;
+    if (!attend(s))
         return 0;
-    b->count = 1;
-    b->mask_nonfinite = 1;
+    s->count = 1;
+    s->mask_nonfinite = 1;
     for (int k = 0; k < count && done; k++) {
-        b->block = &all[k];
-        if (write_block(b, b->block))
+        s->block = &all[k];
+        if (write_block(s, s->block))
             continue;
         if (count > 1)
-            begin_block(b, b->block, call, first + k); /* b->q has the queries of the last block */
-        done = attend(b);
+            begin_block(s, s->block, call, first + k); /* s->q has the queries of the last block */
+        done = attend(s);
         if (done)
-            (void)write_block(b, b->block);
+            (void)write_block(s, s->block);
     }
-    b->block = all;
+    s->block = all;
     return done;
 }
 
@@ -294,7 +294,7 @@ LAYOUT(forward)
     s->most = call->products ? (int)min_(MOST_TOGETHER, BLOCKS(D(n), BLOCK_M)) : 1;
     s->q = carve_reals(c, BLOCK_M * D(d));
     real *const o = carve_reals(c, s->most * BLOCK_M * D(e));
-    s->s = carve_reals(c, BLOCK_M * BLOCK_N);
+    s->scores = carve_reals(c, BLOCK_M * BLOCK_N);
     s->copy = carve_reals(c, (max_(D(d), D(e)) + ROW_PAD) * BLOCK_N);
     s->row = carve_reals(c, max_(D(d), D(e)));
     FN(content_layout)(&s->content, NULL, dim, c);
@@ -311,33 +311,33 @@ LAYOUT(forward)
 
 static forward_state begin_call(const pe_call *call, const pe_plan *plan, const pe_work *work)
 {
-    forward_state b = forward_begin(call, work);
+    forward_state s = forward_begin(call, work);
     if (!plan->bf16)
-        b.split = NULL;
-    b.splits_values = 0;
-    b.prefetch = b.most == 1 && work->slow_l3;
-    return b;
+        s.split = NULL;
+    s.splits_values = 0;
+    s.prefetch = s.most == 1 && work->slow_l3;
+    return s;
 }
 
 int FN(attend_unit)(const pe_call *call, idx unit, const pe_work *work)
 {
     const idx parts = (idx)call->par[A_PARTS];
     const pe_plan plan = FN(plan_attention)(call);
-    forward_state b = begin_call(call, &plan, work);
-    b.part = key_part(call, unit % parts);
-    return attend_blocks(&b, call, unit / parts, 1);
+    forward_state s = begin_call(call, &plan, work);
+    s.part = key_part(call, unit % parts);
+    return attend_blocks(&s, call, unit / parts, 1);
 }
 
 KERNEL(forward)
 {
     const idx parts = (idx)call->par[A_PARTS], blocks = BLOCKS(call->D(n), BLOCK_M);
     const pe_plan plan = FN(plan_attention)(call);
-    forward_state b = begin_call(call, &plan, work);
+    forward_state s = begin_call(call, &plan, work);
     for (idx unit = begin, together; unit < end; unit += together) {
         const idx block = unit / parts; /* with several parts, plan.blocks is 1 */
         together = min_(plan.blocks, min_(end - unit, blocks - block % blocks));
-        b.part = key_part(call, unit % parts);
-        if (!attend_blocks(&b, call, block, (int)together))
+        s.part = key_part(call, unit % parts);
+        if (!attend_blocks(&s, call, block, (int)together))
             return;
     }
 }

@@ -18,12 +18,12 @@ enum { L_OUT = A_BIAS + 1 };
 typedef struct {
     int d;
     pe_block_state at;
-    real *q, *zero, *s, *copy;
+    real *q, *zero, *scores, *copy;
     const real *multiplier; /* the sum of the key tables with a single row, which multiplies the keys; or `zero` */
     pe_content content;
 } logits_state;
 
-static void write_panel(const pe_view *view, const real *s)
+static void write_panel(const pe_view *view, const real *scores)
 {
     const pe_query_block *queries = view->queries;
     const pe_array *a = &queries->call->array[L_OUT];
@@ -32,47 +32,47 @@ static void write_panel(const pe_view *view, const real *s)
     for (int l = 0; l < view->panel->lanes; l++, out += a->core[1]) {
         real buffer[BLOCK_N], *row = row_target(out, a->storage, buffer);
         for (int j = 0; j < n; j++)
-            row[j] = s[j * width + l];
+            row[j] = scores[j * width + l];
         row_write(row, out, a->storage, n);
     }
 }
 
-static void write_tile(logits_state *b, pe_view view)
+static void write_tile(logits_state *s, pe_view view)
 {
-    FN(content_tile)(&b->content, view);
+    FN(content_tile)(&s->content, view);
     for (int i = 0; i < view.queries->panels; i++) {
         const int width = view.queries->panel[i].width, n = view.keys->n;
         const pe_panel_bias all = {0, n, width, NULL};
         view.panel = &view.queries->panel[i];
         view.bias = &all;
-        const real *q = b->multiplier + view.panel->first * b->d;
+        const real *q = s->multiplier + view.panel->first * s->d;
         const real *added =
-            b->content.after_cap ? FN(content_after)(&b->content, view).add : FN(content_panel)(&b->content, view);
-        const pe_side side = {.b = q, .width = width, .to = n, .add = added, .step = width, .c = b->s};
-        if (b->multiplier != b->zero)
-            FN(scores)(view.k, view.k_step, b->d, &side, 1);
-        write_panel(&view, b->multiplier != b->zero ? b->s : added);
+            s->content.after_cap ? FN(content_after)(&s->content, view).add : FN(content_panel)(&s->content, view);
+        const pe_side side = {.b = q, .width = width, .to = n, .add = added, .step = width, .c = s->scores};
+        if (s->multiplier != s->zero)
+            FN(scores)(view.k, view.k_step, s->d, &side, 1);
+        write_panel(&view, s->multiplier != s->zero ? s->scores : added);
     }
 }
 
 /* Compute one unit. For key tables with a single row, zero queries replace the queries, so that the multiplier is the
- * sum of these tables; the other operators read b->q. Returns 0 if the call was stopped. */
-static int logits_unit(logits_state *b, const pe_call *call, idx unit)
+ * sum of these tables; the other operators read s->q. Returns 0 if the call was stopped. */
+static int logits_unit(logits_state *s, const pe_call *call, idx unit)
 {
     const idx tiles = BLOCKS(call->D(m), BLOCK_N);
-    pe_query_block *queries = b->at.queries;
+    pe_query_block *queries = s->at.queries;
     FN(query_block)(queries, call, unit);
-    FN(pack_queries)(queries, A_Q, b->d, 1, b->copy, b->q);
-    FN(content_block)(&b->content, queries, b->zero, 1);
-    b->multiplier = FN(content_multiplier)(&b->content, queries);
-    b->content.q = b->q;
-    b->content.gate_scale = (real)call->par[A_SCALE];
+    FN(pack_queries)(queries, A_Q, s->d, 1, s->copy, s->q);
+    FN(content_block)(&s->content, queries, s->zero, 1);
+    s->multiplier = FN(content_multiplier)(&s->content, queries);
+    s->content.q = s->q;
+    s->content.gate_scale = (real)call->par[A_SCALE];
     for (idx i = 0; i < tiles; i++) {
-        const idx tile = b->content.scans ? tiles - 1 - i : i;
-        FN(key_tile)(b->at.keys, queries, tile * BLOCK_N);
+        const idx tile = s->content.scans ? tiles - 1 - i : i;
+        FN(key_tile)(s->at.keys, queries, tile * BLOCK_N);
         if (stop_requested(call))
             return 0;
-        write_tile(b, FN(view_of_keys)(queries, b->at.keys, queries->panels, b->copy));
+        write_tile(s, FN(view_of_keys)(queries, s->at.keys, queries->panels, s->copy));
     }
     return 1;
 }
@@ -82,7 +82,7 @@ LAYOUT(logits)
     s->d = (int)D(d);
     s->q = carve_reals(c, BLOCK_M * D(d));
     s->zero = carve_reals(c, BLOCK_M * D(d));
-    s->s = carve_reals(c, BLOCK_M * BLOCK_N);
+    s->scores = carve_reals(c, BLOCK_M * BLOCK_N);
     s->copy = carve_reals(c, BLOCK_N * (D(d) + ROW_PAD));
     s->at = carve_block_state(c);
     FN(content_layout)(&s->content, NULL, dim, c);
@@ -90,10 +90,10 @@ LAYOUT(logits)
 
 KERNEL(logits)
 {
-    logits_state b = logits_begin(call, work);
-    zero_reals(b.zero, BLOCK_M * b.d);
+    logits_state s = logits_begin(call, work);
+    zero_reals(s.zero, BLOCK_M * s.d);
     for (idx unit = begin; unit < end; unit++) {
-        if (!logits_unit(&b, call, unit))
+        if (!logits_unit(&s, call, unit))
             return;
     }
 }

@@ -41,28 +41,28 @@ static void read_tile(const pe_view *view, uint64_t nonfinite, real *dx)
 }
 
 /* From   gate = sigmoid(scale q_i.k_t):   add scale d_gates k to dq and scale d_gates q to dk. */
-static void add_gate_products(logits_vjp_state *b, const pe_view *view)
+static void add_gate_products(logits_vjp_state *s, const pe_view *view)
 {
     const pe_query_block *queries = view->queries;
     const pe_matrix keys = {view->k, view->k_step};
     const int n = view->keys->n;
     for (const pe_panel *p = queries->panel; p < queries->panel + queries->panels; p++) {
-        real *d_gates = b->vjp.d_gates + score_offset(p, 0);
+        real *d_gates = s->vjp.d_gates + score_offset(p, 0);
         for (int x = 0; x < n * p->width; x++)
-            d_gates[x] *= b->content.gate_scale;
-        FN(add_rows)(&keys, 0, n, b->d, p->width, d_gates, b->dq + p->first * b->d);
+            d_gates[x] *= s->content.gate_scale;
+        FN(add_rows)(&keys, 0, n, s->d, p->width, d_gates, s->dq + p->first * s->d);
     }
-    real *dk = b->dk + view->keys->first * b->padded_d;
-    FN(add_outer_of_block)(queries, b->vjp.d_gates, b->q_rows, b->d, 0, n, dk, b->padded_d);
+    real *dk = s->dk + view->keys->first * s->padded_d;
+    FN(add_outer_of_block)(queries, s->vjp.d_gates, s->q_rows, s->d, 0, n, dk, s->padded_d);
 }
 
-static void logits_tile_vjp(logits_vjp_state *b, pe_view view)
+static void logits_tile_vjp(logits_vjp_state *s, pe_view view)
 {
     const int n = view.keys->n;
-    pe_content *c = &b->content;
+    pe_content *c = &s->content;
     int seen[PANELS][2];
     c->index_map = NULL; /* `index` still holds the window of the previous tile: fill it again */
-    read_tile(&view, b->nonfinite_q, b->dx);
+    read_tile(&view, s->nonfinite_q, s->dx);
     for (int i = 0; i < view.queries->panels; i++) {
         const pe_panel_bias all = {0, n, view.queries->panel[i].width, NULL};
         view.panel = &view.queries->panel[i];
@@ -70,49 +70,49 @@ static void logits_tile_vjp(logits_vjp_state *b, pe_view view)
         seen[i][0] = 0;
         seen[i][1] = n;
         if (c->after_cap)
-            FN(content_after_vjp)(&b->vjp, view, b->dx + score_offset(view.panel, 0));
+            FN(content_after_vjp)(&s->vjp, view, s->dx + score_offset(view.panel, 0));
         if (!c->scans)
             continue;
         FN(scan_panel)(c, &view);
-        FN(content_scan_vjp)(&b->vjp, view, b->dx + score_offset(view.panel, 0));
+        FN(content_scan_vjp)(&s->vjp, view, s->dx + score_offset(view.panel, 0));
     }
-    FN(content_panels_vjp)(&b->vjp, view, seen, b->dx);
-    FN(content_keys_vjp)(&b->vjp, view, 0, n, b->dx, b->dk + view.keys->first * b->padded_d, b->padded_d);
+    FN(content_panels_vjp)(&s->vjp, view, seen, s->dx);
+    FN(content_keys_vjp)(&s->vjp, view, 0, n, s->dx, s->dk + view.keys->first * s->padded_d, s->padded_d);
     if (c->scans)
-        add_gate_products(b, &view);
+        add_gate_products(s, &view);
 }
 
 /* Add the gradients of one block of queries. Returns 0 if the call was stopped. */
-static int logits_block_vjp(logits_vjp_state *b, const pe_query_block *queries)
+static int logits_block_vjp(logits_vjp_state *s, const pe_query_block *queries)
 {
     const pe_call *call = queries->call;
-    b->nonfinite_q = FN(strips_of)(queries, A_Q, b->d, 1, b->q_rows, b->row);
-    FN(pack_queries)(queries, A_Q, b->d, 1, b->k_copy, b->q);
-    zero_reals(b->dq, queries->width * b->d);
-    FN(content_block)(&b->content, queries, b->q, 1);
-    FN(content_block_vjp)(&b->vjp, &b->content, b->q_rows, NULL, b->dq, queries->head);
-    b->content.ascending = 1;
-    b->content.gate_scale = (real)call->par[A_SCALE];
-    if (b->content.scans && !FN(sum_gates)(&b->content, &b->at, b->k_copy))
+    s->nonfinite_q = FN(strips_of)(queries, A_Q, s->d, 1, s->q_rows, s->row);
+    FN(pack_queries)(queries, A_Q, s->d, 1, s->k_copy, s->q);
+    zero_reals(s->dq, queries->width * s->d);
+    FN(content_block)(&s->content, queries, s->q, 1);
+    FN(content_block_vjp)(&s->vjp, &s->content, s->q_rows, NULL, s->dq, queries->head);
+    s->content.ascending = 1;
+    s->content.gate_scale = (real)call->par[A_SCALE];
+    if (s->content.scans && !FN(sum_gates)(&s->content, &s->at, s->k_copy))
         return 0;
     for (idx first = 0; first < call->D(m); first += BLOCK_N) {
         if (stop_requested(call))
             return 0;
-        FN(key_tile)(b->at.keys, queries, first);
-        logits_tile_vjp(b, FN(view_of_keys)(queries, b->at.keys, 2, b->k_copy));
+        FN(key_tile)(s->at.keys, queries, first);
+        logits_tile_vjp(s, FN(view_of_keys)(queries, s->at.keys, 2, s->k_copy));
     }
-    FN(content_end_vjp)(&b->vjp, queries);
-    FN(unpack_queries)(queries, queries->head, L_DQ, b->d, b->dq, 1, NULL, b->k_copy);
+    FN(content_end_vjp)(&s->vjp, queries);
+    FN(unpack_queries)(queries, queries->head, L_DQ, s->d, s->dq, 1, NULL, s->k_copy);
     return 1;
 }
 
-static void write_dk(const pe_call *call, const pe_row *row, idx group, const logits_vjp_state *b)
+static void write_dk(const pe_call *call, const pe_row *row, idx group, const logits_vjp_state *s)
 {
     const pe_array *a = &call->array[L_DK];
     char *to = row->data[L_DK] + group * a->core[0];
-    const real *dk = b->dk;
-    for (idx j = 0; j < call->D(m); j++, to += a->core[1], dk += b->padded_d)
-        row_store(dk, to, a->storage, b->d);
+    const real *dk = s->dk;
+    for (idx j = 0; j < call->D(m); j++, to += a->core[1], dk += s->padded_d)
+        row_store(dk, to, a->storage, s->d);
 }
 
 LAYOUT(logits_vjp)
@@ -134,18 +134,18 @@ KERNEL(logits_vjp)
 {
     const idx heads = call->D(h), groups = call->D(g), share = heads / groups, m = call->D(m);
     const idx blocks = BLOCKS(call->D(n), BLOCK_M);
-    logits_vjp_state b = logits_vjp_begin(call, work);
+    logits_vjp_state s = logits_vjp_begin(call, work);
     for (idx unit = begin; unit < end; unit++) {
         const idx group = unit % groups;
         const pe_row row = row_at(call, unit / groups);
-        zero_reals(b.dk, m * b.padded_d);
+        zero_reals(s.dk, m * s.padded_d);
         for (idx h = group * share; h < (group + 1) * share; h++) {
             for (idx i = 0; i < blocks; i++) {
-                FN(query_block)(b.at.queries, call, (unit / groups * heads + h) * blocks + i);
-                if (!logits_block_vjp(&b, b.at.queries))
+                FN(query_block)(s.at.queries, call, (unit / groups * heads + h) * blocks + i);
+                if (!logits_block_vjp(&s, s.at.queries))
                     return;
             }
         }
-        write_dk(call, &row, group, &b);
+        write_dk(call, &row, group, &s);
     }
 }

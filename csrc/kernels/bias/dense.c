@@ -12,14 +12,14 @@
 enum { ARRAY };
 
 /* Copy the rows of the block to `to` as real, PAIR_KEYS numbers apart. */
-static void read_rows(const pe_array *a, const char *data, const pe_pair_block *b, real *to)
+static void read_rows(const pe_array *a, const char *data, const pe_pair_block *block, real *to)
 {
     const int has_dense_rows = a->core[2] == storage_size(a->storage);
-    for (int l = 0; l < b->lanes; l++, data += a->core[1], to += PAIR_KEYS) {
+    for (int l = 0; l < block->lanes; l++, data += a->core[1], to += PAIR_KEYS) {
         if (has_dense_rows && (a->storage == PE_BF16 || a->storage == PE_F16)) {
-            row_read(data, a->storage, b->keys, to);
+            row_read(data, a->storage, block->keys, to);
         } else {
-            for (int j = 0; j < b->keys; j++)
+            for (int j = 0; j < block->keys; j++)
                 to[j] = (real)scalar_read(data + j * a->core[2], a->storage);
         }
     }
@@ -30,15 +30,15 @@ static void read_rows(const pe_array *a, const char *data, const pe_pair_block *
 PAIR_VALUES(dense)
 {
     const pe_array *a = &array[ARRAY];
-    const char *data = a->data + h * a->core[0] + b->first_q * a->core[1] + b->first_k * a->core[2];
+    const char *data = a->data + h * a->core[0] + block->first_q * a->core[1] + block->first_k * a->core[2];
     real rows[PAIR_KEYS * PAIR_LANES];
     idx step = a->core[1];
     if (a->storage != PE_STORAGE || a->core[2] != (idx)sizeof(real)) {
-        read_rows(a, data, b, rows);
+        read_rows(a, data, block, rows);
         data = (const char *)rows;
         step = PAIR_KEYS * (idx)sizeof *rows;
     }
-    pack_transposed(data, step, b->lanes, b->keys, 1, b->width, out);
+    pack_transposed(data, step, block->lanes, block->keys, 1, block->width, out);
 }
 
 const pe_position_operator FN(dense_operator) = {.pairs = dense};

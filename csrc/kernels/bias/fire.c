@@ -21,23 +21,23 @@ typedef struct {
     double divisor[PAIR_LANES]; /* log(1 + |c| reach) + 1e-6 */
 } fire_queries;
 
-static void prepare_queries(const pe_array *array, const pe_pair_block *b, fire_queries *f)
+static void prepare_queries(const pe_array *array, const pe_pair_block *block, fire_queries *f)
 {
     f->slope = fabs_(*element(&array[C], 0, 0));
     f->edge = fabs_(*element(&array[THRESHOLD], 0, 0));
-    for (int l = 0; l < b->width; l++) {
-        f->reach[l] = b->q_positions[l] > f->edge ? b->q_positions[l] : f->edge;
+    for (int l = 0; l < block->width; l++) {
+        f->reach[l] = block->q_positions[l] > f->edge ? block->q_positions[l] : f->edge;
         f->divisor[l] = log1p_pos(f->slope * f->reach[l]) + fire_eps;
     }
 }
 
 /* z[l] of key j and each lane */
-static void normalized_distance(const pe_pair_block *b, const fire_queries *f, int j, double *restrict z)
+static void normalized_distance(const pe_pair_block *block, const fire_queries *f, int j, double *restrict z)
 {
-    const double k = b->k_positions[j];
+    const double k = block->k_positions[j];
     SIMD
-    for (int l = 0; l < b->width; l++)
-        z[l] = log1p_pos(f->slope * fabs_(k - b->q_positions[l])) / f->divisor[l];
+    for (int l = 0; l < block->width; l++)
+        z[l] = log1p_pos(f->slope * fabs_(k - block->q_positions[l])) / f->divisor[l];
 }
 
 PAIR_VALUES(fire)
@@ -46,10 +46,10 @@ PAIR_VALUES(fire)
     const double b2 = *element(&array[B2], h, 0);
     fire_queries f;
     double z[PAIR_LANES];
-    prepare_queries(array, b, &f);
-    for (int j = 0; j < b->keys; j++) {
-        normalized_distance(b, &f, j, z);
-        for (int first = 0; first < b->width; first += LANES) {
+    prepare_queries(array, block, &f);
+    for (int j = 0; j < block->keys; j++) {
+        normalized_distance(block, &f, j, z);
+        for (int first = 0; first < block->width; first += LANES) {
             double sum[LANES];
             for (int l = 0; l < LANES; l++)
                 sum[l] = b2;
@@ -63,7 +63,7 @@ PAIR_VALUES(fire)
                 }
             }
             for (int l = 0; l < LANES; l++)
-                out[j * b->width + first + l] = (real)sum[l];
+                out[j * block->width + first + l] = (real)sum[l];
         }
     }
 }
@@ -78,21 +78,21 @@ PAIR_VALUES(fire)
 PAIR_VJP(fire_vjp)
 {
     enum { KEYS = 32 }; /* keys per pass, so that z and d_z stay in the first-level cache */
-    const int width = b->width;
+    const int width = block->width;
     const double c = *element(&array[C], 0, 0), threshold = *element(&array[THRESHOLD], 0, 0);
     double total[PAIR_LANES] = {0}, d_slope[PAIR_LANES] = {0}, d_reach[PAIR_LANES] = {0}; /* by lane */
     double inverse[PAIR_LANES], share[PAIR_LANES], d_edge = 0;
     fire_queries f;
-    prepare_queries(array, b, &f);
+    prepare_queries(array, block, &f);
     for (int l = 0; l < width; l++) {
         inverse[l] = 1 / f.divisor[l];
         share[l] = f.reach[l] / (1 + f.slope * f.reach[l]);
     }
-    for (int first = 0; first < b->keys; first += KEYS, grad += KEYS * width) {
-        const int keys = (int)min_(KEYS, b->keys - first), numbers = keys * width;
+    for (int first = 0; first < block->keys; first += KEYS, grad += KEYS * width) {
+        const int keys = (int)min_(KEYS, block->keys - first), numbers = keys * width;
         double z[KEYS * PAIR_LANES], d_z[KEYS * PAIR_LANES];
         for (int j = 0; j < keys; j++)
-            normalized_distance(b, &f, first + j, z + j * width);
+            normalized_distance(block, &f, first + j, z + j * width);
         for (int i = 0; i < numbers; i++)
             d_z[i] = 0;
         for (idx w = 0; w < D(W); w++) {
@@ -122,7 +122,8 @@ PAIR_VJP(fire_vjp)
             SIMD
             for (int l = 0; l < width; l++) {
                 const int i = j * width + l;
-                const double rel = fabs_(b->k_positions[first + j] - b->q_positions[l]), d = d_z[i] * inverse[l];
+                const double rel = fabs_(block->k_positions[first + j] - block->q_positions[l]),
+                             d = d_z[i] * inverse[l];
                 total[l] += grad[i];
                 d_slope[l] += d * (rel / (1 + f.slope * rel) - z[i] * share[l]);
                 d_reach[l] -= d * z[i];
@@ -130,7 +131,7 @@ PAIR_VJP(fire_vjp)
         }
     }
     for (int l = 0; l < width; l++) {
-        const double half = f.edge > b->q_positions[l] ? 1 : f.edge < b->q_positions[l] ? 0 : 0.5;
+        const double half = f.edge > block->q_positions[l] ? 1 : f.edge < block->q_positions[l] ? 0 : 0.5;
         *element(&into[B2], h, 0) += total[l];
         *element(&into[C], 0, 0) += c < 0 ? -d_slope[l] : c > 0 ? d_slope[l] : 0;
         d_edge += half * d_reach[l] * f.slope / (1 + f.slope * f.reach[l]);

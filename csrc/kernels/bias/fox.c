@@ -15,12 +15,12 @@ PAIR_VALUES(fox)
 {
     const idx t = D(T);
     double of_query[PAIR_LANES];
-    for (int l = 0; l < b->width; l++)
-        of_query[l] = *element(&array[SUMS], h, within((idx)b->q_positions[l], t));
-    for (int j = 0; j < b->keys; j++, out += b->width) {
-        const double of_key = *element(&array[SUMS], h, within((idx)b->k_positions[j], t));
+    for (int l = 0; l < block->width; l++)
+        of_query[l] = *element(&array[SUMS], h, within((idx)block->q_positions[l], t));
+    for (int j = 0; j < block->keys; j++, out += block->width) {
+        const double of_key = *element(&array[SUMS], h, within((idx)block->k_positions[j], t));
         SIMD
-        for (int l = 0; l < b->width; l++)
+        for (int l = 0; l < block->width; l++)
             out[l] = (real)(of_query[l] - of_key);
     }
 }
@@ -30,16 +30,16 @@ PAIR_VJP(fox_vjp)
 {
     const idx t = D(T);
     double of_query[PAIR_LANES] = {0};
-    for (int j = 0; j < b->keys; j++, grad += b->width) {
+    for (int j = 0; j < block->keys; j++, grad += block->width) {
         double of_key = 0;
-        for (int l = 0; l < b->width; l++) {
+        for (int l = 0; l < block->width; l++) {
             of_query[l] += grad[l];
             of_key += grad[l];
         }
-        *element(&into[SUMS], h, within((idx)b->k_positions[j], t)) -= of_key;
+        *element(&into[SUMS], h, within((idx)block->k_positions[j], t)) -= of_key;
     }
-    for (int l = 0; l < b->width; l++)
-        *element(&into[SUMS], h, within((idx)b->q_positions[l], t)) += of_query[l];
+    for (int l = 0; l < block->width; l++)
+        *element(&into[SUMS], h, within((idx)block->q_positions[l], t)) += of_query[l];
 }
 
 const pe_position_operator FN(fox_operator) = {.pairs = fox, .pairs_vjp = fox_vjp};

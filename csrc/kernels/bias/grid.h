@@ -21,16 +21,17 @@ INLINE idx grid_length(const pe_array *grid, int axis)
 }
 
 /* Set q and k so that key j and lane l read table row q[l] - k[j]. Token 0 of the grid is at position `first`. */
-INLINE void grid_codes(const pe_array *grid, const pe_pair_block *b, idx first, size_t *restrict k, size_t *restrict q)
+INLINE void grid_codes(const pe_array *grid, const pe_pair_block *block, idx first, size_t *restrict k,
+                       size_t *restrict q)
 {
     const idx height = grid_length(grid, 0), width = grid_length(grid, 1);
     const size_t pitch = 2 * (size_t)width - 1, center = (size_t)(height - 1) * pitch + (size_t)width - 1;
-    for (int j = 0; j < b->keys; j++) {
-        const idx p = (idx)b->k_positions[j] - first;
+    for (int j = 0; j < block->keys; j++) {
+        const idx p = (idx)block->k_positions[j] - first;
         k[j] = (size_t)(p / width) * pitch + (size_t)(p % width);
     }
-    for (int l = 0; l < b->width; l++) {
-        const idx p = (idx)b->q_positions[l] - first;
+    for (int l = 0; l < block->width; l++) {
+        const idx p = (idx)block->q_positions[l] - first;
         q[l] = (size_t)(p / width) * pitch + (size_t)(p % width) + center;
     }
 }

@@ -106,19 +106,19 @@ static void read_block_positions(const operator_block *w, int operand, idx first
 
 static void set_queries(operator_block *w, idx i, idx last)
 {
-    pe_pair_block *b = &w->block;
-    b->width = last - i <= LANES ? LANES : PAIR_LANES;
-    b->lanes = (int)min_(b->width, last - i);
-    b->first_q = i;
-    read_block_positions(w, w->q_positions, i, b->lanes, b->width, w->q);
+    pe_pair_block *block = &w->block;
+    block->width = last - i <= LANES ? LANES : PAIR_LANES;
+    block->lanes = (int)min_(block->width, last - i);
+    block->first_q = i;
+    read_block_positions(w, w->q_positions, i, block->lanes, block->width, w->q);
 }
 
 static void set_keys(operator_block *w, idx j)
 {
-    pe_pair_block *b = &w->block;
-    b->keys = (int)min_(TILE_KEYS, w->call->D(m) - j);
-    b->first_k = j;
-    read_block_positions(w, w->q_positions + 1, j, b->keys, b->keys, w->k);
+    pe_pair_block *block = &w->block;
+    block->keys = (int)min_(TILE_KEYS, w->call->D(m) - j);
+    block->first_k = j;
+    read_block_positions(w, w->q_positions + 1, j, block->keys, block->keys, w->k);
 }
 
 /* Call `compute` for all blocks of the units begin <= u < end. A unit is BLOCK_M queries of a head. */
@@ -155,29 +155,30 @@ static void compute_values(operator_block *w)
 {
     const int operand = w->q_positions + 2;
     const pe_array *out = &w->call->array[operand];
-    const pe_pair_block *b = &w->block;
+    const pe_pair_block *block = &w->block;
     real value[TILE_KEYS * PAIR_LANES], buffer[TILE_KEYS];
-    char *to = entry_at(out, w->row.data[operand], w->head, b->first_q) + b->first_k * storage_size(out->storage);
-    w->functions->pairs(w->array, w->call->dim, w->head, b, value);
-    for (int l = 0; l < b->lanes; l++, to += out->core[1]) {
+    char *to =
+        entry_at(out, w->row.data[operand], w->head, block->first_q) + block->first_k * storage_size(out->storage);
+    w->functions->pairs(w->array, w->call->dim, w->head, block, value);
+    for (int l = 0; l < block->lanes; l++, to += out->core[1]) {
         real *row = row_target(to, out->storage, buffer);
-        for (int j = 0; j < b->keys; j++)
-            row[j] = value[j * b->width + l];
-        row_write(row, to, out->storage, b->keys);
+        for (int j = 0; j < block->keys; j++)
+            row[j] = value[j * block->width + l];
+        row_write(row, to, out->storage, block->keys);
     }
 }
 
 /* Add the gradients of a block. Lanes hold the queries of operand 0, grad(h,n,m); lanes without a query hold 0. */
 static void compute_gradients(operator_block *w)
 {
-    const pe_pair_block *b = &w->block;
+    const pe_pair_block *block = &w->block;
     double grad[TILE_KEYS * PAIR_LANES] = {0};
-    for (int l = 0; l < b->lanes; l++) {
-        const double *row = as_doubles(entry_at(&w->call->array[0], w->row.data[0], w->head, b->first_q + l));
-        for (int j = 0; j < b->keys; j++)
-            grad[j * b->width + l] = row[b->first_k + j];
+    for (int l = 0; l < block->lanes; l++) {
+        const double *row = as_doubles(entry_at(&w->call->array[0], w->row.data[0], w->head, block->first_q + l));
+        for (int j = 0; j < block->keys; j++)
+            grad[j * block->width + l] = row[block->first_k + j];
     }
-    w->functions->pairs_vjp(w->array, w->call->dim, w->head, b, grad, w->into);
+    w->functions->pairs_vjp(w->array, w->call->dim, w->head, block, grad, w->into);
 }
 
 /* arrays..., q_positions(n), k_positions(m) -> out(h,n,m) */

@@ -48,12 +48,12 @@ typedef struct {
 #define DISTANCE_VJP(name)                                                                                             \
     static void name(MAYBE_UNUSED const pe_array *array, MAYBE_UNUSED const idx *dim, idx h, const double *rel, int n, \
                      const double *grad, const pe_array *into)
-#define PAIR_VALUES(name)                                                                               \
-    static void name(const pe_array *array, MAYBE_UNUSED const idx *dim, idx h, const pe_pair_block *b, \
+#define PAIR_VALUES(name)                                                                                   \
+    static void name(const pe_array *array, MAYBE_UNUSED const idx *dim, idx h, const pe_pair_block *block, \
                      real *restrict out)
-#define PAIR_VJP(name)                                                                                               \
-    static void name(MAYBE_UNUSED const pe_array *array, MAYBE_UNUSED const idx *dim, idx h, const pe_pair_block *b, \
-                     const double *grad, const pe_array *into)
+#define PAIR_VJP(name)                                                                       \
+    static void name(MAYBE_UNUSED const pe_array *array, MAYBE_UNUSED const idx *dim, idx h, \
+                     const pe_pair_block *block, const double *grad, const pe_array *into)
 
 extern const pe_position_operator *const
     FN(position_operators)[PE_COUNT]; /* NULL for rows that are no position operators */

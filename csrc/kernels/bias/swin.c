@@ -16,40 +16,42 @@
 enum { TABLE, GRID };
 
 /* The row of key j and lane l in a table of `rows` rows. k and q are their codes (grid.h). */
-INLINE idx row_of_pair(const pe_pair_block *b, int has_class, idx rows, int j, int l, const size_t *k, const size_t *q)
+INLINE idx row_of_pair(const pe_pair_block *block, int has_class, idx rows, int j, int l, const size_t *k,
+                       const size_t *q)
 {
-    const int to_class = has_class && b->k_positions[j] < 1, from_class = has_class && b->q_positions[l] < 1;
+    const int to_class = has_class && block->k_positions[j] < 1, from_class = has_class && block->q_positions[l] < 1;
     if (to_class || from_class)
         return within(rows - (!to_class ? 3 : !from_class ? 2 : 1), rows);
     return grid_row(q[l], k[j], rows);
 }
 
-INLINE void values(const pe_array *array, idx rows, idx h, const pe_pair_block *b, int has_class, real *restrict out)
+INLINE void values(const pe_array *array, idx rows, idx h, const pe_pair_block *block, int has_class,
+                   real *restrict out)
 {
     size_t k[PAIR_KEYS], q[PAIR_LANES];
-    grid_codes(&array[GRID], b, has_class, k, q);
-    for (int j = 0; j < b->keys; j++, out += b->width) {
-        for (int l = 0; l < b->width; l++)
-            out[l] = (real)*element(&array[TABLE], row_of_pair(b, has_class, rows, j, l, k, q), h);
+    grid_codes(&array[GRID], block, has_class, k, q);
+    for (int j = 0; j < block->keys; j++, out += block->width) {
+        for (int l = 0; l < block->width; l++)
+            out[l] = (real)*element(&array[TABLE], row_of_pair(block, has_class, rows, j, l, k, q), h);
     }
 }
 
 /* d table[row of the pair, h] += grad */
-INLINE void vjp(const pe_array *array, idx rows, idx h, const pe_pair_block *b, int has_class, const double *grad,
+INLINE void vjp(const pe_array *array, idx rows, idx h, const pe_pair_block *block, int has_class, const double *grad,
                 const pe_array *into)
 {
     size_t k[PAIR_KEYS], q[PAIR_LANES];
-    grid_codes(&array[GRID], b, has_class, k, q);
-    for (int j = 0; j < b->keys; j++, grad += b->width) {
-        for (int l = 0; l < b->width; l++)
-            *element(&into[TABLE], row_of_pair(b, has_class, rows, j, l, k, q), h) += grad[l];
+    grid_codes(&array[GRID], block, has_class, k, q);
+    for (int j = 0; j < block->keys; j++, grad += block->width) {
+        for (int l = 0; l < block->width; l++)
+            *element(&into[TABLE], row_of_pair(block, has_class, rows, j, l, k, q), h) += grad[l];
     }
 }
 
-PAIR_VALUES(swin) { values(array, D(B), h, b, 0, out); }
-PAIR_VJP(swin_vjp) { vjp(array, D(B), h, b, 0, grad, into); }
-PAIR_VALUES(beit) { values(array, D(B), h, b, 1, out); }
-PAIR_VJP(beit_vjp) { vjp(array, D(B), h, b, 1, grad, into); }
+PAIR_VALUES(swin) { values(array, D(B), h, block, 0, out); }
+PAIR_VJP(swin_vjp) { vjp(array, D(B), h, block, 0, grad, into); }
+PAIR_VALUES(beit) { values(array, D(B), h, block, 1, out); }
+PAIR_VJP(beit_vjp) { vjp(array, D(B), h, block, 1, grad, into); }
 
 const pe_position_operator FN(swin_operator) = {.pairs = swin, .pairs_vjp = swin_vjp};
 const pe_position_operator FN(beit_operator) = {.pairs = beit, .pairs_vjp = beit_vjp};

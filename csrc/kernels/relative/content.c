@@ -44,18 +44,18 @@ static size_t bytes_of_panel(const pe_view *view)
 /* The address of the first visible key of the panel in a buffer for all lanes of the block */
 static real *in_block(real *x, const pe_view *view) { return x + score_offset(view->panel, view->bias->from); }
 
-static void gradient_layout(pe_content_vjp *b, const idx *dim, pe_carver *carver)
+static void gradient_layout(pe_content_vjp *vjp, const idx *dim, pe_carver *carver)
 {
     const idx piece = max_(D(d), CONTENT_PIECE);
-    b->d_gates = carve_reals(carver, BLOCK_M * BLOCK_N);
-    b->d_piece = carve_reals(carver, PANEL_LANES * piece);
-    b->strips = carve_reals(carver, PANEL_LANES * (piece + LANES));
-    b->sum_rows = carve_reals(carver, BLOCK_M * (D(d) + LANES));
-    b->d_sum = carve_reals(carver, BLOCK_M * D(d));
-    b->by_row = carve_reals(carver, BLOCK_M * BY_ROW);
+    vjp->d_gates = carve_reals(carver, BLOCK_M * BLOCK_N);
+    vjp->d_piece = carve_reals(carver, PANEL_LANES * piece);
+    vjp->strips = carve_reals(carver, PANEL_LANES * (piece + LANES));
+    vjp->sum_rows = carve_reals(carver, BLOCK_M * (D(d) + LANES));
+    vjp->d_sum = carve_reals(carver, BLOCK_M * D(d));
+    vjp->by_row = carve_reals(carver, BLOCK_M * BY_ROW);
 }
 
-void FN(content_layout)(pe_content *c, pe_content_vjp *b, const idx *dim, pe_carver *carver)
+void FN(content_layout)(pe_content *c, pe_content_vjp *vjp, const idx *dim, pe_carver *carver)
 {
     const idx piece = max_(D(d), CONTENT_PIECE);
     c->multiplier = carve_reals(carver, BLOCK_M * D(d));
@@ -68,8 +68,8 @@ void FN(content_layout)(pe_content *c, pe_content_vjp *b, const idx *dim, pe_car
     c->scratch = carve_reals(carver, 2 * BLOCK_N * PANEL_LANES);
     c->gates = carve_reals(carver, BLOCK_N * PANEL_LANES);
     c->index = carve_bytes(carver, (BLOCK_M * BLOCK_N + TILE_RELS) * (idx)sizeof *c->index);
-    if (b)
-        gradient_layout(b, dim, carver);
+    if (vjp)
+        gradient_layout(vjp, dim, carver);
 }
 
 /* ---- forward ---- */
@@ -176,16 +176,16 @@ void FN(content_values)(pe_content *c, pe_view view, const real *weights, real *
 
 /* ---- gradient ---- */
 
-void FN(content_block_vjp)(pe_content_vjp *b, pe_content *c, const real *q_rows, const real *g_rows, real *dq,
+void FN(content_block_vjp)(pe_content_vjp *vjp, pe_content *c, const real *q_rows, const real *g_rows, real *dq,
                            idx table_row)
 {
-    b->content = c;
-    b->q_rows = q_rows;
-    b->g_rows = g_rows;
-    b->dq = dq;
-    b->table_row = table_row;
-    b->sum_operator = -1;
-    memset(b->d_passed, 0, sizeof b->d_passed);
+    vjp->content = c;
+    vjp->q_rows = q_rows;
+    vjp->g_rows = g_rows;
+    vjp->dq = dq;
+    vjp->table_row = table_row;
+    vjp->sum_operator = -1;
+    memset(vjp->d_passed, 0, sizeof vjp->d_passed);
 }
 
 const real *FN(content_value_scores)(pe_content *c, pe_view view, const real *g)
@@ -200,50 +200,50 @@ const real *FN(content_value_scores)(pe_content *c, pe_view view, const real *g)
     return add;
 }
 
-void FN(content_values_vjp)(pe_content_vjp *b, pe_view view, const real *weights)
+void FN(content_values_vjp)(pe_content_vjp *vjp, pe_view view, const real *weights)
 {
     for (view.operator_index = 0; view.operator_index < view.queries->call->noperators; view.operator_index++) {
         const pe_lookup *table = given(&view, stages_of(&view)->values);
         if (table)
-            FN(value_table_vjp)(b, &view, table, weights);
+            FN(value_table_vjp)(vjp, &view, table, weights);
     }
 }
 
-void FN(content_after_vjp)(pe_content_vjp *b, pe_view view, const real *ds)
+void FN(content_after_vjp)(pe_content_vjp *vjp, pe_view view, const real *ds)
 {
-    real *copy = b->content->scratch;
+    real *copy = vjp->content->scratch;
     for (view.operator_index = 0; view.operator_index < view.queries->call->noperators; view.operator_index++) {
         if (!stages_of(&view)->after_vjp)
             continue;
         memcpy(copy, ds, bytes_of_panel(&view));
-        stages_of(&view)->after_vjp(b, &view, copy);
+        stages_of(&view)->after_vjp(vjp, &view, copy);
     }
 }
 
-void FN(content_scan_vjp)(pe_content_vjp *b, pe_view view, const real *dx)
+void FN(content_scan_vjp)(pe_content_vjp *vjp, pe_view view, const real *dx)
 {
-    memset(in_block(b->d_gates, &view), 0, bytes_of_panel(&view));
+    memset(in_block(vjp->d_gates, &view), 0, bytes_of_panel(&view));
     for (view.operator_index = 0; view.operator_index < view.queries->call->noperators; view.operator_index++) {
         if (stages_of(&view)->scan)
-            stages_of(&view)->scan->vjp(b, &view, dx);
+            stages_of(&view)->scan->vjp(vjp, &view, dx);
     }
-    FN(scan_gates_vjp)(b, &view, dx);
+    FN(scan_gates_vjp)(vjp, &view, dx);
 }
 
-void FN(content_panels_vjp)(pe_content_vjp *b, pe_view view, int (*seen)[2], const real *dx)
+void FN(content_panels_vjp)(pe_content_vjp *vjp, pe_view view, int (*seen)[2], const real *dx)
 {
     for (view.operator_index = 0; view.operator_index < view.queries->call->noperators; view.operator_index++) {
         const pe_lookup *table = given(&view, stages_of(&view)->query_table);
         if (table)
-            FN(query_table_vjp)(b, &view, table, seen, dx);
+            FN(query_table_vjp)(vjp, &view, table, seen, dx);
     }
 }
 
-void FN(content_keys_vjp)(pe_content_vjp *b, pe_view view, int from, int to, const real *dx, real *dk, int dk_step)
+void FN(content_keys_vjp)(pe_content_vjp *vjp, pe_view view, int from, int to, const real *dx, real *dk, int dk_step)
 {
     for (view.operator_index = 0; view.operator_index < view.queries->call->noperators; view.operator_index++) {
         const pe_lookup *table = given(&view, stages_of(&view)->key_table);
         if (table)
-            (table->map ? FN(key_table_vjp) : FN(key_row_vjp))(b, &view, table, from, to, dx, dk, dk_step);
+            (table->map ? FN(key_table_vjp) : FN(key_row_vjp))(vjp, &view, table, from, to, dx, dk, dk_step);
     }
 }

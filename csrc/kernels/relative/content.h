@@ -92,8 +92,8 @@ typedef struct {
 typedef struct {
     /* Once per panel, before the cap: compute from c->gates and c->passed, and add to the scores. */
     void (*add)(pe_content *c, const pe_view *view, real *add);
-    /* The gradients of the operator's arrays and of q; d s_ij / d (the sum at j) is added to b->d_gates. */
-    void (*vjp)(pe_content_vjp *b, const pe_view *view, const real *dx);
+    /* The gradients of the operator's arrays and of q; d s_ij / d (the sum at j) is added to vjp->d_gates. */
+    void (*vjp)(pe_content_vjp *vjp, const pe_view *view, const real *dx);
 } pe_scan;
 
 /* The stages of an operator. A member that is NULL adds nothing, nor does a lookup if the caller passed no table. */
@@ -105,7 +105,7 @@ typedef struct {
     /* Once per panel, after the cap: write the numbers to add. */
     void (*after)(pe_content *c, const pe_view *view, real *out);
     /* The gradient of `after`. dS is 0 for masked pairs. The operator may overwrite ds. */
-    void (*after_vjp)(pe_content_vjp *b, const pe_view *view, real *ds);
+    void (*after_vjp)(pe_content_vjp *vjp, const pe_view *view, real *ds);
 } pe_content_operator;
 
 extern const pe_content_operator *const FN(content_operators)[PE_COUNT]; /* NULL for other rows of ops.def */
@@ -120,8 +120,8 @@ INLINE int has_content_operators(const pe_call *call)
 
 /* ---- called by drivers: loops over the operators of a call (content.c); view.operator_index is set there ---- */
 
-/* Carve the buffers of a block, and the buffers of its gradient if b is not NULL. */
-void FN(content_layout)(pe_content *c, pe_content_vjp *b, const idx *dim, pe_carver *carver);
+/* Carve the buffers of a block, and the buffers of its gradient if vjp is not NULL. */
+void FN(content_layout)(pe_content *c, pe_content_vjp *vjp, const idx *dim, pe_carver *carver);
 /* Begin a block whose packed queries are q, times scale. */
 void FN(content_block)(pe_content *c, const pe_query_block *queries, const real *q, double scale);
 /* The vectors for the product with the keys: the packed queries, or a copy plus the key tables with a single row */
@@ -134,16 +134,16 @@ real *FN(content_panel)(pe_content *c, pe_view view);
 pe_panel_bias FN(content_after)(pe_content *c, pe_view view);
 void FN(content_values)(pe_content *c, pe_view view, const real *weights, real *o);
 
-void FN(content_block_vjp)(pe_content_vjp *b, pe_content *c, const real *q_rows, const real *g_rows, real *dq,
+void FN(content_block_vjp)(pe_content_vjp *vjp, pe_content *c, const real *q_rows, const real *g_rows, real *dq,
                            idx table_row);
 /* Return g_i . table[row_ij], the part of `values` in g.v, valid until the next call. */
 const real *FN(content_value_scores)(pe_content *c, pe_view view, const real *g);
-void FN(content_values_vjp)(pe_content_vjp *b, pe_view view, const real *weights);
-void FN(content_after_vjp)(pe_content_vjp *b, pe_view view, const real *ds);
-void FN(content_scan_vjp)(pe_content_vjp *b, pe_view view, const real *dx);
-void FN(content_panels_vjp)(pe_content_vjp *b, pe_view view, int (*seen)[2], const real *dx);
-void FN(content_keys_vjp)(pe_content_vjp *b, pe_view view, int from, int to, const real *dx, real *dk, int dk_step);
-void FN(content_end_vjp)(pe_content_vjp *b, const pe_query_block *queries);
+void FN(content_values_vjp)(pe_content_vjp *vjp, pe_view view, const real *weights);
+void FN(content_after_vjp)(pe_content_vjp *vjp, pe_view view, const real *ds);
+void FN(content_scan_vjp)(pe_content_vjp *vjp, pe_view view, const real *dx);
+void FN(content_panels_vjp)(pe_content_vjp *vjp, pe_view view, int (*seen)[2], const real *dx);
+void FN(content_keys_vjp)(pe_content_vjp *vjp, pe_view view, int from, int to, const real *dx, real *dk, int dk_step);
+void FN(content_end_vjp)(pe_content_vjp *vjp, const pe_query_block *queries);
 
 /* add += bias, but -inf wherever bias is -inf */
 INLINE void merge_bias(real *add, const pe_panel_bias *bias, int width)

@@ -66,15 +66,15 @@ static void scan(pe_content *c, const pe_view *view, real *add)
 
 /* d e[w] += (1 - f) dx scale q_i,   d e[w + 1] += f dx scale q_i,   d q_i += dx ((1 - f) e[w] + f e[w + 1]).
  * TILE_RELS rows per pass. */
-static void table_vjp(pe_content_vjp *b, const pe_view *view, const real *dx)
+static void table_vjp(pe_content_vjp *vjp, const pe_view *view, const real *dx)
 {
     const pe_panel *p = view->panel;
-    pe_content *c = b->content;
+    pe_content *c = vjp->content;
     const int width = p->width, n = view->bias->to - view->bias->from, last = last_row(view);
     const pe_matrix table = matrix_of(view, TABLE);
     const pe_row_map r = {c->index, width};
     const idx step = gradient_step(view, D_TABLE);
-    real *d_table = gradient_of(b, view, D_TABLE);
+    real *d_table = gradient_of(vjp, view, D_TABLE);
     int low, high;
     FN(row_range)(&r, 0, n, width, &low, &high);
     high = (int)min_(high + 1, last);
@@ -83,28 +83,28 @@ static void table_vjp(pe_content_vjp *b, const pe_view *view, const real *dx)
         FN(sum_by_row)(c, &r, 0, n, low, rows, width, dx, complements(c), 1, c->products);
         next_rows(c, n * width, last);
         FN(sum_by_row)(c, &r, 0, n, low, rows, width, dx, fractions(c), 0, c->products);
-        FN(add_rows)(&table, low, rows, c->d, width, c->products, b->dq + p->first * c->d);
+        FN(add_rows)(&table, low, rows, c->d, width, c->products, vjp->dq + p->first * c->d);
         if (d_table) {
             real *to = d_table + low * step;
-            FN(add_outer_of_lanes)(p->first, p->lanes, width, c->products, b->q_rows, BLOCK_M, c->d, rows, to, step);
+            FN(add_outer_of_lanes)(p->first, p->lanes, width, c->products, vjp->q_rows, BLOCK_M, c->d, rows, to, step);
         }
         set_positions(c, view, last); /* set c->index to w again, for the next pass */
     }
 }
 
-/* d s / d position = scale q_i . (e[w + 1] - e[w]). b->d_gates accumulates it over the operators. */
-static void scan_vjp(pe_content_vjp *b, const pe_view *view, const real *dx)
+/* d s / d position = scale q_i . (e[w + 1] - e[w]). vjp->d_gates accumulates it over the operators. */
+static void scan_vjp(pe_content_vjp *vjp, const pe_view *view, const real *dx)
 {
     const pe_panel *p = view->panel;
-    pe_content *c = b->content;
+    pe_content *c = vjp->content;
     const int n = view->bias->to - view->bias->from, size = n * p->width, last = last_row(view);
     const pe_matrix table = matrix_of(view, TABLE);
     const pe_row_map r = {c->index, p->width};
     const real *q = c->q + p->first * c->d;
-    real *d_position = b->d_gates + score_offset(p, view->bias->from);
+    real *d_position = vjp->d_gates + score_offset(p, view->bias->from);
     real *sign = fractions(c), *slope = complements(c);
     set_positions(c, view, last);
-    table_vjp(b, view, dx);
+    table_vjp(vjp, view, dx);
     memset(slope, 0, (size_t)size * sizeof *slope);
     for (int i = 0; i < size; i++)
         sign[i] = -1;

@@ -29,24 +29,24 @@ static void after(pe_content *c, const pe_view *view, real *out)
 
 /* d gates_i += sum_r w_ri table[r],   d table[r] += sum_i w_ri gates_i,   for the gates from `first` on. w_ri is
  * the sum of dS_ij over the keys j with row_ij = r, for n rows from `low` on, one query per lane. */
-static void rows_vjp(pe_content_vjp *b, const pe_view *view, idx first, int low, int n, const real *w)
+static void rows_vjp(pe_content_vjp *vjp, const pe_view *view, idx first, int low, int n, const real *w)
 {
     const int width = view->panel->width, lanes = view->panel->lanes;
     const int count = piece_channels(view, first);
     const pe_matrix table = piece_of(view, TABLE, 0, first);
     const idx step = gradient_step(view, D_TABLE);
-    real *d_table = gradient_of(b, view, D_TABLE);
-    zero_reals(b->d_piece, count * width);
-    FN(add_rows)(&table, low, n, count, width, w, b->d_piece);
-    piece_vjp(b, view, GATES, D_GATES, first, 1);
+    real *d_table = gradient_of(vjp, view, D_TABLE);
+    zero_reals(vjp->d_piece, count * width);
+    FN(add_rows)(&table, low, n, count, width, w, vjp->d_piece);
+    piece_vjp(vjp, view, GATES, D_GATES, first, 1);
     FN(add_outer_of_lanes)
-    (0, lanes, width, w, b->strips, PANEL_LANES, count, n, d_table + low * step + first, step);
+    (0, lanes, width, w, vjp->strips, PANEL_LANES, count, n, d_table + low * step + first, step);
 }
 
-static void after_vjp(pe_content_vjp *b, const pe_view *view, real *ds)
+static void after_vjp(pe_content_vjp *vjp, const pe_view *view, real *ds)
 {
     const int from = view->bias->from, to = view->bias->to, width = view->panel->width;
-    pe_content *c = b->content;
+    pe_content *c = vjp->content;
     int low, high;
     if (!operand_of(view, D_GATES)->data || !operand_of(view, D_TABLE)->data)
         return;
@@ -56,7 +56,7 @@ static void after_vjp(pe_content_vjp *b, const pe_view *view, real *ds)
         const int n = (int)min_(TILE_RELS, high - low + 1);
         FN(sum_by_row)(c, &r, from, to, low, n, width, ds, NULL, 1, c->products);
         for (idx first = 0; first < channels_of(view); first += CONTENT_PIECE)
-            rows_vjp(b, view, first, low, n, c->products);
+            rows_vjp(vjp, view, first, low, n, c->products);
     }
 }
 

@@ -46,10 +46,10 @@ INLINE const real *vector_of(const pe_view *view, int operand)
 }
 
 /* The part of a gradient for this head and chunk, an index of its first axis t; NULL if the caller does not need it */
-INLINE void *gradient_of(const pe_content_vjp *b, const pe_view *view, int operand)
+INLINE void *gradient_of(const pe_content_vjp *vjp, const pe_view *view, int operand)
 {
     const pe_array *a = operand_of(view, operand);
-    return a->data ? a->data + b->table_row * a->core[0] : NULL;
+    return a->data ? a->data + vjp->table_row * a->core[0] : NULL;
 }
 
 /* The distance in numbers between two rows of the gradient of a table */
@@ -84,22 +84,22 @@ void FN(copy_to_window)(const int32_t *row, int count, int low, int n, int width
 /* query_table (lookup_queries.c): add to the scores of a panel; gradient of all panels. FN(content_end_vjp) is there
  * too. */
 void FN(query_table_scores)(pe_content *c, const pe_view *view, const pe_lookup *lookup, real *add);
-void FN(query_table_vjp)(pe_content_vjp *b, const pe_view *view, const pe_lookup *lookup, int (*seen)[2],
+void FN(query_table_vjp)(pe_content_vjp *vjp, const pe_view *view, const pe_lookup *lookup, int (*seen)[2],
                          const real *dx);
 /* packed += scale x, where the operand x is a vector for each head */
 void FN(add_to_queries)(const pe_content *c, const pe_view *view, int operand, real *packed);
 
 /* key_table (lookup_keys.c): add to c->added; the gradient for the keys from <= j < to, whose rows are dk */
 void FN(key_table_scores)(pe_content *c, const pe_view *view, const pe_lookup *lookup);
-void FN(key_table_vjp)(pe_content_vjp *b, const pe_view *view, const pe_lookup *lookup, int from, int to,
+void FN(key_table_vjp)(pe_content_vjp *vjp, const pe_view *view, const pe_lookup *lookup, int from, int to,
                        const real *dx, real *dk, int dk_step);
 /* The gradient of a key_table with a single row. FN(content_multiplier) adds this row to the queries. */
-void FN(key_row_vjp)(pe_content_vjp *b, const pe_view *view, const pe_lookup *lookup, int from, int to, const real *dx,
-                     real *dk, int dk_step);
+void FN(key_row_vjp)(pe_content_vjp *vjp, const pe_view *view, const pe_lookup *lookup, int from, int to,
+                     const real *dx, real *dk, int dk_step);
 
 /* values (lookup_values.c): add to the output; add to g.v; the gradient of the table from the weights of a panel */
 void FN(value_table_output)(pe_content *c, const pe_view *view, const pe_lookup *lookup, const real *weights, real *o);
 void FN(value_table_scores)(pe_content *c, const pe_view *view, const pe_lookup *lookup, const real *g, real *add);
-void FN(value_table_vjp)(pe_content_vjp *b, const pe_view *view, const pe_lookup *lookup, const real *weights);
+void FN(value_table_vjp)(pe_content_vjp *vjp, const pe_view *view, const pe_lookup *lookup, const real *weights);
 
 #endif

@@ -107,22 +107,22 @@ static void sum_window_by_row(const pe_content *c, const pe_query_block *queries
 }
 
 /* d k_j += scale sum_i dx_ij table[row_ij],   d table[row_ij] += scale dx_ij k_j */
-void FN(key_table_vjp)(pe_content_vjp *b, const pe_view *view, const pe_lookup *lookup, int from, int to,
+void FN(key_table_vjp)(pe_content_vjp *vjp, const pe_view *view, const pe_lookup *lookup, int from, int to,
                        const real *dx, real *dk, int dk_step)
 {
     const pe_query_block *queries = view->queries;
-    pe_content *c = b->content;
+    pe_content *c = vjp->content;
     const pe_matrix table = matrix_of(view, lookup->table);
     const pe_row_map r = FN(rel_to_row)(c, view, lookup->map, 0, queries->width);
     const idx d_step = gradient_step(view, lookup->d_table);
-    real *d_table = gradient_of(b, view, lookup->d_table);
+    real *d_table = gradient_of(vjp, view, lookup->d_table);
     for (int first = from; first < to; first += PANEL_LANES) {
         const int n = (int)min_(PANEL_LANES, to - first);
         int low, high, nonfinite[PANEL_LANES];
         FN(row_range)(&r, first, first + n, queries->width, &low, &high);
         for (int j = 0; j < n; j++)
             nonfinite[j] =
-                FN(strip_row)(real_row(view->k, view->k_step, first + j), c->d, c->scale, b->strips, PANEL_LANES, j);
+                FN(strip_row)(real_row(view->k, view->k_step, first + j), c->d, c->scale, vjp->strips, PANEL_LANES, j);
         for (; low <= high; low += TILE_RELS) {
             const int rows = (int)min_(TILE_RELS, high - low + 1);
             real *w = c->products;
@@ -131,9 +131,9 @@ void FN(key_table_vjp)(pe_content_vjp *b, const pe_view *view, const pe_lookup *
                 sum_window_by_row(c, queries, &r, first, n, low, rows, dx, w);
             else
                 sum_pairs_by_row(queries, &r, first, n, low, rows, dx, w);
-            zero_reals(b->d_piece, c->d * PANEL_LANES);
-            FN(add_rows)(&table, low, rows, c->d, PANEL_LANES, w, b->d_piece);
-            unpack_transposed(b->d_piece, PANEL_LANES, n, c->d, c->scale, NULL, (char *)c->pack,
+            zero_reals(vjp->d_piece, c->d * PANEL_LANES);
+            FN(add_rows)(&table, low, rows, c->d, PANEL_LANES, w, vjp->d_piece);
+            unpack_transposed(vjp->d_piece, PANEL_LANES, n, c->d, c->scale, NULL, (char *)c->pack,
                               c->d * (idx)sizeof(real));
             for (int j = 0; j < n; j++)
                 add_reals(dk + (first + j) * dk_step, c->pack + j * c->d, c->d);
@@ -144,7 +144,7 @@ void FN(key_table_vjp)(pe_content_vjp *b, const pe_view *view, const pe_lookup *
                     w[i] = w[i] == 0 ? 0 : (real)NAN;
             }
             FN(add_outer_of_lanes)
-            (0, n, PANEL_LANES, w, b->strips, PANEL_LANES, c->d, rows, d_table + low * d_step, d_step);
+            (0, n, PANEL_LANES, w, vjp->strips, PANEL_LANES, c->d, rows, d_table + low * d_step, d_step);
         }
     }
 }
@@ -169,19 +169,19 @@ static void sum_lanes(const real *w, int n, int width, real *sum)
 }
 
 /* d k_j += scale vector sum_i dx_ij,   d vector += scale k_j sum_i dx_ij,   where vector is the row of the table */
-void FN(key_row_vjp)(pe_content_vjp *b, const pe_view *view, const pe_lookup *lookup, int from, int to, const real *dx,
-                     real *dk, int dk_step)
+void FN(key_row_vjp)(pe_content_vjp *vjp, const pe_view *view, const pe_lookup *lookup, int from, int to,
+                     const real *dx, real *dk, int dk_step)
 {
     const real *vector = vector_of(view, lookup->table);
-    double *d_u = gradient_of(b, view, lookup->d_table);
+    double *d_u = gradient_of(vjp, view, lookup->d_table);
     real sum[BLOCK_N] = {0};
     for (const pe_panel *p = view->queries->panel; p < view->queries->panel + view->queries->panels; p++)
         sum_lanes(dx + score_offset(p, from), to - from, p->width, sum);
     for (int j = from; j < to; j++) {
-        const real *key = real_row(view->k, view->k_step, j), all = b->content->scale * sum[j - from];
+        const real *key = real_row(view->k, view->k_step, j), all = vjp->content->scale * sum[j - from];
         if (all == 0)
             continue;
-        for (int k = 0; k < b->content->d; k++) {
+        for (int k = 0; k < vjp->content->d; k++) {
             dk[j * dk_step + k] += all * vector[k];
             if (d_u)
                 d_u[k] += (double)(all * key[k]);

@@ -48,40 +48,40 @@ void FN(query_table_scores)(pe_content *c, const pe_view *view, const pe_lookup 
 
 /* d_sum is the gradient of q + vector, without the factor scale. Add d_sum to dq, and scale times its sum over the
  * queries to d vector. */
-void FN(content_end_vjp)(pe_content_vjp *b, const pe_query_block *queries)
+void FN(content_end_vjp)(pe_content_vjp *vjp, const pe_query_block *queries)
 {
-    const int d = b->content->d;
-    const pe_view view = {.operator_index = b->sum_operator, .queries = queries};
-    if (b->sum_operator < 0)
+    const int d = vjp->content->d;
+    const pe_view view = {.operator_index = vjp->sum_operator, .queries = queries};
+    if (vjp->sum_operator < 0)
         return;
     double *d_vector = gradient_of(
-        b, &view, FN(content_operators)[queries->call->operators[view.operator_index].entry]->query_table->d_vector);
+        vjp, &view, FN(content_operators)[queries->call->operators[view.operator_index].entry]->query_table->d_vector);
     for (const pe_panel *p = queries->panel; p < queries->panel + queries->panels; p++) {
         for (int k = 0; k < d; k++) {
             const idx at = p->first * d + k * p->width;
             double sum = 0;
             for (int l = 0; l < p->lanes; l++) {
-                b->dq[at + l] += b->d_sum[at + l];
-                sum += (double)b->d_sum[at + l];
+                vjp->dq[at + l] += vjp->d_sum[at + l];
+                sum += (double)vjp->d_sum[at + l];
             }
             if (d_vector)
-                d_vector[k] += (double)b->content->scale * sum;
+                d_vector[k] += (double)vjp->content->scale * sum;
         }
     }
-    b->sum_operator = -1;
+    vjp->sum_operator = -1;
 }
 
 /* Set sum_rows to the strips of q + vector and d_sum to 0, unless they belong to this operator already. */
-static void begin_sum(pe_content_vjp *b, const pe_view *view, const pe_lookup *lookup)
+static void begin_sum(pe_content_vjp *vjp, const pe_view *view, const pe_lookup *lookup)
 {
     const pe_query_block *queries = view->queries;
-    pe_content *c = b->content;
+    pe_content *c = vjp->content;
     const real *vector = vector_of(view, lookup->vector);
-    if (b->sum_operator == view->operator_index)
+    if (vjp->sum_operator == view->operator_index)
         return;
-    FN(content_end_vjp)(b, queries);
-    b->sum_operator = view->operator_index;
-    zero_reals(b->d_sum, queries->width * c->d);
+    FN(content_end_vjp)(vjp, queries);
+    vjp->sum_operator = view->operator_index;
+    zero_reals(vjp->d_sum, queries->width * c->d);
     for (int first = 0; first < c->d; first += PANEL_LANES) {
         const int width = strip_width(c->d, first), count = (int)min_(width, c->d - first);
         real scaled[PANEL_LANES] = {0};
@@ -89,7 +89,7 @@ static void begin_sum(pe_content_vjp *b, const pe_view *view, const pe_lookup *l
             scaled[k] = c->scale * vector[first + k];
         for (int i = first * BLOCK_M; i < first * BLOCK_M + queries->lanes * width; i += width) {
             for (int k = 0; k < width; k++)
-                b->sum_rows[i + k] = b->q_rows[i + k] + scaled[k];
+                vjp->sum_rows[i + k] = vjp->q_rows[i + k] + scaled[k];
         }
     }
 }
@@ -105,11 +105,11 @@ typedef struct {
 /* Sum dS of a panel by table row, w[row][lane], and add the product w table to dq. If a slot of by_row holds all rows,
  * return its span, and the caller adds the products of all panels with the strips to d_table. Otherwise add the product
  * here. */
-static pe_span panel_by_row(pe_content_vjp *b, const pe_panel *p, const pe_row_map *r, const int *seen, const real *dx,
-                            const lookup_gradient *to)
+static pe_span panel_by_row(pe_content_vjp *vjp, const pe_panel *p, const pe_row_map *r, const int *seen,
+                            const real *dx, const lookup_gradient *to)
 {
-    const int width = p->width, d = b->content->d, most = BY_ROW - 2 * MARGIN;
-    real *slot = b->by_row + p->first * BY_ROW, *w = slot + MARGIN * width;
+    const int width = p->width, d = vjp->content->d, most = BY_ROW - 2 * MARGIN;
+    real *slot = vjp->by_row + p->first * BY_ROW, *w = slot + MARGIN * width;
     int low, high;
     FN(row_range)(r, seen[0], seen[1], width, &low, &high);
     const int fits = high - low < most;
@@ -117,7 +117,7 @@ static pe_span panel_by_row(pe_content_vjp *b, const pe_panel *p, const pe_row_m
     for (; low <= high; low += most) {
         const int n = (int)min_(most, high - low + 1);
         real *rows = to->d_table ? to->d_table + low * to->d_step : NULL;
-        FN(sum_by_row)(b->content, r, seen[0], seen[1], low, n, width, dx, NULL, 1, w);
+        FN(sum_by_row)(vjp->content, r, seen[0], seen[1], low, n, width, dx, NULL, 1, w);
         FN(add_rows)(&to->table, low, n, d, width, w, to->dq + p->first * d);
         if (rows && !fits)
             FN(add_outer_of_lanes)(p->first, p->lanes, width, w, to->strips, BLOCK_M, d, n, rows, to->d_step);
@@ -129,14 +129,14 @@ static pe_span panel_by_row(pe_content_vjp *b, const pe_panel *p, const pe_row_m
     return span;
 }
 
-void FN(query_table_vjp)(pe_content_vjp *b, const pe_view *view, const pe_lookup *lookup, int (*seen)[2],
+void FN(query_table_vjp)(pe_content_vjp *vjp, const pe_view *view, const pe_lookup *lookup, int (*seen)[2],
                          const real *dx)
 {
     const int has_vector = lookup->vector != 0;
     if (has_vector)
-        begin_sum(b, view, lookup);
-    const lookup_gradient to = {matrix_of(view, lookup->table), has_vector ? b->sum_rows : b->q_rows,
-                                has_vector ? b->d_sum : b->dq, gradient_of(b, view, lookup->d_table),
+        begin_sum(vjp, view, lookup);
+    const lookup_gradient to = {matrix_of(view, lookup->table), has_vector ? vjp->sum_rows : vjp->q_rows,
+                                has_vector ? vjp->d_sum : vjp->dq, gradient_of(vjp, view, lookup->d_table),
                                 gradient_step(view, lookup->d_table)};
     pe_span span[PANELS];
     int spans = 0, low = INT_MAX, high = INT_MIN;
@@ -144,12 +144,12 @@ void FN(query_table_vjp)(pe_content_vjp *b, const pe_view *view, const pe_lookup
         const pe_panel *p = &view->queries->panel[i];
         if (seen[i][0] >= seen[i][1])
             continue;
-        const pe_row_map r = FN(rel_to_row)(b->content, view, lookup->map, p->first, p->width);
-        span[spans] = panel_by_row(b, p, &r, seen[i], dx + score_offset(p, seen[i][0]), &to);
+        const pe_row_map r = FN(rel_to_row)(vjp->content, view, lookup->map, p->first, p->width);
+        span[spans] = panel_by_row(vjp, p, &r, seen[i], dx + score_offset(p, seen[i][0]), &to);
         low = (int)min_(low, span[spans].from);
         high = (int)max_(high, span[spans].to);
         spans += span[spans].from < span[spans].to;
     }
     if (to.d_table && spans)
-        FN(add_outer)(span, spans, to.strips, BLOCK_M, b->content->d, low, high, to.d_table, to.d_step);
+        FN(add_outer)(span, spans, to.strips, BLOCK_M, vjp->content->d, low, high, to.d_table, to.d_step);
 }

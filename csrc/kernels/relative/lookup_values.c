@@ -9,10 +9,10 @@
  */
 #include "relative/lookup.h"
 
-/* Sum the weights by row, TILE_RELS rows per pass, and multiply the sums: with the rows, added to o, if b is NULL; else
- * with the cotangents of b, added to d_table, whose rows are `step` numbers apart. */
+/* Sum the weights by row, TILE_RELS rows per pass. If vjp is NULL, multiply the sums with the rows and add to o; else
+ * with the cotangents of vjp, and add to d_table, whose rows are `step` numbers apart. */
 static void add_by_row(pe_content *c, const pe_view *view, const pe_lookup *lookup, const real *weights, real *o,
-                       const pe_content_vjp *b, real *d_table, idx step)
+                       const pe_content_vjp *vjp, real *d_table, idx step)
 {
     const int from = view->bias->from, to = view->bias->to;
     const pe_panel *p = view->panel;
@@ -24,9 +24,9 @@ static void add_by_row(pe_content *c, const pe_view *view, const pe_lookup *look
     for (; low <= high; low += TILE_RELS) {
         const int n = (int)min_(TILE_RELS, high - low + 1);
         FN(sum_by_row)(c, &r, from, to, low, n, p->width, weights, NULL, 1, sums);
-        if (b)
+        if (vjp)
             FN(add_outer_of_lanes)
-        (p->first, p->lanes, p->width, sums, b->g_rows, BLOCK_M, c->e, n, d_table + low * step, step);
+        (p->first, p->lanes, p->width, sums, vjp->g_rows, BLOCK_M, c->e, n, d_table + low * step, step);
         else FN(add_rows)(&table, low, n, c->e, p->width, sums, o);
     }
 }
@@ -37,11 +37,11 @@ void FN(value_table_output)(pe_content *c, const pe_view *view, const pe_lookup 
 }
 
 /* d_table[row_ij] += p_ij g_i for all pairs, if the caller wants this gradient */
-void FN(value_table_vjp)(pe_content_vjp *b, const pe_view *view, const pe_lookup *lookup, const real *weights)
+void FN(value_table_vjp)(pe_content_vjp *vjp, const pe_view *view, const pe_lookup *lookup, const real *weights)
 {
-    real *d_table = gradient_of(b, view, lookup->d_table);
+    real *d_table = gradient_of(vjp, view, lookup->d_table);
     if (d_table)
-        add_by_row(b->content, view, lookup, weights, NULL, b, d_table, gradient_step(view, lookup->d_table));
+        add_by_row(vjp->content, view, lookup, weights, NULL, vjp, d_table, gradient_step(view, lookup->d_table));
 }
 
 /* The gradient of the weights:   add_ij += g_i . table[row_ij] */

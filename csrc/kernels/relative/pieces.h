@@ -25,9 +25,9 @@ INLINE pe_matrix piece_of(const pe_view *view, int operand, idx row, idx first)
     return rows;
 }
 
-/* Add b->d_piece, the gradient of the vectors of a panel, to the rows of d_operand. Write the vectors times scale as
- * strips to b->strips. */
-INLINE void piece_vjp(pe_content_vjp *b, const pe_view *view, int operand, int d_operand, idx first, real scale)
+/* Add vjp->d_piece, the gradient of the vectors of a panel, to the rows of d_operand. Write the vectors times scale as
+ * strips to vjp->strips. */
+INLINE void piece_vjp(pe_content_vjp *vjp, const pe_view *view, int operand, int d_operand, idx first, real scale)
 {
     const pe_array *d = operand_of(view, d_operand);
     const pe_matrix x = piece_of(view, operand, first_query(view), first);
@@ -35,8 +35,8 @@ INLINE void piece_vjp(pe_content_vjp *b, const pe_view *view, int operand, int d
     for (int l = 0; l < view->panel->lanes; l++) {
         real *to = as_reals(entry_at(d, d->data, view->queries->head, first_query(view) + l)) + first;
         for (int c = 0; c < count; c++)
-            to[c] += b->d_piece[c * view->panel->width + l];
-        FN(strip_row)(real_row(x.data, x.step, l), count, scale, b->strips, PANEL_LANES, l);
+            to[c] += vjp->d_piece[c * view->panel->width + l];
+        FN(strip_row)(real_row(x.data, x.step, l), count, scale, vjp->strips, PANEL_LANES, l);
     }
 }
 

@@ -74,13 +74,13 @@ void FN(scan_panel_end)(pe_content *c, const pe_view *view)
 
 /* d gate_it = sum over j <= t of dx_ij d s_ij / d sum_ij, times gate' = gate (1 - gate). If dx or
  * the gate is 0, so is its product with a nonfinite factor. */
-void FN(scan_gates_vjp)(pe_content_vjp *b, const pe_view *view, const real *dx)
+void FN(scan_gates_vjp)(pe_content_vjp *vjp, const pe_view *view, const real *dx)
 {
     const pe_panel *p = view->panel;
     const int width = p->width, n = view->bias->to - view->bias->from;
-    const real *gate = b->content->gates;
-    real *d_gate = b->d_gates + score_offset(p, view->bias->from);
-    double *sum = b->d_passed + p->first;
+    const real *gate = vjp->content->gates;
+    real *d_gate = vjp->d_gates + score_offset(p, view->bias->from);
+    double *sum = vjp->d_passed + p->first;
     for (int j = 0; j < n; j++) {
         for (int l = 0; l < width; l++) {
             const int i = j * width + l;

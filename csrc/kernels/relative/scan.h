@@ -20,7 +20,7 @@ void FN(scan_count)(pe_content *c, const pe_view *view);
 void FN(scan_panel)(pe_content *c, const pe_view *view);
 /* After the operators of a panel: set c->passed for the next tile. */
 void FN(scan_panel_end)(pe_content *c, const pe_view *view);
-/* After the gradients of the operators: replace d s_ij / d sum_ij in b->d_gates by the gradient of scale q.k. */
-void FN(scan_gates_vjp)(pe_content_vjp *b, const pe_view *view, const real *dx);
+/* After the gradients of the operators: replace d s_ij / d sum_ij in vjp->d_gates by the gradient of scale q.k. */
+void FN(scan_gates_vjp)(pe_content_vjp *vjp, const pe_view *view, const real *dx);
 
 #endif

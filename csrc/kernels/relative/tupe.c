@@ -43,10 +43,10 @@ static void after(pe_content *c, const pe_view *view, real *out)
 }
 
 /* Add dS of the replaced pairs to the gradients of cls_to_any and any_to_cls, and set it to 0 for the product. */
-static void resets_vjp(pe_content_vjp *b, const pe_view *view, real *ds)
+static void resets_vjp(pe_content_vjp *vjp, const pe_view *view, real *ds)
 {
     const int width = view->panel->width;
-    double *d_cls = gradient_of(b, view, D_CLS), *d_any = gradient_of(b, view, D_ANY);
+    double *d_cls = gradient_of(vjp, view, D_CLS), *d_any = gradient_of(vjp, view, D_ANY);
     if (has_row_0(view)) {
         for (int j = 0; j < view->bias->to - view->bias->from; j++) {
             if (d_cls)
@@ -65,22 +65,22 @@ static void resets_vjp(pe_content_vjp *b, const pe_view *view, real *ds)
 
 /* d pos_q_i += factor sum_j dS_ij pos_k_j,   d pos_k_j += factor sum_i dS_ij pos_q_i. Python multiplies
  * d pos_q by the factor. */
-static void after_vjp(pe_content_vjp *b, const pe_view *view, real *ds)
+static void after_vjp(pe_content_vjp *vjp, const pe_view *view, real *ds)
 {
     const int n = view->bias->to - view->bias->from, width = view->panel->width, lanes = view->panel->lanes;
     const idx step = gradient_step(view, D_POS_K);
-    real *dk = gradient_of(b, view, D_POS_K);
-    resets_vjp(b, view, ds);
+    real *dk = gradient_of(vjp, view, D_POS_K);
+    resets_vjp(vjp, view, ds);
     if (!operand_of(view, D_POS_Q)->data || !dk)
         return;
     for (idx first = 0; first < channels_of(view); first += CONTENT_PIECE) {
         const int count = piece_channels(view, first);
         const pe_matrix k = piece_of(view, POS_K, first_key(view), first);
-        zero_reals(b->d_piece, count * width);
-        FN(add_rows)(&k, 0, n, count, width, ds, b->d_piece);
-        piece_vjp(b, view, POS_Q, D_POS_Q, first, factor_of(view));
+        zero_reals(vjp->d_piece, count * width);
+        FN(add_rows)(&k, 0, n, count, width, ds, vjp->d_piece);
+        piece_vjp(vjp, view, POS_Q, D_POS_Q, first, factor_of(view));
         real *to = dk + first_key(view) * step + first;
-        FN(add_outer_of_lanes)(0, lanes, width, ds, b->strips, PANEL_LANES, count, n, to, step);
+        FN(add_outer_of_lanes)(0, lanes, width, ds, vjp->strips, PANEL_LANES, count, n, to, step);
     }
 }
 

@@ -195,7 +195,7 @@ KERNEL(rope)
     const rotation loops = rotation_of(interleaved, out_interleaved);
     const pe_array *a = call->array;
     const idx size = storage_size(a[X].storage);
-    const rope_state piece = rope_begin(call, work);
+    const rope_state s = rope_begin(call, work);
     const int real_rows = a[X].storage == PE_STORAGE && a[COS].storage == PE_STORAGE && a[SIN].storage == PE_STORAGE
                           && a[OUT].storage == PE_STORAGE
                           && (a[X].data != a[OUT].data || interleaved == out_interleaved);
@@ -230,17 +230,17 @@ KERNEL(rope)
         }
         for (idx i = 0; i < count; i++) {
             const char *x = row.data[X];
-            char *out = stream ? piece.to_stream : row.data[OUT];
+            char *out = stream ? s.to_stream : row.data[OUT];
             const int overlaps = x == out && interleaved != out_interleaved;
-            const real *cosine = row_read(row.data[COS], a[COS].storage, e, piece.cosine);
-            const real *sine = row_read(row.data[SIN], a[SIN].storage, e, piece.sine);
+            const real *cosine = row_read(row.data[COS], a[COS].storage, e, s.cosine);
+            const real *sine = row_read(row.data[SIN], a[SIN].storage, e, s.sine);
             if (block.prefetch)
                 prefetch_row_after(x, step[X], d * size);
             if (block.prefetch && !stream)
                 prefetch_row_after(out, step[OUT], d * size);
             copy_rest(x, out, block.before, block.after, block.bytes);
-            rotate_row(loops, row_read(x + offset * size, a[X].storage, 2 * e, piece.x), cosine, sine, e,
-                       out + offset * size, a[OUT].storage, overlaps, piece.result);
+            rotate_row(loops, row_read(x + offset * size, a[X].storage, 2 * e, s.x), cosine, sine, e,
+                       out + offset * size, a[OUT].storage, overlaps, s.result);
             if (stream)
                 stream_row(out, row.data[OUT], d * size);
             UNROLL
@@ -253,13 +253,13 @@ KERNEL(rope)
 }
 
 typedef struct {
-    void *tile; /* scratch of FN(cos_sin_table) */
+    void *table_scratch; /* of FN(cos_sin_table) */
     real *table, *x, *result;
 } rope_positions_state;
 
 LAYOUT(rope_positions)
 {
-    s->tile = carve_bytes(c, (idx)FN(sinusoid_scratch)(call));
+    s->table_scratch = carve_bytes(c, (idx)FN(sinusoid_scratch)(call));
     s->table = carve_reals(c, D(n) * D(d));
     s->x = carve_reals(c, D(d));
     s->result = carve_reals(c, D(d));
@@ -272,19 +272,19 @@ KERNEL(rope_positions)
     const int interleaved = (int)call->par[0];
     const rotation loops = rotation_of(interleaved, interleaved);
     const pe_array *a = call->array;
-    const rope_positions_state piece = rope_positions_begin(call, work);
-    const char *ready = NULL; /* the positions whose table is in `piece` */
+    const rope_positions_state s = rope_positions_begin(call, work);
+    const char *ready = NULL; /* the positions whose table is in `s` */
     for (pe_row row = row_at(call, begin); row.index < end; row_next(call, &row)) {
         if (ready != row.data[POSITIONS]) {
             const double *w = as_doubles(row.data[FREQUENCIES]);
-            FN(cos_sin_table)(piece.tile, row.data[POSITIONS], a[POSITIONS].storage, n, w, e, piece.table);
+            FN(cos_sin_table)(s.table_scratch, row.data[POSITIONS], a[POSITIONS].storage, n, w, e, s.table);
         }
         ready = row.data[POSITIONS];
         for (idx i = 0; i < n; i++) {
-            const real *x = row_read(entry_at(&a[X], row.data[X], i, 0), a[X].storage, d, piece.x);
-            const real *cosine = piece.table + i * d;
+            const real *x = row_read(entry_at(&a[X], row.data[X], i, 0), a[X].storage, d, s.x);
+            const real *cosine = s.table + i * d;
             rotate_row(loops, x, cosine, cosine + e, e, entry_at(&a[OUT], row.data[OUT], i, 0), a[OUT].storage, 0,
-                       piece.result);
+                       s.result);
         }
     }
 }

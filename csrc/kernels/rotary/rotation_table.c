@@ -59,25 +59,25 @@ KERNEL(rotation_table)
     enum { POSITIONS, FREQUENCIES, OUT };
     const idx axes = call->D(a), f = call->D(f);
     const pe_array *a = call->array;
-    const rotation_table_state piece = rotation_table_begin(call, work);
-    const char *ready = NULL; /* the frequencies whose turns are in `piece` */
+    const rotation_table_state s = rotation_table_begin(call, work);
+    const char *ready = NULL; /* the frequencies whose turns are in `s` */
     for (pe_row row = row_at(call, begin); row.index < end; row_next(call, &row)) {
         if (ready != row.data[FREQUENCIES]) {
             for (idx axis = 0; axis < axes; axis++) {
                 const double *w = as_doubles(row.data[FREQUENCIES] + axis * a[FREQUENCIES].core[0]);
                 for (idx k = 0; k < f; k++)
-                    turns(w[k], 0, &piece.hi[axis * f + k], &piece.lo[axis * f + k]);
+                    turns(w[k], 0, &s.hi[axis * f + k], &s.lo[axis * f + k]);
             }
             ready = row.data[FREQUENCIES];
         }
-        memset(piece.turn, 0, (size_t)f * sizeof *piece.turn);
-        memset(piece.rest, 0, (size_t)f * sizeof *piece.rest);
+        memset(s.turn, 0, (size_t)f * sizeof *s.turn);
+        memset(s.rest, 0, (size_t)f * sizeof *s.rest);
         for (idx axis = 0; axis < axes; axis++) {
             const double p = scalar_read(row.data[POSITIONS] + axis * a[POSITIONS].core[0], a[POSITIONS].storage);
-            add_coordinate(p, piece.hi + axis * f, piece.lo + axis * f, f, piece.turn, piece.rest);
+            add_coordinate(p, s.hi + axis * f, s.lo + axis * f, f, s.turn, s.rest);
         }
-        real *to = row_target(row.data[OUT], a[OUT].storage, piece.values);
-        store_angles(piece.turn, piece.rest, f, call->par[TABLE_COSINE_SCALE], call->par[TABLE_SINE_SCALE], to, to + f);
+        real *to = row_target(row.data[OUT], a[OUT].storage, s.values);
+        store_angles(s.turn, s.rest, f, call->par[TABLE_COSINE_SCALE], call->par[TABLE_SINE_SCALE], to, to + f);
         row_write(to, row.data[OUT], a[OUT].storage, 2 * f);
     }
 }

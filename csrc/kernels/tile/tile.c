@@ -386,16 +386,16 @@ static void mask_segments(pe_key_tile *keys, const pe_query_block *queries, cons
 
 /* Drop the keys at both ends of the tile that no query of the panel sees. With causality this saves half of the pairs,
  * except up to one panel width per query. */
-static void trim(pe_panel_bias *b, const pe_key_tile *keys, const pe_panel *p, int chunk, double low, double high)
+static void trim(pe_panel_bias *bias, const pe_key_tile *keys, const pe_panel *p, int chunk, double low, double high)
 {
-    while (b->from < b->to && keys->position.at[b->from] - p->low < low)
-        b->from++;
-    while (b->from < b->to && keys->position.at[b->to - 1] - p->high > high)
-        b->to--;
-    if (b->from == b->to)
+    while (bias->from < bias->to && keys->position.at[bias->from] - p->low < low)
+        bias->from++;
+    while (bias->from < bias->to && keys->position.at[bias->to - 1] - p->high > high)
+        bias->to--;
+    if (bias->from == bias->to)
         return;
-    b->from -= b->from % chunk;
-    b->to = (int)min_(BLOCKS(b->to, chunk) * chunk, keys->n);
+    bias->from -= bias->from % chunk;
+    bias->to = (int)min_(BLOCKS(bias->to, chunk) * chunk, keys->n);
 }
 
 pe_panel_bias FN(panel_bias)(pe_key_tile *keys, const pe_query_block *queries, const pe_panel *p)
@@ -404,34 +404,34 @@ pe_panel_bias FN(panel_bias)(pe_key_tile *keys, const pe_query_block *queries, c
     const int window_cuts = !(keys->position.low - p->high >= low && keys->position.high - p->low <= high);
     const int count_up = keys->distances_count_up, relative = window_cuts || queries->has_relative;
     const int by_pair = queries->has_pairs || keys->keep == SOME_PAIRS || keys->segments == SOME_PAIRS;
-    pe_panel_bias b = {0, keys->n, p->width, NULL};
-    trim(&b, keys, p, bf16_of(queries) ? CHUNK : 1, low, high);
-    if (b.from == b.to || !(relative || by_pair))
-        return b;
+    pe_panel_bias bias = {0, keys->n, p->width, NULL};
+    trim(&bias, keys, p, bf16_of(queries) ? CHUNK : 1, low, high);
+    if (bias.from == bias.to || !(relative || by_pair))
+        return bias;
     if (relative && count_up && !keys->has_window)
         fill_window(keys, queries);
-    const real *window = keys->window + (keys->n - 1 - b.from) + p->first;
+    const real *window = keys->window + (keys->n - 1 - bias.from) + p->first;
     if (count_up && !by_pair) {
-        b.add = window;
-        b.step = -1;
-        return b;
+        bias.add = window;
+        bias.step = -1;
+        return bias;
     }
 
-    const int n = b.to - b.from, width = p->width;
+    const int n = bias.to - bias.from, width = p->width;
     real *pairs = pairs_of(keys, p);
     if (relative && !count_up) {
-        fill_pairs(keys, queries, p, b.from, b.to);
+        fill_pairs(keys, queries, p, bias.from, bias.to);
     } else {
         for (int j = 0; j < n; j++) {
             for (int l = 0; l < width; l++)
                 pairs[j * width + l] = relative ? window[l - j] : 0;
         }
     }
-    add_pair_operators(keys, queries, p, b.from, n);
+    add_pair_operators(keys, queries, p, bias.from, n);
     if (keys->keep == SOME_PAIRS)
-        mask_keep(keys, queries, p, b.from, n);
+        mask_keep(keys, queries, p, bias.from, n);
     if (keys->segments == SOME_PAIRS)
-        mask_segments(keys, queries, p, b.from, b.to);
-    b.add = pairs;
-    return b;
+        mask_segments(keys, queries, p, bias.from, bias.to);
+    bias.add = pairs;
+    return bias;
 }
