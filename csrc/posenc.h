@@ -52,7 +52,7 @@ struct pe_bf16;    /* of kernels/tile/bf16.h */
 typedef struct {
     void (*begin)(void), (*end)(void); /* set and release what a thread needs before it multiplies; NULL: nothing */
     void (*multiply)(const struct pe_product *);
-    int most_parts;                  /* numbers split in more parts than this are multiplied faster as reals */
+    int most_terms;                  /* numbers split into more terms than this are multiplied faster as reals */
     const struct pe_bf16 *attention; /* what attention calls */
 } pe_products;
 
@@ -82,7 +82,7 @@ typedef struct {
 
 /* One row of ops.def in one variant */
 typedef struct {
-    /* Run units begin <= u < end. Units are loop rows, or parts of them if ops.def cuts rows into units. */
+    /* Run units begin <= u < end. Units are loop rows, or pieces of them if ops.def cuts rows into units. */
     void (*run)(const pe_call *call, idx begin, idx end, const pe_work *work);
     size_t (*scratch)(const pe_call *call); /* bytes that one thread needs */
 } pe_kernel;

@@ -11,7 +11,7 @@
  *         dv_j += z p g_i;                    dq_i += scale dX k_j;               dk_j += scale dX q_i
  *
  * Scores are recomputed tile by tile (Dao 2023, FlashAttention-2, algorithm 2). A unit is one kv head. If there are few
- * kv heads, each is split into chunks: a range of query heads times every block_parts-th block of queries. For each
+ * kv heads, each is split into chunks: a range of query heads times every block_chunks-th block of queries. For each
  * block, a unit visits the tiles of keys; it sums dk and dv in its scratch memory. The chunks depend on h, g and n
  * alone, and their sums are added in order, here or by the caller. So the bits depend neither on threads nor on other
  * rows of the batch.
@@ -21,8 +21,8 @@
  * a softcap that is saturated, dX is 0.
  *
  * Instructions for 16-bit numbers (tile/bf16.h) compute all five products, if the block's queries and cotangents and
- * all keys and values of the kv head are finite, and the call has no operator of content.h. p and dX
- * are split in parts.
+ * all keys and values of the kv head are finite, and the call has no operator of content.h. p and dX are split into
+ * terms.
  */
 #include "attention/bias_grad.h"
 #include "attention/dropout.h"
@@ -214,7 +214,7 @@ static int rows_are_finite(const pe_array *a, const char *rows, idx n, int width
     return 1;
 }
 
-/* Read the keys and values of a kv head once, not in every block. 16-bit products need finite numbers: the parts of an
+/* Read the keys and values of a kv head once, not in every block. 16-bit products need finite numbers: the terms of an
  * infinite product may be infinities of both signs, whose sum is NaN. The operators of content.h multiply reals. */
 static void look_at_keys(attention_vjp_state *s, const pe_call *call, const pe_row *at, idx group)
 {
@@ -251,12 +251,12 @@ static void zero_unseen(attention_vjp_state *s, const pe_query_block *queries, i
 }
 
 /* dk += dX^T q, or dv += p^T g: add `weights` times the strips of a pair of operands to the gradients of the tile. */
-static void add_to_keys(const pe_query_block *queries, int pair, const real *weights, const real *strips, int width,
+static void add_to_keys(const pe_query_block *queries, int product, const real *weights, const real *strips, int width,
                         int from, int to, real *sums, int step)
 {
     const pe_bf16 *bf16 = bf16_of(queries);
     if (bf16)
-        bf16->outer(queries, pair, weights, from, to, sums, step);
+        bf16->outer(queries, product, weights, from, to, sums, step);
     else
         FN(add_outer_of_block)(queries, weights, strips, width, from, to, sums, step);
 }
@@ -381,14 +381,14 @@ static int block_vjp(attention_vjp_state *s, const pe_query_block *queries, idx 
 
 /* Store a chunk's dK or dV, or add it to the earlier chunks, then clear the accumulator. The output is `real` if chunks
  * are added. */
-static void write_keys(const pe_call *call, const pe_row *at, int operand, idx part, int is_first, real *sum, int step,
+static void write_keys(const pe_call *call, const pe_row *at, int operand, idx chunk, int is_first, real *sum, int step,
                        int width, real *buffer)
 {
     const pe_array *a = &call->array[operand];
     if (!at->data[operand] || width == 0)
         return;
     for (idx j = 0; j < call->D(m); j++, sum += step) {
-        char *to = at->data[operand] + part * a->core[0] + j * a->core[1];
+        char *to = at->data[operand] + chunk * a->core[0] + j * a->core[1];
         real *restrict target = row_target(to, a->storage, buffer);
         for (int c = 0; c < width; c++)
             target[c] = is_first ? sum[c] : target[c] + sum[c];
@@ -401,12 +401,12 @@ static void write_keys(const pe_call *call, const pe_row *at, int operand, idx p
 static int kv_head_unit(attention_vjp_state *s, const pe_call *call, idx unit, const pe_work *work)
 {
     const idx heads = call->D(h), groups = call->D(g), share = heads / groups, blocks = BLOCKS(call->D(n), BLOCK_M);
-    const idx head_parts = (idx)call->par[A_HEAD_CHUNKS], block_parts = (idx)call->par[A_BLOCK_CHUNKS];
+    const idx head_chunks = (idx)call->par[A_HEAD_CHUNKS], block_chunks = (idx)call->par[A_BLOCK_CHUNKS];
     const int together = call->par[A_MODE] == VJP_TOGETHER;
-    const idx parts = head_parts * block_parts, heads_of_part = BLOCKS(share, head_parts);
+    const idx chunks = head_chunks * block_chunks, heads_of_chunk = BLOCKS(share, head_chunks);
     const idx row = unit / (groups * VJP_CHUNKS), group = unit / VJP_CHUNKS % groups, mine = unit % VJP_CHUNKS;
     const pe_row at = row_at(call, row);
-    if (mine >= (together ? 1 : parts))
+    if (mine >= (together ? 1 : chunks))
         return 1;
     if (!s->is_clear) {
         zero_reals(s->dk, call->D(m) * s->padded_d);
@@ -414,12 +414,12 @@ static int kv_head_unit(attention_vjp_state *s, const pe_call *call, idx unit, c
         s->is_clear = 1;
     }
     look_at_keys(s, call, &at, group);
-    for (idx part = together ? 0 : mine; part < (together ? parts : mine + 1); part++) {
-        const idx first_block = part % block_parts, first = group * share + part / block_parts * heads_of_part;
-        const idx last = min_(first + heads_of_part, (group + 1) * share);
+    for (idx chunk = together ? 0 : mine; chunk < (together ? chunks : mine + 1); chunk++) {
+        const idx first_block = chunk % block_chunks, first = group * share + chunk / block_chunks * heads_of_chunk;
+        const idx last = min_(first + heads_of_chunk, (group + 1) * share);
         for (idx h = first; h < last; h++) {
-            const idx t = together ? h : h * block_parts + first_block;
-            for (idx i = first_block; i < blocks; i += block_parts) {
+            const idx t = together ? h : h * block_chunks + first_block;
+            for (idx i = first_block; i < blocks; i += block_chunks) {
                 FN(query_block)(s->at.queries, call, (row * heads + h) * blocks + i);
                 if (i == (together ? 0 : first_block))
                     FN(bias_grad_clear)(s->at.queries, t);
@@ -427,9 +427,9 @@ static int kv_head_unit(attention_vjp_state *s, const pe_call *call, idx unit, c
                     return 0;
             }
         }
-        const idx into = together ? group : group * parts + mine;
-        write_keys(call, &at, A_DK, into, part == 0 || !together, s->dk, s->padded_d, s->d, s->row);
-        write_keys(call, &at, A_DV, into, part == 0 || !together, s->dv, s->padded_e, s->e, s->row);
+        const idx into = together ? group : group * chunks + mine;
+        write_keys(call, &at, A_DK, into, chunk == 0 || !together, s->dk, s->padded_d, s->d, s->row);
+        write_keys(call, &at, A_DV, into, chunk == 0 || !together, s->dv, s->padded_e, s->e, s->row);
     }
     return 1;
 }

@@ -135,10 +135,10 @@ static void add_pairs(char *out, const pe_array *a, const real *ds, int n, const
 static void add_distance_gradients(pe_bias_grad *g, const pe_key_tile *keys, const pe_query_block *queries,
                                    const pe_panel *p, int from, int to, const real *ds)
 {
-    const int width = p->width, chunk = TILE_RELS / width;
+    const int width = p->width, at_once = TILE_RELS / width;
     double rel[TILE_RELS], grad[TILE_RELS];
-    for (int j = from; j < to; j += chunk) {
-        const int rows = (int)min_(chunk, to - j);
+    for (int j = from; j < to; j += at_once) {
+        const int rows = (int)min_(at_once, to - j);
         for (int i = 0; i < rows * width; i++)
             grad[i] = (double)*ds++;
         for (int t = 0; t < queries->call->noperators; t++) {

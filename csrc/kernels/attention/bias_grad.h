@@ -6,7 +6,7 @@
  *     rows(h,n)       sum over the keys             columns(t,m)  sum over the queries
  *     pairs(h,n,m)    dS itself, added to the output with any strides
  * The gradients of DISTANCE and PAIR rows are computed here, from dS and positions, if the caller passes them.
- * Axis t has a row for each head, or for each head and block part of attention_vjp: no two units add to the same row.
+ * Axis t has a row for each head, or for each head and chunk of attention_vjp: no two units add to the same row.
  */
 #ifndef PE_BIAS_GRAD_H
 #define PE_BIAS_GRAD_H

@@ -41,7 +41,7 @@ typedef struct {
     pe_key_tile *keys;
     pe_key_part part;
     block_state *block;
-    real *q, *scores, *copy, *row; /* panel p begins at p->first * (numbers of a lane: d in q, BLOCK_N in s) */
+    real *q, *scores, *copy, *row; /* panel p begins at p->first * (numbers of a lane: d in q, BLOCK_N in scores) */
     real alpha[BLOCK_M];           /* rescale of the last tile */
     uint64_t sees[BLOCK_N];        /* mask_nonfinite only: the lanes that see a key of the tile */
     pe_split *split;               /* of 16-bit products, else NULL */

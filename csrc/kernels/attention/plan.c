@@ -16,8 +16,8 @@ static int takes_bf16(const pe_call *call, int is_gradient)
     return PE_REAL == 32 && call->products && call->products->attention->takes(call, is_gradient);
 }
 
-/* Tiles multiply a number in three parts, as AMX does. */
-static int multiplies_reals(const pe_call *call) { return call->products->most_parts == MOST_PARTS; }
+/* Tiles multiply a number in three terms, as AMX does. */
+static int multiplies_reals(const pe_call *call) { return call->products->most_terms == MOST_TERMS; }
 
 /* forward.c computes whole vectors of queries, which is at least twice the work of decoding if n <= LANES / 2. Up to
  * n < PANEL_LANES, decoding is faster than products of reals in forward.c if keys and values come from memory, because

@@ -151,8 +151,8 @@ INLINE double scalar_read(const char *data, pe_storage storage)
     }
 }
 
-/* The slot of this block of units in an output that is summed over all rows ("+" in ops.def). The binding adds the
- * slots. */
+/* The sums of this block of units in an output that is summed over all rows ("+" in ops.def). The binding adds the
+ * sums of the blocks. */
 INLINE double *block_sums(const pe_call *call, int operand, const pe_work *work)
 {
     return as_doubles(call->array[operand].data + work->block * call->array[operand].loop[0]);

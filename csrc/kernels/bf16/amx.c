@@ -1,10 +1,10 @@
 /* amx.c -- the products of products.h in AMX tiles: registers of 16 rows x 64 bytes.
  *
- *     A: 16 rows of a, a chunk of 32 k each     B: 16 pairs of k, 16 lanes each     C: 16 rows x 16 lanes of c
+ *     A: 16 rows of a, 32 k each     B: 16 words of two k, 16 lanes each     C: 16 rows x 16 lanes of c
  *     TDPBF16PS C, A, B                         C[row][lane] += sum_k A[row][k] B[k][lane]
  *
  * A step computes 32 rows and the panel: C in tiles 0 .. 3 (two if the panel is one vector), A in 4 and 5, B in 6 and
- * 7. With two vectors, each loaded tile is multiplied twice. Passes with the same part of a share its tiles. The code
+ * 7. With two vectors, each loaded tile is multiplied twice. Passes with the same term of a share its tiles. The code
  * is assembly, because each tile has a fixed number, and because gcc 12 passes only 8 of the 64 bytes that
  * _tile_loadconfig needs.
  */
@@ -49,9 +49,9 @@ TILES static void multiply(const pe_product *w)
         ZERO(1);
         ZERO(2);
         ZERO(3);
-        for (int k = 0; k < w->depth / CHUNK; k++) {
+        for (int k = 0; k < w->depth / DOT; k++) {
             for (int p = 0; p < w->passes; p++) {
-                const char *a = w->pass[p].a + row * w->row_step + k * w->chunk_step;
+                const char *a = w->pass[p].a + row * w->row_step + k * w->dot_step;
                 const char *b = (const char *)(w->pass[p].b + k * TILE_ROWS * w->width);
                 LOAD(6, b, step);
                 if (p == 0 || w->pass[p].a != w->pass[p - 1].a) {
@@ -76,5 +76,5 @@ TILES static void multiply(const pe_product *w)
     }
 }
 
-const pe_products FN(products_amx) = {begin, end, multiply, MOST_PARTS, &FN(bf16)};
+const pe_products FN(products_amx) = {begin, end, multiply, MOST_TERMS, &FN(bf16)};
 #endif

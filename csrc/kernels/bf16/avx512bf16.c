@@ -5,15 +5,15 @@
  *         c = fma(a[k], b[k], c);
  *     }
  *
- * As in product.c, 8 rows x 2 vectors of sums stay in registers. VDPBF16PS broadcasts a pair of k of a row from memory.
- * On Zen 4, VDPBF16PS takes the time of an FMA and computes twice as many products, so it is faster for operands of one
- * part. On Intel it takes four times the time of an FMA, so it is slower.
+ * As in product.c, 8 rows x 2 vectors of sums stay in registers. VDPBF16PS broadcasts a word of two k of a row from
+ * memory. On Zen 4, VDPBF16PS takes the time of an FMA and computes twice as many products, so it is faster for
+ * operands of one term. On Intel it takes four times the time of an FMA, so it is slower.
  */
 #include "bf16/products.h"
 
 #if PE_HAS_UNITS
 /* c += a[0] b[0] + a[1] b[1] for each lane */
-#define ADD_PAIRS(c, a, b) __asm__("vdpbf16ps %1%{1to16%}, %2, %0" : "+v"(c) : "m"(*(const uint32_t(*)[1])(a)), "v"(b))
+#define ADD_WORD(c, a, b) __asm__("vdpbf16ps %1%{1to16%}, %2, %0" : "+v"(c) : "m"(*(const uint32_t(*)[1])(a)), "v"(b))
 
 enum { ROWS = 8 };
 
@@ -25,15 +25,15 @@ INLINE __attribute__((target("avx512bf16"))) void multiply_rows(const pe_product
         sum[i] = vec_set(0);
     for (int p = 0; p < w->passes; p++) {
         const real *b = (const real *)(const void *)w->pass[p].b;
-        for (int chunk = 0; chunk < w->depth / CHUNK; chunk++) {
-            const char *a = w->pass[p].a + row * w->row_step + chunk * w->chunk_step;
-            for (int k = 0; k < CHUNK / 2; k++, a += sizeof(uint32_t), b += vectors * LANES) {
+        for (int dot = 0; dot < w->depth / DOT; dot++) {
+            const char *a = w->pass[p].a + row * w->row_step + dot * w->dot_step;
+            for (int k = 0; k < DOT / 2; k++, a += sizeof(uint32_t), b += vectors * LANES) {
                 const vec x = vec_load(b), y = vectors == 2 ? vec_load(b + LANES) : x;
                 UNROLL
                 for (int r = 0; r < ROWS; r++) {
-                    ADD_PAIRS(sum[r * vectors], (a + r * w->row_step), x);
+                    ADD_WORD(sum[r * vectors], (a + r * w->row_step), x);
                     if (vectors == 2)
-                        ADD_PAIRS(sum[r * vectors + 1], (a + r * w->row_step), y);
+                        ADD_WORD(sum[r * vectors + 1], (a + r * w->row_step), y);
                 }
             }
         }

@@ -1,13 +1,13 @@
 /* emulated.c -- the products of amx.c in portable C, bit for bit, for tests on every machine.
  *
- *     for (int k = 0; k < CHUNK; k += 2) {
+ *     for (int k = 0; k < DOT; k += 2) {
  *         even = fma(a[k], b[k], even);
  *         odd = fma(a[k + 1], b[k + 1], odd);
  *     }
  *     c = (even + odd) + c;
  *
- * even and odd begin at 0 in each chunk. Intel's manual gives this order for TDPBF16PS, and a Xeon gave the same bits.
- * TDPBF16PS flushes subnormal numbers in any state of the processor. Here the state of the thread (float_state.h)
+ * even and odd begin at 0 for each DOT numbers. Intel's manual gives this order for TDPBF16PS, and a Xeon gave the same
+ * bits. TDPBF16PS flushes subnormal numbers in any state of the processor. Here the state of the thread (float_state.h)
  * flushes them.
  */
 #include "bf16/products.h"
@@ -24,12 +24,12 @@ static void end(void) { configurations = 0; }
 
 INLINE float fused(float a, float b, float c) { return PE_FMA ? fma_(a, b, c) : fmaf(a, b, c); }
 
-INLINE void multiply_chunk(const char *row, const uint32_t *b, int width, float *restrict c)
+INLINE void add_dot(const char *row, const uint32_t *b, int width, float *restrict c)
 {
     float even[PANEL_LANES] = {0}, odd[PANEL_LANES] = {0};
-    uint16_t a[CHUNK];
+    uint16_t a[DOT];
     memcpy(a, row, sizeof a);
-    for (int k = 0; k < CHUNK; k += 2, b += width) {
+    for (int k = 0; k < DOT; k += 2, b += width) {
         const float x = widen_bf16(a[k]), y = widen_bf16(a[k + 1]);
         SIMD
         for (int l = 0; l < width; l++) {
@@ -48,10 +48,9 @@ INLINE void multiply(const pe_product *w, int width)
         float *c = w->c + r * width;
         for (int l = 0; l < width; l++)
             c[l] = configurations == 1 ? 0 : NAN;
-        for (int k = 0; k < w->depth / CHUNK; k++) {
+        for (int k = 0; k < w->depth / DOT; k++) {
             for (int p = 0; p < w->passes; p++)
-                multiply_chunk(w->pass[p].a + r * w->row_step + k * w->chunk_step, w->pass[p].b + k * CHUNK / 2 * width,
-                               width, c);
+                add_dot(w->pass[p].a + r * w->row_step + k * w->dot_step, w->pass[p].b + k * DOT / 2 * width, width, c);
         }
     }
 }
@@ -64,5 +63,5 @@ static void multiply_any(const pe_product *w)
         multiply(w, PANEL_LANES);
 }
 
-const pe_products FN(products_emulated) = {begin, end, multiply_any, MOST_PARTS, &FN(bf16)};
+const pe_products FN(products_emulated) = {begin, end, multiply_any, MOST_TERMS, &FN(bf16)};
 #endif

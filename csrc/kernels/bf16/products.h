@@ -1,16 +1,16 @@
 /* products.h -- the matrix products of attention for 16-bit operands, in instructions that multiply bfloat16 numbers.
  *
- *     c[row][lane] = sum over passes of  sum_k a[row][k] b[k][lane]        a: bfloat16, b: pairs of bfloat16, c: float
+ *     c[row][lane] = sum over passes of  sum_k a[row][k] b[k][lane]     a: bfloat16, b: words of two bfloat16, c: float
  *
  *     scores   a = keys, read in place      b = packed queries q0, q1, ...    row = key,      k = channel
  *     values   a = values, transposed       b = weights                       row = channel,  k = key
  *
- * A number that bfloat16 does not represent is a sum of `parts`: x = p0 + p1 + ..., each the bfloat16 number nearest to
- * what the parts before it leave (for weights, ties are rounded away from 0, and numbers beyond 0x1.ffp127 are
- * truncated). Two parts are exact for every float16, and have a relative error of 2**-17 for a float; three are exact
- * for a float, unless a part underflows or overflows. A code of int8 is exact in one part; the scale of a key
- * multiplies its scores, that of a value its weights. Pass (i, j) multiplies part i of a by part j of b. Passes with i
- * + j of at least the larger number of parts are left out, so 2 parts times 3 take 5 passes.
+ * A number that bfloat16 does not represent is a sum of `terms`: x = t0 + t1 + ..., each the bfloat16 number nearest to
+ * what the terms before it leave (for weights, ties are rounded away from 0, and numbers beyond 0x1.ffp127 are
+ * truncated). Two terms are exact for every float16, and have a relative error of 2**-17 for a float; three are exact
+ * for a float, unless a term underflows or overflows. A code of int8 is exact in one term; the scale of a key
+ * multiplies its scores, that of a value its weights. Pass (i, j) multiplies term i of a by term j of b. Passes with i
+ * + j of at least the larger number of terms are left out, so 2 terms times 3 take 5 passes.
  *
  *     b[k / 2][lane]:   k = 0, 1   [ q0[0] q0[1] | q1[0] q1[1] | ... ]      low and high half of a 32-bit word
  *                       k = 2, 3   [ q0[2] q0[3] | q1[2] q1[3] | ... ]
@@ -28,19 +28,18 @@ typedef struct {
     const uint32_t *b;
 } pe_pass;
 
-/* `rows` and `depth`, the count of k, are multiples of CHUNK; `width` is LANES or 2 LANES. A chunk
- * is CHUNK consecutive k. */
+/* `rows` and `depth`, the count of k, are multiples of DOT; `width` is LANES or 2 LANES. */
 typedef struct pe_product {
     int rows, depth, width, passes;
     pe_pass pass[MOST_PASSES];
-    idx row_step, chunk_step; /* bytes from a row of a to the next, and from a chunk of a row to the next */
+    idx row_step, dot_step; /* bytes from a row of a to the next, and from DOT numbers of a row to the next DOT */
     real *c;
 } pe_product;
 
 /* The implementations sum in different orders: for each c,
- *     amx            even = odd = 0;   for each pair k, k + 1 of a chunk: even += a[k] b[k], odd += a[k + 1] b[k + 1];
+ *     amx            even = odd = 0;   for each k, k + 1 of DOT numbers: even += a[k] b[k], odd += a[k + 1] b[k + 1];
  *                    c += even + odd
- *     avx512bf16     for each pair k, k + 1: c += a[k + 1] b[k + 1];   c += a[k] b[k]
+ *     avx512bf16     for each k, k + 1: c += a[k + 1] b[k + 1];   c += a[k] b[k]
  * Each += of a product is one fused multiply-add. Subnormal operands and results are 0. The emulation has the bits of
  * amx, on every machine. */
 extern const pe_products FN(products_amx), FN(products_avx512bf16), FN(products_emulated);

@@ -45,7 +45,7 @@ INLINE const real *vector_of(const pe_view *view, int operand)
     return (const real *)(const void *)matrix_of(view, operand).data;
 }
 
-/* The part of a gradient for this head and chunk, an index of its first axis t; NULL if the caller does not need it */
+/* A gradient at this head and chunk, an index of its first axis t; NULL if the caller does not need it */
 INLINE void *gradient_of(const pe_content_vjp *vjp, const pe_view *view, int operand)
 {
     const pe_array *a = operand_of(view, operand);

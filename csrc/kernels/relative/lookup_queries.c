@@ -102,14 +102,14 @@ typedef struct {
     idx d_step;
 } lookup_gradient;
 
-/* Sum dS of a panel by table row, w[row][lane], and add the product w table to dq. If a slot of by_row holds all rows,
- * return its span, and the caller adds the products of all panels with the strips to d_table. Otherwise add the product
- * here. */
+/* Sum dS of a panel by table row, w[row][lane], and add the product w table to dq. If the panel's buffer in by_row
+ * holds all rows, return its span, and the caller adds the products of all panels with the strips to d_table. Otherwise
+ * add the product here. */
 static pe_span panel_by_row(pe_content_vjp *vjp, const pe_panel *p, const pe_row_map *r, const int *seen,
                             const real *dx, const lookup_gradient *to)
 {
     const int width = p->width, d = vjp->content->d, most = BY_ROW - 2 * MARGIN;
-    real *slot = vjp->by_row + p->first * BY_ROW, *w = slot + MARGIN * width;
+    real *buffer = vjp->by_row + p->first * BY_ROW, *w = buffer + MARGIN * width;
     int low, high;
     FN(row_range)(r, seen[0], seen[1], width, &low, &high);
     const int fits = high - low < most;
@@ -122,7 +122,7 @@ static pe_span panel_by_row(pe_content_vjp *vjp, const pe_panel *p, const pe_row
         if (rows && !fits)
             FN(add_outer_of_lanes)(p->first, p->lanes, width, w, to->strips, BLOCK_M, d, n, rows, to->d_step);
         if (fits) {
-            zero_reals(slot, MARGIN * width);
+            zero_reals(buffer, MARGIN * width);
             zero_reals(w + n * width, MARGIN * width);
         }
     }

@@ -27,8 +27,8 @@ typedef struct {
 INLINE row_order order_of_rows(const pe_call *call, const pe_work *work, const pe_array *cosine, const pe_array *sine,
                                idx e, int together)
 {
-    enum { PART_OF_L2 = 1 << 18 }; /* bytes of a run's table */
-    const idx run_bytes = work->slow_l3 ? PART_OF_L2 : PE_LAST_CACHE / 8;
+    enum { RUN_BYTES = 1 << 18 }; /* bytes of a run's table in L2 */
+    const idx run_bytes = work->slow_l3 ? RUN_BYTES : PE_LAST_CACHE / 8;
     const idx table_bytes = e * (storage_size(cosine->storage) + storage_size(sine->storage));
     const int last = call->nloops - 1;
     row_order o = {1, last < 0 ? 1 : call->shape[last], 1, together};

@@ -326,9 +326,9 @@ static void fill_window(pe_key_tile *keys, const pe_query_block *queries)
 /* If positions do not count up: compute each pair, TILE_RELS / width keys at a time. */
 static void fill_pairs(pe_key_tile *keys, const pe_query_block *queries, const pe_panel *p, int from, int to)
 {
-    const int width = p->width, chunk = TILE_RELS / width;
-    for (int j = from; j < to; j += chunk) {
-        const pe_pairs pairs = {.rows = (int)min_(chunk, to - j), .width = width, .key = j, .lane = p->first};
+    const int width = p->width, at_once = TILE_RELS / width;
+    for (int j = from; j < to; j += at_once) {
+        const pe_pairs pairs = {.rows = (int)min_(at_once, to - j), .width = width, .key = j, .lane = p->first};
         relative_bias(keys, queries, &pairs, pairs_of(keys, p) + (j - from) * width);
     }
 }
@@ -386,7 +386,7 @@ static void mask_segments(pe_key_tile *keys, const pe_query_block *queries, cons
 
 /* Drop the keys at both ends of the tile that no query of the panel sees. With causality this saves half of the pairs,
  * except up to one panel width per query. */
-static void trim(pe_panel_bias *bias, const pe_key_tile *keys, const pe_panel *p, int chunk, double low, double high)
+static void trim(pe_panel_bias *bias, const pe_key_tile *keys, const pe_panel *p, int multiple, double low, double high)
 {
     while (bias->from < bias->to && keys->position.at[bias->from] - p->low < low)
         bias->from++;
@@ -394,8 +394,8 @@ static void trim(pe_panel_bias *bias, const pe_key_tile *keys, const pe_panel *p
         bias->to--;
     if (bias->from == bias->to)
         return;
-    bias->from -= bias->from % chunk;
-    bias->to = (int)min_(BLOCKS(bias->to, chunk) * chunk, keys->n);
+    bias->from -= bias->from % multiple;
+    bias->to = (int)min_(BLOCKS(bias->to, multiple) * multiple, keys->n);
 }
 
 pe_panel_bias FN(panel_bias)(pe_key_tile *keys, const pe_query_block *queries, const pe_panel *p)
@@ -405,7 +405,7 @@ pe_panel_bias FN(panel_bias)(pe_key_tile *keys, const pe_query_block *queries, c
     const int count_up = keys->distances_count_up, relative = window_cuts || queries->has_relative;
     const int by_pair = queries->has_pairs || keys->keep == SOME_PAIRS || keys->segments == SOME_PAIRS;
     pe_panel_bias bias = {0, keys->n, p->width, NULL};
-    trim(&bias, keys, p, bf16_of(queries) ? CHUNK : 1, low, high);
+    trim(&bias, keys, p, bf16_of(queries) ? DOT : 1, low, high);
     if (bias.from == bias.to || !(relative || by_pair))
         return bias;
     if (relative && count_up && !keys->has_window)

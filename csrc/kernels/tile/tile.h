@@ -38,7 +38,7 @@ typedef struct {
     pe_row batch_row;
     idx head, kv_head, first;
     int lanes, panels, width;    /* width: lanes of all panels */
-    struct pe_split *split;      /* bf16.h: a panel's range of keys is then rounded outward to chunks; mostly NULL */
+    struct pe_split *split;      /* NULL: products of reals. Else ranges of keys are multiples of DOT (bf16.h). */
     int has_relative, has_pairs; /* nonzero if there is an operator on distances or diagonals; on pairs */
     int has_own_positions;       /* nonzero if an operator has other positions than the call */
     pe_positions position;
