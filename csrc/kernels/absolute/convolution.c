@@ -145,8 +145,8 @@ static void convolve_channels(const pe_call *call, const pe_row *row, const conv
         row_store(state->result + j * CHANNELS, target + j * out->core[1], out->storage, channels);
 }
 
-/* The number of channels that one pass computes: CHANNELS if anything is copied, else all whole blocks of CHANNELS, so
- * that memory is read in sequence. */
+/* The number of channels that one pass computes: CHANNELS if anything is copied, else all whole multiples of CHANNELS,
+ * so that memory is read in sequence. */
 static idx channels_at_once(const pe_call *call)
 {
     const pe_array *a = call->array;

@@ -7,7 +7,7 @@
  *
  * with x padded as in convolution.c, which also computes the gradient of x: it is a convolution of grad. A tile is at
  * most CONVOLUTION_GRADIENTS columns of a row of grad. Its sums, one per tap and channel, are `real` and stay in
- * registers for a block of taps; the sums of tiles are added in double.
+ * registers for a micro-tile of taps; the sums of tiles are added in double.
  */
 #include "absolute/convolution.h"
 
@@ -22,8 +22,8 @@ typedef struct {
     idx n, lane;
 } conv_products;
 
-/* sums[a, t] += sum_k grad[j + k] x[a, j + k + t], k < width, a < rows, t < taps. x[0, 0], the first tap of the block,
- * is at `place` of the window. A vector of x is loaded once for all its products. */
+/* sums[a, t] += sum_k grad[j + k] x[a, j + k + t], k < width, a < rows, t < taps. x[0, 0], the first tap of the
+ * micro-tile, is at `place` of the window. A vector of x is loaded once for all its products. */
 INLINE void add_products(const conv_products *p, idx j, idx place, const int width, const int rows, const int taps,
                          vec *sums)
 {
@@ -59,9 +59,8 @@ INLINE void add_to_double(vec sum, const double_sums *to, idx at)
         into[k] += (double)narrow[k];
 }
 
-/* Add a block of `rows` x `taps` gradients, whose first tap is (a, b). */
-INLINE void add_block_of_taps(const conv_products *p, idx a, idx b, const int rows, const int taps,
-                              const double_sums *to)
+/* Add a micro-tile of `rows` x `taps` gradients, whose first tap is (a, b). */
+INLINE void add_micro_tile(const conv_products *p, idx a, idx b, const int rows, const int taps, const double_sums *to)
 {
     const conv_products here = *p; /* a local copy, which no store can change */
     const idx place = a * here.x.columns + b;
@@ -79,28 +78,28 @@ INLINE void add_block_of_taps(const conv_products *p, idx a, idx b, const int ro
         add_to_double(sums[t], to, (a + t / taps) * to->row_step + (b + t % taps) * to->tap_step);
 }
 
-/* Add the gradients of all taps of one vector of channels: of the columns before `eights` in blocks of 1 x 8 taps,
- * before `threes` in blocks of 3 x 3, because 8 or 9 sums hide the latency of an FMA, and of the
- * rest in smaller blocks. */
+/* Add the gradients of all taps of one vector of channels: of the columns before `eights` in micro-tiles of 1 x 8 taps,
+ * before `threes` in micro-tiles of 3 x 3, because 8 or 9 sums hide the latency of an FMA, and of the
+ * rest in smaller ones. */
 static NOINLINE void add_tap_gradients(const conv_products *p, idx r, idx s, const double_sums *to)
 {
     const idx eights = s & ~(idx)7, threes = s - (s - eights) % 3;
     idx a = 0;
     for (; a < r; a++) {
         for (idx b = 0; b < eights; b += 8)
-            add_block_of_taps(p, a, b, 1, 8, to);
+            add_micro_tile(p, a, b, 1, 8, to);
     }
     for (a = 0; a + 3 <= r; a += 3) {
         for (idx b = eights; b < threes; b += 3)
-            add_block_of_taps(p, a, b, 3, 3, to);
+            add_micro_tile(p, a, b, 3, 3, to);
         for (idx b = threes; b < s; b++)
-            add_block_of_taps(p, a, b, 3, 1, to);
+            add_micro_tile(p, a, b, 3, 1, to);
     }
     for (; a < r; a++) {
         for (idx b = eights; b < threes; b += 3)
-            add_block_of_taps(p, a, b, 1, 3, to);
+            add_micro_tile(p, a, b, 1, 3, to);
         for (idx b = threes; b < s; b++)
-            add_block_of_taps(p, a, b, 1, 1, to);
+            add_micro_tile(p, a, b, 1, 1, to);
     }
 }
 

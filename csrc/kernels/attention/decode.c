@@ -45,7 +45,7 @@ typedef struct {
 } decode_state;
 
 /* Return rows of whole vectors: the stored rows if possible, else a copy as real with zeros after each row. Codes keep
- * their scales. A block of LANES keys may read rows of the copy that were not written; their scores are not used. */
+ * their scales. A group of LANES keys may read rows of the copy that were not written; their scores are not used. */
 static pe_rows whole_rows(const decode_state *s, pe_rows rows, int n, int width)
 {
     const idx copy_width = width + ROW_PAD;
@@ -117,8 +117,8 @@ void FN(prefetch_rows)(const pe_rows *rows, int n, int width)
 /* s = q . k for `q_rows` rows of q and LANES / q_rows keys, with a vector of sums for each row and key. A single row
  * reads KEYS_TOGETHER keys at a time, nearly in memory order. Several rows read all keys together, so that each vector
  * of a query is loaded once. */
-INLINE void scores_of_block(int q_rows, const char *k, idx step, pe_storage storage, int pass, int passes,
-                            const real *q, int d, real *scores)
+INLINE void score_micro_tile(int q_rows, const char *k, idx step, pe_storage storage, int pass, int passes,
+                             const real *q, int d, real *scores)
 {
     const int keys = LANES / q_rows, together = q_rows > 1 ? keys : KEYS_TOGETHER, bytes = (int)storage_size(storage);
     prefetcher ahead = prefetch_ahead(k, step, d * bytes, pass, passes);
@@ -158,25 +158,25 @@ INLINE void scores_of_stored(const decode_state *s, const char *k, idx step, pe_
     enum { KEYS = LANES / SCORE_Q_ROWS };
     const int d = s->padded_d, passes = s->q_rows / SCORE_Q_ROWS + s->q_rows % SCORE_Q_ROWS;
     for (int j = 0; j < n; j += LANES) {
-        const int first = (int)max_(0, min_(j, n - LANES)); /* the last block repeats keys of the one before */
+        const int first = (int)max_(0, min_(j, n - LANES)); /* the last group repeats keys of the one before */
         const char *rows = k + first * step;
         real *scores = s->scores + first;
         const int together = s->q_rows / SCORE_Q_ROWS * SCORE_Q_ROWS;
         for (int r = 0; r < LANES; r += KEYS) {
             for (int p = 0; p < together; p += SCORE_Q_ROWS)
-                scores_of_block(SCORE_Q_ROWS, rows + r * step, step, storage, p / SCORE_Q_ROWS, passes, s->q + p * d, d,
-                                scores + p * BLOCK_N + r);
+                score_micro_tile(SCORE_Q_ROWS, rows + r * step, step, storage, p / SCORE_Q_ROWS, passes, s->q + p * d,
+                                 d, scores + p * BLOCK_N + r);
         }
         for (int p = together; p < s->q_rows; p++)
-            scores_of_block(1, rows, step, storage, together / SCORE_Q_ROWS + p - together, passes, s->q + p * d, d,
-                            scores + p * BLOCK_N);
+            score_micro_tile(1, rows, step, storage, together / SCORE_Q_ROWS + p - together, passes, s->q + p * d, d,
+                             scores + p * BLOCK_N);
     }
 }
 
 /* o = o alpha + sum_j p_j v_j for `q_rows` rows of q and `cols` vectors of channels, two constants
  * where this is inlined */
-INLINE void values_of_block(int q_rows, int cols, const char *v, idx step, pe_storage storage, int n, const real *p,
-                            const real *alpha, real *o, int o_step, const prefetcher *rows)
+INLINE void value_micro_tile(int q_rows, int cols, const char *v, idx step, pe_storage storage, int n, const real *p,
+                             const real *alpha, real *o, int o_step, const prefetcher *rows)
 {
     prefetcher ahead = *rows;
     vec acc[4 * STRIP];
@@ -218,11 +218,11 @@ INLINE void values_of_columns(int cols, const decode_state *s, const char *v, id
     int p = 0;
     v += first * storage_size(storage);
     for (; s->q_rows - p >= VALUE_Q_ROWS; p += VALUE_Q_ROWS) {
-        values_of_block(VALUE_Q_ROWS, cols, v, step, storage, n, weight + p * BLOCK_N, alpha + p, o + p * e, e, ahead);
+        value_micro_tile(VALUE_Q_ROWS, cols, v, step, storage, n, weight + p * BLOCK_N, alpha + p, o + p * e, e, ahead);
         ahead->wait++; /* the next pass prefetches other rows */
     }
     for (; p < s->q_rows; p++) {
-        values_of_block(1, cols, v, step, storage, n, weight + p * BLOCK_N, alpha + p, o + p * e, e, ahead);
+        value_micro_tile(1, cols, v, step, storage, n, weight + p * BLOCK_N, alpha + p, o + p * e, e, ahead);
         ahead->wait++;
     }
 }

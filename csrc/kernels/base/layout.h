@@ -1,6 +1,6 @@
 /* layout.h -- divide a kernel's scratch memory into arrays: one list gives both the size and the addresses.
  *
- * A kernel with scratch declares a struct of pointers, and LAYOUT carves the arrays from one block of memory:
+ * A kernel with scratch declares a struct of pointers, and LAYOUT carves the arrays from the scratch memory:
  *
  *     typedef struct {
  *         real *pack, *copy;

@@ -93,73 +93,71 @@ typedef struct {
     int q_positions; /* number of this operand; the next operand is k_positions */
     double q[PAIR_LANES], k[TILE_KEYS];
     pe_pair_block block;
-} operator_block;
+} pair_state;
 
 /* Read the positions of `count` keys or queries from `first` on; out[count .. n - 1] repeat the last one. */
-static void read_block_positions(const operator_block *w, int operand, idx first, int count, int n,
-                                 double *restrict out)
+static void read_block_positions(const pair_state *s, int operand, idx first, int count, int n, double *restrict out)
 {
-    const pe_array *a = &w->call->array[operand];
+    const pe_array *a = &s->call->array[operand];
     for (int i = 0; i < n; i++)
-        out[i] = scalar_read(w->row.data[operand] + (first + (i < count ? i : count - 1)) * a->core[0], a->storage);
+        out[i] = scalar_read(s->row.data[operand] + (first + (i < count ? i : count - 1)) * a->core[0], a->storage);
 }
 
-static void set_queries(operator_block *w, idx i, idx last)
+static void set_queries(pair_state *s, idx i, idx last)
 {
-    pe_pair_block *block = &w->block;
+    pe_pair_block *block = &s->block;
     block->width = last - i <= LANES ? LANES : PAIR_LANES;
     block->lanes = (int)min_(block->width, last - i);
     block->first_q = i;
-    read_block_positions(w, w->q_positions, i, block->lanes, block->width, w->q);
+    read_block_positions(s, s->q_positions, i, block->lanes, block->width, s->q);
 }
 
-static void set_keys(operator_block *w, idx j)
+static void set_keys(pair_state *s, idx j)
 {
-    pe_pair_block *block = &w->block;
-    block->keys = (int)min_(TILE_KEYS, w->call->D(m) - j);
+    pe_pair_block *block = &s->block;
+    block->keys = (int)min_(TILE_KEYS, s->call->D(m) - j);
     block->first_k = j;
-    read_block_positions(w, w->q_positions + 1, j, block->keys, block->keys, w->k);
+    read_block_positions(s, s->q_positions + 1, j, block->keys, block->keys, s->k);
 }
 
 /* Call `compute` for all blocks of the units begin <= u < end. A unit is BLOCK_M queries of a head. */
-static void compute_units(operator_block *w, idx begin, idx end, int first_array, int arrays,
-                          void (*compute)(operator_block *))
+static void compute_units(pair_state *s, idx begin, idx end, int first_array, int arrays, void (*compute)(pair_state *))
 {
-    const pe_call *call = w->call;
+    const pe_call *call = s->call;
     const idx heads = call->D(h), n = call->D(n), blocks = BLOCKS(n, BLOCK_M);
-    w->q_positions = first_array + arrays;
-    w->block.q_positions = w->q;
-    w->block.k_positions = w->k;
+    s->q_positions = first_array + arrays;
+    s->block.q_positions = s->q;
+    s->block.k_positions = s->k;
     for (idx u = begin; u < end; u++) {
         if (stop_requested(call))
             return;
         const idx first = u % blocks * BLOCK_M, last = min_(n, first + BLOCK_M);
-        w->row = row_at(call, u / (heads * blocks));
-        w->head = u / blocks % heads;
+        s->row = row_at(call, u / (heads * blocks));
+        s->head = u / blocks % heads;
         for (int k = 0; k < arrays; k++) {
-            w->array[k] = call->array[first_array + k];
-            w->array[k].data = w->row.data[first_array + k];
+            s->array[k] = call->array[first_array + k];
+            s->array[k].data = s->row.data[first_array + k];
         }
-        for (idx i = first; i < last; i += w->block.lanes) {
-            set_queries(w, i, last);
-            for (idx j = 0; j < call->D(m); j += w->block.keys) {
-                set_keys(w, j);
-                compute(w);
+        for (idx i = first; i < last; i += s->block.lanes) {
+            set_queries(s, i, last);
+            for (idx j = 0; j < call->D(m); j += s->block.keys) {
+                set_keys(s, j);
+                compute(s);
             }
         }
     }
 }
 
 /* Compute a block, with one query per lane, and store it in rows of out(h,n,m). */
-static void compute_values(operator_block *w)
+static void compute_values(pair_state *s)
 {
-    const int operand = w->q_positions + 2;
-    const pe_array *out = &w->call->array[operand];
-    const pe_pair_block *block = &w->block;
+    const int operand = s->q_positions + 2;
+    const pe_array *out = &s->call->array[operand];
+    const pe_pair_block *block = &s->block;
     real value[TILE_KEYS * PAIR_LANES], buffer[TILE_KEYS];
     char *to =
-        entry_at(out, w->row.data[operand], w->head, block->first_q) + block->first_k * storage_size(out->storage);
-    w->functions->pairs(w->array, w->call->dim, w->head, block, value);
+        entry_at(out, s->row.data[operand], s->head, block->first_q) + block->first_k * storage_size(out->storage);
+    s->functions->pairs(s->array, s->call->dim, s->head, block, value);
     for (int l = 0; l < block->lanes; l++, to += out->core[1]) {
         real *row = row_target(to, out->storage, buffer);
         for (int j = 0; j < block->keys; j++)
@@ -169,23 +167,23 @@ static void compute_values(operator_block *w)
 }
 
 /* Add the gradients of a block. Lanes hold the queries of operand 0, grad(h,n,m); lanes without a query hold 0. */
-static void compute_gradients(operator_block *w)
+static void compute_gradients(pair_state *s)
 {
-    const pe_pair_block *block = &w->block;
+    const pe_pair_block *block = &s->block;
     double grad[TILE_KEYS * PAIR_LANES] = {0};
     for (int l = 0; l < block->lanes; l++) {
-        const double *row = as_doubles(entry_at(&w->call->array[0], w->row.data[0], w->head, block->first_q + l));
+        const double *row = as_doubles(entry_at(&s->call->array[0], s->row.data[0], s->head, block->first_q + l));
         for (int j = 0; j < block->keys; j++)
             grad[j * block->width + l] = row[block->first_k + j];
     }
-    w->functions->pairs_vjp(w->array, w->call->dim, w->head, block, grad, w->into);
+    s->functions->pairs_vjp(s->array, s->call->dim, s->head, block, grad, s->into);
 }
 
 /* arrays..., q_positions(n), k_positions(m) -> out(h,n,m) */
 static void pair_values(const pe_call *call, idx begin, idx end, int arrays, const pe_position_operator *functions)
 {
-    operator_block w = {.call = call, .functions = functions};
-    compute_units(&w, begin, end, 0, arrays, compute_values);
+    pair_state s = {.call = call, .functions = functions};
+    compute_units(&s, begin, end, 0, arrays, compute_values);
 }
 
 /* grad(h,n,m), arrays..., q_positions(n), k_positions(m) -> +gradients of the arrays that have one. */
@@ -193,9 +191,9 @@ static void pair_gradients(const pe_call *call, idx begin, idx end, const pe_wor
                            const pe_position_operator *functions)
 {
     pe_array into[PE_OPERATOR_ARRAYS];
-    operator_block w = {.call = call, .functions = functions, .into = into};
+    pair_state s = {.call = call, .functions = functions, .into = into};
     gradients_of_block(call, arrays + 3, work, into);
-    compute_units(&w, begin, end, 1, arrays, compute_gradients);
+    compute_units(&s, begin, end, 1, arrays, compute_gradients);
 }
 
 /* ---- the kernels and the table ---- */

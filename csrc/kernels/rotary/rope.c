@@ -31,11 +31,11 @@ INLINE void rotate(const real *x, idx pair, idx partner, const real *c, const re
 typedef struct {
     const char *x, *cosine, *sine;
     char *out;
-    idx rows, step_x, step_cosine, step_sine, step_out; /* bytes from a row to the next one */
+    idx count, step_x, step_cosine, step_sine, step_out; /* rows, and bytes from a row to the next one */
     int heads, prefetch;
     idx head_x, head_out;     /* bytes from a row of the first head to the same row of the second head */
     idx before, after, bytes; /* of a row of `bytes` bytes, the first `before` and the last `after` are only copied */
-} row_block;
+} rope_rows;
 
 /* Rotate a row of each head, a run of pairs at a time: first into `rotated`, then to y. Two heads read the table once.
  * Their rows are often equal modulo 4 KiB, where a load may wait for an earlier store of the other head, so a run of
@@ -83,7 +83,7 @@ INLINE void copy_rest(const char *x, char *out, idx before, idx after, idx bytes
 }
 
 /* Prefetch a later row of each head, if that pays, and copy what is not rotated of this one. */
-static NOINLINE void prepare_rows(const row_block *r, const char *x, char *out)
+static NOINLINE void prepare_rows(const rope_rows *r, const char *x, char *out)
 {
     for (int h = 0; h < r->heads; h++, x += r->head_x, out += r->head_out) {
         if (r->prefetch) {
@@ -94,13 +94,13 @@ static NOINLINE void prepare_rows(const row_block *r, const char *x, char *out)
     }
 }
 
-INLINE void rotate_rows(const row_block *r, idx e, int heads, int interleaved, int out_interleaved)
+INLINE void rotate_rows(const rope_rows *r, idx e, int heads, int interleaved, int out_interleaved)
 {
     const idx before = r->before, head_x = r->head_x / (idx)sizeof(real), head_out = r->head_out / (idx)sizeof(real);
     const int prepares = r->prefetch || before || r->after;
     const char *x = r->x, *cosine = r->cosine, *sine = r->sine;
     char *out = r->out;
-    for (idx i = 0; i < r->rows; i++) {
+    for (idx i = 0; i < r->count; i++) {
         if (prepares)
             prepare_rows(r, x, out);
         rotate_heads((const real *)(const void *)(x + before), head_x, (const real *)(const void *)cosine,
@@ -113,10 +113,10 @@ INLINE void rotate_rows(const row_block *r, idx e, int heads, int interleaved, i
     }
 }
 
-/* The loops of a pair of layouts, over the channels of a row and over the rows of a block */
+/* The loops of two layouts, over the channels of a row and over rows */
 typedef struct {
     void (*row)(const real *x, const real *c, const real *s, idx e, real *y);
-    void (*rows)(const row_block *, idx e);
+    void (*rows)(const rope_rows *, idx e);
 } rotation;
 
 #define ROTATION(name, interleaved, out_interleaved)                                       \
@@ -124,7 +124,7 @@ typedef struct {
     {                                                                                      \
         rotate_heads(x, 0, c, s, e, y, 0, 1, interleaved, out_interleaved);                \
     }                                                                                      \
-    static NOINLINE void name##_rows(const row_block *r, idx e)                            \
+    static NOINLINE void name##_rows(const rope_rows *r, idx e)                            \
     {                                                                                      \
         if (r->heads == 2)                                                                 \
             rotate_rows(r, e, 2, interleaved, out_interleaved);                            \
@@ -199,33 +199,33 @@ KERNEL(rope)
     const int real_rows = a[X].storage == PE_STORAGE && a[COS].storage == PE_STORAGE && a[SIN].storage == PE_STORAGE
                           && a[OUT].storage == PE_STORAGE
                           && (a[X].data != a[OUT].data || interleaved == out_interleaved);
-    const int stream = worth_streaming(call, &a[X], &a[OUT]), blocks = real_rows && !stream;
-    const row_order order = order_of_rows(call, work, &a[COS], &a[SIN], e, blocks ? 2 : 1);
+    const int stream = worth_streaming(call, &a[X], &a[OUT]), direct = real_rows && !stream;
+    const row_order order = order_of_rows(call, work, &a[COS], &a[SIN], e, direct ? 2 : 1);
     idx step[OPERANDS] = {0}, count;
     for (int k = 0; k < OPERANDS && call->nloops > 0; k++)
         step[k] = a[k].loop[call->nloops - 1];
-    row_block block = {.step_x = step[X],
-                       .step_cosine = step[COS],
-                       .step_sine = step[SIN],
-                       .step_out = step[OUT],
-                       .prefetch = worth_prefetching(work, &order, d * size),
-                       .before = offset * size,
-                       .after = (d - offset - 2 * e) * size,
-                       .bytes = d * size};
+    rope_rows rows = {.step_x = step[X],
+                      .step_cosine = step[COS],
+                      .step_sine = step[SIN],
+                      .step_out = step[OUT],
+                      .prefetch = worth_prefetching(work, &order, d * size),
+                      .before = offset * size,
+                      .after = (d - offset - 2 * e) * size,
+                      .bytes = d * size};
     for (idx unit = begin; unit < end; unit += count) {
-        pe_row row = row_of_unit(call, &order, unit, end - unit, &block.heads, &count);
-        if (blocks) {
-            block.x = row.data[X];
-            block.cosine = row.data[COS];
-            block.sine = row.data[SIN];
-            block.out = row.data[OUT];
-            block.rows = count / block.heads;
-            if (block.heads == 2) {
+        pe_row row = row_of_unit(call, &order, unit, end - unit, &rows.heads, &count);
+        if (direct) {
+            rows.x = row.data[X];
+            rows.cosine = row.data[COS];
+            rows.sine = row.data[SIN];
+            rows.out = row.data[OUT];
+            rows.count = count / rows.heads;
+            if (rows.heads == 2) {
                 const pe_row second = row_at(call, row.index + order.positions);
-                block.head_x = second.data[X] - row.data[X];
-                block.head_out = second.data[OUT] - row.data[OUT];
+                rows.head_x = second.data[X] - row.data[X];
+                rows.head_out = second.data[OUT] - row.data[OUT];
             }
-            loops.rows(&block, e);
+            loops.rows(&rows, e);
             continue;
         }
         for (idx i = 0; i < count; i++) {
@@ -234,11 +234,11 @@ KERNEL(rope)
             const int overlaps = x == out && interleaved != out_interleaved;
             const real *cosine = row_read(row.data[COS], a[COS].storage, e, s.cosine);
             const real *sine = row_read(row.data[SIN], a[SIN].storage, e, s.sine);
-            if (block.prefetch)
+            if (rows.prefetch)
                 prefetch_row_after(x, step[X], d * size);
-            if (block.prefetch && !stream)
+            if (rows.prefetch && !stream)
                 prefetch_row_after(out, step[OUT], d * size);
-            copy_rest(x, out, block.before, block.after, block.bytes);
+            copy_rest(x, out, rows.before, rows.after, rows.bytes);
             rotate_row(loops, row_read(x + offset * size, a[X].storage, 2 * e, s.x), cosine, sine, e,
                        out + offset * size, a[OUT].storage, overlaps, s.result);
             if (stream)

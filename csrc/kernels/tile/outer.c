@@ -5,7 +5,7 @@
  *             for (int c = 0; c < channels; c++)
  *                 o[j][c] += w[j][l] * x[l][c];
  *
- * The code makes l the inner loop: a block of rows times one strip of channels keeps its sums in registers for all
+ * The code makes l the inner loop: a micro-tile of rows and one strip of channels keeps its sums in registers for all
  * lanes of all spans, so o is loaded and stored once per call.
  */
 #include "tile/outer.h"
@@ -47,11 +47,11 @@ INLINE void outer_rows(int rows, int cols, int strips, const void *of, int j)
     }
 }
 
-static NOINLINE void outer_narrow(outer_product w, int from, int to) { in_row_blocks(outer_rows, 1, &w, from, to); }
-static NOINLINE void outer_wide(outer_product w, int from, int to) { in_row_blocks(outer_rows, 2, &w, from, to); }
+static NOINLINE void outer_narrow(outer_product w, int from, int to) { in_micro_tiles(outer_rows, 1, &w, from, to); }
+static NOINLINE void outer_wide(outer_product w, int from, int to) { in_micro_tiles(outer_rows, 2, &w, from, to); }
 static NOINLINE int outer_of_two(outer_product w, int from, int to)
 {
-    return in_blocks_of_two(outer_rows, &w, from, to);
+    return in_micro_tiles_of_two(outer_rows, &w, from, to);
 }
 
 void FN(add_outer)(const pe_span *span, int spans, const real *x, int strip_lanes, int channels, int from, int to,

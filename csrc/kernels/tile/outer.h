@@ -4,7 +4,7 @@
  *
  * `lane` is the number of a query; here a SIMD register holds channels. A strip holds x[lane][c .. c + width) of all
  * lanes, one after the other. width is two vectors, or one in the last strip if the rest fits. Each number of o sums
- * over spans and lanes in their order, for any row block, and the sum is then added to o.
+ * over spans and lanes in their order, for any micro-tile, and the sum is then added to o.
  */
 #ifndef PE_OUTER_H
 #define PE_OUTER_H

@@ -1,4 +1,4 @@
-/* product.c -- the two products of product.h, in SIMD registers. For a panel of lanes and a block of rows:
+/* product.c -- the two products of product.h, in SIMD registers. For a panel of lanes and a micro-tile of rows:
  *
  *     for (int k = 0; k < n; k++)
  *         for (int r = 0; r < rows; r++)
@@ -6,7 +6,7 @@
  *                 sum[r][l] += a[r][k] * b[k][l];
  *
  * A row is a key in `scores`, and a column of v in `values`. The sums stay in registers for the whole loop over k, and
- * each load of b serves all rows of the block. The loop broadcasts a from the caller's memory, so a is not packed.
+ * each load of b serves all rows of the micro-tile. The loop broadcasts a from the caller's memory, so a is not packed.
  */
 #include "tile/product.h"
 
@@ -72,12 +72,12 @@ INLINE void value_rows(int rows, int cols, int panels, const void *of, int d)
 }
 
 /* Arguments are passed by value, so the compiler knows that no store changes them. */
-static NOINLINE void scores_narrow(product w, int from, int n) { in_row_blocks(score_rows, 1, &w, from, n); }
-static NOINLINE void scores_wide(product w, int from, int n) { in_row_blocks(score_rows, 2, &w, from, n); }
-static NOINLINE int scores_of_two(product w, int n) { return in_blocks_of_two(score_rows, &w, 0, n); }
-static NOINLINE void values_narrow(product w, int from, int e) { in_row_blocks(value_rows, 1, &w, from, e); }
-static NOINLINE void values_wide(product w, int from, int e) { in_row_blocks(value_rows, 2, &w, from, e); }
-static NOINLINE int values_of_two(product w, int e) { return in_blocks_of_two(value_rows, &w, 0, e); }
+static NOINLINE void scores_narrow(product w, int from, int n) { in_micro_tiles(score_rows, 1, &w, from, n); }
+static NOINLINE void scores_wide(product w, int from, int n) { in_micro_tiles(score_rows, 2, &w, from, n); }
+static NOINLINE int scores_of_two(product w, int n) { return in_micro_tiles_of_two(score_rows, &w, 0, n); }
+static NOINLINE void values_narrow(product w, int from, int e) { in_micro_tiles(value_rows, 1, &w, from, e); }
+static NOINLINE void values_wide(product w, int from, int e) { in_micro_tiles(value_rows, 2, &w, from, e); }
+static NOINLINE int values_of_two(product w, int e) { return in_micro_tiles_of_two(value_rows, &w, 0, e); }
 
 /* Return whether a side and the next one are one product. */
 static int goes_together(const pe_side *side, int left)
