@@ -8,7 +8,7 @@
  *         out[i][j][c] = sum;                                 + x[i][j][c] with residual
  *     }
  *
- * Each SIMD lane holds one channel. window_rows resolves padding once per tile: the pointer of a place outside the grid
+ * Each SIMD lane holds one channel. patch_rows resolves padding once per tile: the pointer of a place outside the grid
  * points to zeros, to the token at the opposite edge, or to the nearest token. The sums then need no test for edges. A
  * kernel of at most FEW_TAPS taps reads tokens in place. Larger kernels, half types, and the last d % CHANNELS channels
  * read a copy of CHANNELS channels. A large kernel needs the copy because tokens 2 KB apart share a few sets of the
@@ -23,7 +23,7 @@ enum { X, KERNEL, BIAS, OUT };
 
 /* Operands and output of a range of channels of one tile */
 typedef struct {
-    view x;
+    patch_channels x;
     const char *kernel, *start; /* start: first terms of the sums, the bias; NULL for 0 */
     char *out;
     idx kernel_row, kernel_step, out_step; /* bytes from tap to tap, from column to column */
@@ -40,7 +40,7 @@ INLINE void add_taps(const conv_operands *o, idx place, const char *kernel, idx 
         tap[t] = vec_at(kernel + t * o->kernel_step, lane);
     UNROLL
     for (int i = 0; i < width + taps - 1; i++) {
-        const vec x = view_vec(&o->x, place + i, lane);
+        const vec x = patch_vec(&o->x, place + i, lane);
         UNROLL
         for (int t = 0; t < taps; t++)
             if (i >= t && i - t < width)
@@ -72,7 +72,7 @@ INLINE void convolve_columns(const conv_operands *o, idx j, idx lane, const int 
     UNROLL
     for (int k = 0; k < width; k++) {
         if (o->center >= 0)
-            sums[k] = vec_add(sums[k], view_vec(&o->x, o->center + j + k, lane));
+            sums[k] = vec_add(sums[k], patch_vec(&o->x, o->center + j + k, lane));
         vec_store(as_reals(o->out + (j + k) * o->out_step) + lane, sums[k]);
     }
 }
@@ -122,7 +122,7 @@ typedef struct {
     idx i, j, n;
 } conv_tile;
 
-/* Compute channels c .. c + channels of a tile, whose window of x has been set at c = 0. */
+/* Compute channels c .. c + channels of a tile, whose patch of x has been set at c = 0. */
 static void convolve_channels(const pe_call *call, const pe_row *row, const convolution_state *state,
                               const conv_tile *t, idx c, idx channels)
 {
@@ -130,15 +130,15 @@ static void convolve_channels(const pe_call *call, const pe_row *row, const conv
     const pe_array *x = &call->array[X], *out = &call->array[OUT];
     char *target = entry_at(out, row->data[OUT], t->i, t->j) + c * storage_size(out->storage);
     const int in_place = channels >= CHANNELS && out->storage == PE_STORAGE;
-    window seen = {state->rows, call->D(r), t->n + call->D(s) - 1, x->storage};
+    patch seen = {state->rows, call->D(r), t->n + call->D(s) - 1, x->storage};
     conv_operands o = {.r = call->D(r), .s = call->D(s)};
     read_kernel(call, row, c, channels, state->kernel, &o);
     o.out = in_place ? target : (char *)state->result;
     o.out_step = in_place ? out->core[1] : CHANNELS * (idx)sizeof(real);
     if (c == 0)
-        window_rows(call, row->data[X], x, t->i - top, t->j - left, (int)call->par[CONVOLUTION_PADDING], state->zeros,
-                    &seen);
-    o.x = view_of(&seen, c, channels, o.r * o.s <= FEW_TAPS, state->copied, state->panel);
+        patch_rows(call, row->data[X], x, t->i - top, t->j - left, (int)call->par[CONVOLUTION_PADDING], state->zeros,
+                   &seen);
+    o.x = channels_of(&seen, c, channels, o.r * o.s <= FEW_TAPS, state->copied, state->copy);
     o.center = call->par[CONVOLUTION_RESIDUAL] != 0 ? top * seen.columns + left : -1;
     convolve(&o, t->n, channels);
     for (idx j = 0; j < t->n && !in_place; j++)

@@ -1,6 +1,6 @@
-/* convolution.h -- windows of x for convolution.c and convolution_vjp.c, with padding resolved to pointers.
+/* convolution.h -- patches of x for convolution.c and convolution_vjp.c, with padding resolved to pointers.
  *
- *     rows[a * columns + b] = &x[pad(i + a)][pad(j + b)]         view_of: CHANNELS channels of these rows as reals
+ *     rows[a * columns + b] = &x[pad(i + a)][pad(j + b)]         channels_of: CHANNELS channels of these rows as reals
  */
 #ifndef PE_CONVOLUTION_H
 #define PE_CONVOLUTION_H
@@ -14,9 +14,9 @@
 enum { CHANNELS = 32, FEW_TAPS = 16 };
 
 typedef struct {
-    const char **rows, **copied; /* rows of windows: in the caller's x, and in `panel` */
+    const char **rows, **copied; /* rows of patches: in the caller's x, and in `copy` */
     char *zeros;                 /* zeros for the channels of one token */
-    real *panel;                 /* CHANNELS channels of each row of the windows */
+    real *copy;                  /* CHANNELS channels of each row of the patches */
     real *result, *kernel;       /* CHANNELS channels: a tile of out; the kernel and the bias */
 } convolution_state;
 
@@ -25,7 +25,7 @@ typedef struct {
 static void carve_convolution(convolution_state *state, pe_carver *c, const idx *dim)
 {
     const idx columns = CONVOLUTION_GRADIENTS + D(s), places = (D(r) + 1) * columns;
-    state->panel = carve_reals(c, places * CHANNELS);
+    state->copy = carve_reals(c, places * CHANNELS);
     state->result = carve_reals(c, columns * CHANNELS);
     state->kernel = carve_reals(c, (D(r) * D(s) + 1) * CHANNELS);
     state->rows = carve_bytes(c, places * (idx)sizeof *state->rows);
@@ -58,10 +58,10 @@ typedef struct {
     const char **rows;
     idx height, columns;
     pe_storage storage;
-} window;
+} patch;
 
-static void window_rows(const pe_call *call, char *data, const pe_array *array, idx i, idx j, int padding,
-                        const char *zeros, window *to)
+static void patch_rows(const pe_call *call, char *data, const pe_array *array, idx i, idx j, int padding,
+                       const char *zeros, patch *to)
 {
     to->storage = array->storage;
     for (idx a = 0; a < to->height; a++) {
@@ -84,26 +84,26 @@ static void copy_padded(const char *from, pe_storage storage, idx n, real *to)
     memset(to + n, 0, (size_t)(CHANNELS - n) * sizeof *to);
 }
 
-/* Channels of a window as reals, in place or in copies of CHANNELS channels */
+/* Channels of a patch as reals, in place or in copies of CHANNELS channels */
 typedef struct {
     const char *const *rows;
     idx columns, offset; /* offset: bytes to channel c in each row */
-} view;
+} patch_channels;
 
-/* n channels from c on: in place if there are few taps and nothing to convert or to pad, else copied to `panel` */
-static view view_of(const window *from, idx c, idx n, int few_taps, const char **rows, real *panel)
+/* n channels from c on: in place if there are few taps and nothing to convert or to pad, else copied to `copy` */
+static patch_channels channels_of(const patch *from, idx c, idx n, int few_taps, const char **rows, real *copy)
 {
     if (few_taps && n % CHANNELS == 0 && from->storage == PE_STORAGE)
-        return (view){from->rows, from->columns, c * (idx)sizeof(real)};
+        return (patch_channels){from->rows, from->columns, c * (idx)sizeof(real)};
     const idx offset = c * storage_size(from->storage);
     for (idx k = 0; k < from->height * from->columns; k++) {
-        copy_padded(from->rows[k] + offset, from->storage, n, panel + k * CHANNELS);
-        rows[k] = (const char *)(panel + k * CHANNELS);
+        copy_padded(from->rows[k] + offset, from->storage, n, copy + k * CHANNELS);
+        rows[k] = (const char *)(copy + k * CHANNELS);
     }
-    return (view){rows, from->columns, 0};
+    return (patch_channels){rows, from->columns, 0};
 }
 
 INLINE vec vec_at(const char *data, idx lane) { return vec_load((const real *)(const void *)data + lane); }
-INLINE vec view_vec(const view *x, idx place, idx lane) { return vec_at(x->rows[place] + x->offset, lane); }
+INLINE vec patch_vec(const patch_channels *x, idx place, idx lane) { return vec_at(x->rows[place] + x->offset, lane); }
 
 #endif

@@ -16,26 +16,26 @@ enum { GRAD, X, DKERNEL, DBIAS };
 typedef convolution_state convolution_vjp_state;
 LAYOUT(convolution_vjp) { carve_convolution(s, c, dim); }
 
-/* Operands for one vector of channels of a tile: n columns of grad, and a window of x */
+/* Operands for one vector of channels of a tile: n columns of grad, and a patch of x */
 typedef struct {
-    view grad, x;
+    patch_channels grad, x;
     idx n, lane;
 } conv_products;
 
 /* sums[a, t] += sum_k grad[j + k] x[a, j + k + t], k < width, a < rows, t < taps. x[0, 0], the first tap of the
- * micro-tile, is at `place` of the window. A vector of x is loaded once for all its products. */
+ * micro-tile, is at `place` of the patch. A vector of x is loaded once for all its products. */
 INLINE void add_products(const conv_products *p, idx j, idx place, const int width, const int rows, const int taps,
                          vec *sums)
 {
     vec grad[4];
     UNROLL
     for (int k = 0; k < width; k++)
-        grad[k] = view_vec(&p->grad, j + k, p->lane);
+        grad[k] = patch_vec(&p->grad, j + k, p->lane);
     UNROLL
     for (int a = 0; a < rows; a++) {
         UNROLL
         for (int i = 0; i < width + taps - 1; i++) {
-            const vec x = view_vec(&p->x, place + a * p->x.columns + j + i, p->lane);
+            const vec x = patch_vec(&p->x, place + a * p->x.columns + j + i, p->lane);
             UNROLL
             for (int t = 0; t < taps; t++)
                 if (i >= t && i - t < width)
@@ -110,23 +110,24 @@ static void add_tile(const pe_call *call, const pe_row *row, const convolution_s
     const idx d = call->D(d), r = call->D(r), s = call->D(s);
     const idx top = (idx)call->par[CONVOLUTION_TOP], left = (idx)call->par[CONVOLUTION_LEFT], places = r * (n + s - 1);
     const int few = r * s <= FEW_TAPS;
-    window x = {state->rows, r, n + s - 1, call->array[X].storage};
-    window grad = {state->rows + places, 1, n, call->array[GRAD].storage};
-    window_rows(call, row->data[X], &call->array[X], i - top, j - left, (int)call->par[CONVOLUTION_PADDING],
-                state->zeros, &x);
-    window_rows(call, row->data[GRAD], &call->array[GRAD], i, j, PADDING_ZERO, state->zeros, &grad);
+    patch x = {state->rows, r, n + s - 1, call->array[X].storage};
+    patch grad = {state->rows + places, 1, n, call->array[GRAD].storage};
+    patch_rows(call, row->data[X], &call->array[X], i - top, j - left, (int)call->par[CONVOLUTION_PADDING],
+               state->zeros, &x);
+    patch_rows(call, row->data[GRAD], &call->array[GRAD], i, j, PADDING_ZERO, state->zeros, &grad);
     for (idx c = 0; c < d; c += CHANNELS) {
         const idx channels = min_(CHANNELS, d - c);
         if (stopped_at_channel(call, c))
             return;
-        conv_products p = {view_of(&grad, c, channels, few, state->copied + places, state->panel + places * CHANNELS),
-                           view_of(&x, c, channels, few, state->copied, state->panel), n, 0};
+        conv_products p = {
+            channels_of(&grad, c, channels, few, state->copied + places, state->copy + places * CHANNELS),
+            channels_of(&x, c, channels, few, state->copied, state->copy), n, 0};
         for (; p.lane < channels; p.lane += LANES) {
             const idx lanes = min_(LANES, channels - p.lane), channel = c + p.lane;
             const double_sums to = {dkernel + channel, s * d, d, lanes}, to_bias = {dbias + channel, 0, 0, lanes};
             vec sum = vec_set(0);
             for (idx k = 0; k < n; k++)
-                sum = vec_add(sum, view_vec(&p.grad, k, p.lane));
+                sum = vec_add(sum, patch_vec(&p.grad, k, p.lane));
             add_to_double(sum, &to_bias, 0);
             add_tap_gradients(&p, r, s, &to);
         }

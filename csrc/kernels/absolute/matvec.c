@@ -8,27 +8,27 @@ enum {
     MATVEC_SUMS = VEC_BYTES == 64   ? 24
                   : VEC_BYTES == 32 ? 12
                                     : 8,
-    MATVEC_VECS = PANEL / LANES < 8 ? PANEL / LANES : 8, /* most SIMD vectors of a panel at once */
-    MATVEC_COLUMNS = VEC_BYTES == 16 ? 4 : 6,            /* most vectors x at once */
+    MATVEC_VECS = STRIPE / LANES < 8 ? STRIPE / LANES : 8, /* most SIMD vectors of a stripe at once */
+    MATVEC_COLUMNS = VEC_BYTES == 16 ? 4 : 6,              /* most vectors x at once */
     /* Prefetch distance in columns of W, for products limited by loads of W: 2 MB from L3 take 18 us instead of 25. */
     PREFETCH_COLUMNS = 16
 };
 
-/* Pack rows first .. first + rows of W into panels of k columns, in tiles of 64 columns that fit the L1 cache. */
+/* Pack rows first .. first + rows of W into stripes of k columns, in tiles of 64 columns that fit the L1 cache. */
 void FN(pack_matrix)(const pe_array *w, idx first, idx rows, idx k, real *restrict out)
 {
-    real wide[PANEL];
-    for (idx p = 0; p < rows; p += PANEL, out += k * PANEL) {
-        const idx here = min_(PANEL, rows - p);
-        for (idx j = 0; j < k; j += PANEL) {
-            const idx width = min_(PANEL, k - j);
-            if (here < PANEL)
-                memset(out + j * PANEL, 0, (size_t)(width * PANEL) * sizeof(real));
+    real wide[STRIPE];
+    for (idx p = 0; p < rows; p += STRIPE, out += k * STRIPE) {
+        const idx here = min_(STRIPE, rows - p);
+        for (idx j = 0; j < k; j += STRIPE) {
+            const idx width = min_(STRIPE, k - j);
+            if (here < STRIPE)
+                memset(out + j * STRIPE, 0, (size_t)(width * STRIPE) * sizeof(real));
             for (idx r = 0; r < here; r++) {
                 const char *data = w->data + (first + p + r) * w->core[0] + j * storage_size(w->storage);
                 const real *row = row_read(data, w->storage, width, wide);
                 for (idx i = 0; i < width; i++)
-                    out[(j + i) * PANEL + r] = row[i];
+                    out[(j + i) * STRIPE + r] = row[i];
             }
         }
     }
@@ -37,14 +37,14 @@ void FN(pack_matrix)(const pe_array *w, idx first, idx rows, idx k, real *restri
 /* Pack the transpose: its rows are the first `rows` columns of W, its k columns are the rows of W from `first` on. */
 void FN(pack_matrix_transposed)(const pe_array *w, idx first, idx rows, idx k, real *restrict out)
 {
-    real wide[PANEL];
-    for (idx p = 0; p < rows; p += PANEL) {
-        const idx width = min_(PANEL, rows - p);
-        for (idx j = 0; j < k; j++, out += PANEL) {
+    real wide[STRIPE];
+    for (idx p = 0; p < rows; p += STRIPE) {
+        const idx width = min_(STRIPE, rows - p);
+        for (idx j = 0; j < k; j++, out += STRIPE) {
             const char *data = w->data + (first + j) * w->core[0] + p * storage_size(w->storage);
             const real *row = row_read(data, w->storage, width, wide);
             memcpy(out, row, (size_t)width * sizeof(real));
-            memset(out + width, 0, (size_t)(PANEL - width) * sizeof(real));
+            memset(out + width, 0, (size_t)(STRIPE - width) * sizeof(real));
         }
     }
 }
@@ -56,8 +56,8 @@ void FN(read_padded)(const char *data, pe_storage storage, idx n, real *out)
     memset(out + n, 0, (size_t)(padded(n) - n) * sizeof(real));
 }
 
-/* Multiply one panel by `cols` columns; callers pass a constant cols. */
-INLINE void panel_times(int cols, const matvec *m, idx panel, idx column)
+/* Multiply one stripe by `cols` columns; callers pass a constant cols. */
+INLINE void stripe_times(int cols, const matvec *m, idx stripe, idx column)
 {
     const int most = MATVEC_VECS, half = most / 2,
               vecs = most * cols <= MATVEC_SUMS   ? most
@@ -65,9 +65,9 @@ INLINE void panel_times(int cols, const matvec *m, idx panel, idx column)
                                                   : half / 2;
     const idx k = m->k, step = m->x_step;
     const real *x = m->x + column * step;
-    for (int first = 0; first < PANEL; first += vecs * LANES) {
-        const idx row = panel * PANEL + first;
-        const real *w = m->w + panel * PANEL * k + first;
+    for (int first = 0; first < STRIPE; first += vecs * LANES) {
+        const idx row = stripe * STRIPE + first;
+        const real *w = m->w + stripe * STRIPE * k + first;
         vec acc[MATVEC_SUMS], zero = vec_set(0);
         UNROLL
         for (int v = 0; v < vecs; v++) {
@@ -77,11 +77,11 @@ INLINE void panel_times(int cols, const matvec *m, idx panel, idx column)
             for (int c = 0; c < cols; c++)
                 acc[c * vecs + v] = m->start_step ? vec_load(m->start + first_start + c * m->start_step) : s;
         }
-        for (idx i = 0; i < k; i++, w += PANEL) {
+        for (idx i = 0; i < k; i++, w += STRIPE) {
             vec a[MATVEC_VECS];
             if (cols <= 2) {
                 for (int v = 0; v < vecs * LANES; v += 64 / (int)sizeof(real))
-                    PREFETCH(w + PREFETCH_COLUMNS * PANEL + v);
+                    PREFETCH(w + PREFETCH_COLUMNS * STRIPE + v);
             }
             UNROLL
             for (int v = 0; v < vecs; v++)
@@ -105,22 +105,22 @@ INLINE void panel_times(int cols, const matvec *m, idx panel, idx column)
     }
 }
 
-static NOINLINE void panel_times_1(const matvec *m, idx panel, idx c) { panel_times(1, m, panel, c); }
-static NOINLINE void panel_times_2(const matvec *m, idx panel, idx c) { panel_times(2, m, panel, c); }
-static NOINLINE void panel_times_3(const matvec *m, idx panel, idx c) { panel_times(3, m, panel, c); }
-static NOINLINE void panel_times_4(const matvec *m, idx panel, idx c) { panel_times(4, m, panel, c); }
-static NOINLINE void panel_times_6(const matvec *m, idx panel, idx c) { panel_times(MATVEC_COLUMNS, m, panel, c); }
+static NOINLINE void stripe_times_1(const matvec *m, idx stripe, idx c) { stripe_times(1, m, stripe, c); }
+static NOINLINE void stripe_times_2(const matvec *m, idx stripe, idx c) { stripe_times(2, m, stripe, c); }
+static NOINLINE void stripe_times_3(const matvec *m, idx stripe, idx c) { stripe_times(3, m, stripe, c); }
+static NOINLINE void stripe_times_4(const matvec *m, idx stripe, idx c) { stripe_times(4, m, stripe, c); }
+static NOINLINE void stripe_times_6(const matvec *m, idx stripe, idx c) { stripe_times(MATVEC_COLUMNS, m, stripe, c); }
 
-/* Multiply all panels by columns 0 .. cols. */
+/* Multiply all stripes by columns 0 .. cols. */
 void FN(multiply_columns)(const matvec *m, idx cols)
 {
     static void (*const times[])(const matvec *, idx, idx) = {
-        NULL, panel_times_1, panel_times_2, panel_times_3, panel_times_4, NULL, panel_times_6};
-    for (idx panel = 0; panel < BLOCKS(m->rows, PANEL); panel++) {
+        NULL, stripe_times_1, stripe_times_2, stripe_times_3, stripe_times_4, NULL, stripe_times_6};
+    for (idx stripe = 0; stripe < BLOCKS(m->rows, STRIPE); stripe++) {
         for (idx c = 0, now; c < cols; c += now) {
             const idx left = cols - c; /* 5 = 3 + 2 keeps more sums in flight than 4 + 1 */
             now = left >= 6 && MATVEC_COLUMNS == 6 ? 6 : left == 5 ? 3 : min_(4, left);
-            times[now](m, panel, c);
+            times[now](m, stripe, c);
         }
     }
 }

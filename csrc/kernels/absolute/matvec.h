@@ -4,7 +4,7 @@
  *         for (y[c][r] = start[r], i = 0; i < k; i++)         for each vector c
  *             y[c][r] = fma(W[r][i], x[c][i], y[c][r]);
  *
- * W is packed once for many products: panels of PANEL rows, stored column by column. Each SIMD lane holds one row, so
+ * W is packed once for many products: stripes of STRIPE rows, stored column by column. Each SIMD lane holds one row, so
  * no sum crosses lanes. A product with one x is limited by the bandwidth of reading W; several x share each load of W.
  * Each sum runs in this order for any number of vectors, so a result depends on its own x alone. Vectors x and y have
  * padded(n) elements, and y is 0 past the last row of W.
@@ -16,11 +16,11 @@
 #include "base/layout.h"
 #include "base/row.h"
 
-enum { PANEL = 64 };
+enum { STRIPE = 64 };
 
-INLINE idx padded(idx n) { return BLOCKS(n, PANEL) * PANEL; }
+INLINE idx padded(idx n) { return BLOCKS(n, STRIPE) * STRIPE; }
 
-/* Pack rows first .. first + rows of W into panels of k columns. */
+/* Pack rows first .. first + rows of W into stripes of k columns. */
 void FN(pack_matrix)(const pe_array *w, idx first, idx rows, idx k, real *restrict out);
 
 /* Pack the transpose: its rows are the first `rows` columns of W, its k columns are the rows of W from `first` on. */
@@ -39,7 +39,7 @@ typedef struct {
     idx start_step; /* 0 if all columns share `start` */
 } matvec;
 
-/* Multiply all panels by columns 0 .. cols. */
+/* Multiply all stripes by columns 0 .. cols. */
 void FN(multiply_columns)(const matvec *m, idx cols);
 
 /* ---- gradient of W: the sum over terms q, l[q] x[q]^T ---- */

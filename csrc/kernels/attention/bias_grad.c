@@ -66,13 +66,13 @@ void FN(bias_grad_block)(pe_bias_grad *g, const pe_query_block *queries, idx t, 
 
 /* ---- sums ---- */
 
-/* out[j - lane] += ds. window[t] sums the pairs with lane - key = t - (n - 1). A vector of the window is the sum of
+/* out[j - lane] += ds. diagonal[t] sums the pairs with lane - key = t - (n - 1). A vector of diagonals is the sum of
  * one load per key, each load one lane after the load of the key before. `padded` has zeros on both sides of a key for
  * loads that begin before or end after its lanes. */
 static void add_diagonals(double *restrict out, const real *restrict ds, int n, int width, int lanes,
                           real *restrict padded)
 {
-    real window[TILE_RELS + LANES];
+    real diagonal[TILE_RELS + LANES];
     const int padded_width = width + 2 * LANES;
     for (int j = 0; j < n; j++) {
         real *to = padded + j * padded_width;
@@ -82,15 +82,15 @@ static void add_diagonals(double *restrict out, const real *restrict ds, int n, 
         vec_store(to + LANES + width, vec_set(0));
     }
     for (int t = 0; t < n + width - 1; t += LANES) {
-        const int first = t - (n - 1); /* lane of key 0 in window[t] */
+        const int first = t - (n - 1); /* lane of key 0 in diagonal[t] */
         const int from = (int)max_(0, 1 - LANES - first), to = (int)min_(n, width - first);
         vec sum = vec_set(0);
         for (int j = from; j < to; j++)
             sum = vec_add(sum, vec_load(padded + j * padded_width + LANES + first + j));
-        vec_store(window + t, sum);
+        vec_store(diagonal + t, sum);
     }
     for (int t = 0; t < n + lanes - 1; t++)
-        out[n - 1 - t] += (double)window[t];
+        out[n - 1 - t] += (double)diagonal[t];
 }
 
 static void add_column_sums(double *restrict out, const real *ds, int n, int width)

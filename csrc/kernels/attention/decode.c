@@ -28,9 +28,9 @@
 #include "base/vec_stored.h"
 #include "tile/panel.h"
 
-enum { STRIP = 4 };                              /* vectors of value columns that are summed together */
+enum { VALUE_VECS = 4 };                         /* vectors of value columns that are summed together */
 enum { VALUE_KEYS = 32 };                        /* keys whose values are summed while they are in the L1 cache */
-enum { VALUE_Q_ROWS = VEC_BYTES == 64 ? 4 : 2 }; /* VALUE_Q_ROWS x STRIP sums: 16 of 32 registers, or 8 of 16 */
+enum { VALUE_Q_ROWS = VEC_BYTES == 64 ? 4 : 2 }; /* VALUE_Q_ROWS x VALUE_VECS sums: 16 of 32 registers, or 8 of 16 */
 enum { SCORE_Q_ROWS = LANES >= 16 ? 4 : LANES >= 8 ? 2 : 1 }; /* rows of q x (LANES / rows) keys: LANES sums */
 enum { KEYS_TOGETHER = LANES >= 8 ? 2 : LANES };              /* keys that a single row of q reads together */
 enum { PREFETCH_BYTES = 16384, CACHE_LINE = 64 };             /* prefetch distance */
@@ -179,13 +179,13 @@ INLINE void value_micro_tile(int q_rows, int cols, const char *v, idx step, pe_s
                              const real *alpha, real *o, int o_step, const prefetcher *rows)
 {
     prefetcher ahead = *rows;
-    vec acc[4 * STRIP];
+    vec acc[4 * VALUE_VECS];
     UNROLL
     for (int i = 0; i < q_rows * cols; i++)
         acc[i] = vec_set(0);
     for (int j = 0; j < n; j++, v += step) {
         prefetch_row(&ahead);
-        vec x[STRIP];
+        vec x[VALUE_VECS];
         UNROLL
         for (int c = 0; c < cols; c++)
             x[c] = vec_load_stored(v + c * LANES * (int)storage_size(storage), storage);
@@ -229,14 +229,14 @@ INLINE void values_of_columns(int cols, const decode_state *s, const char *v, id
 
 INLINE void values_of_stored(const decode_state *s, const char *v, idx step, pe_storage storage, int keys)
 {
-    const int strips = s->padded_e / (STRIP * LANES), rest = (s->padded_e - strips * STRIP * LANES) / LANES;
-    const int passes = (strips + rest) * (s->q_rows / VALUE_Q_ROWS + s->q_rows % VALUE_Q_ROWS);
+    const int wide = s->padded_e / (VALUE_VECS * LANES), rest = (s->padded_e - wide * VALUE_VECS * LANES) / LANES;
+    const int passes = (wide + rest) * (s->q_rows / VALUE_Q_ROWS + s->q_rows % VALUE_Q_ROWS);
     for (int from = 0; from < keys; from += VALUE_KEYS, v += VALUE_KEYS * step) {
         const int n = (int)min_(VALUE_KEYS, keys - from);
         prefetcher ahead = prefetch_ahead(v, step, s->padded_e * storage_size(storage), 0, passes);
         int c = 0;
-        for (; s->padded_e - c >= STRIP * LANES; c += STRIP * LANES)
-            values_of_columns(STRIP, s, v, step, storage, c, from, n, &ahead);
+        for (; s->padded_e - c >= VALUE_VECS * LANES; c += VALUE_VECS * LANES)
+            values_of_columns(VALUE_VECS, s, v, step, storage, c, from, n, &ahead);
         for (; c < s->padded_e; c += LANES)
             values_of_columns(1, s, v, step, storage, c, from, n, &ahead);
     }
@@ -317,7 +317,7 @@ static int softmax_of_head(decode_state *s, pe_query_block *queries, pe_key_tile
     const real softcap = (real)queries->call->par[A_SOFTCAP];
     const int n = keys->n;
     pe_panel_bias bias = {0, 0, 0, NULL};
-    keys->has_window = 0;
+    keys->has_diagonals = 0;
     if (sees_tile)
         bias = FN(panel_bias)(keys, queries, queries->panel);
     for (int l = 0; l < queries->lanes; l++) {

@@ -61,7 +61,7 @@ static void logits_tile_vjp(logits_vjp_state *s, pe_view view)
     const int n = view.keys->n;
     pe_content *c = &s->content;
     int seen[PANELS][2];
-    c->index_map = NULL; /* `index` still holds the window of the previous tile: fill it again */
+    c->index_map = NULL; /* `index` still holds the diagonals of the previous tile: fill it again */
     read_tile(&view, s->nonfinite_q, s->dx);
     for (int i = 0; i < view.queries->panels; i++) {
         const pe_panel_bias all = {0, n, view.queries->panel[i].width, NULL};

@@ -62,7 +62,7 @@ void FN(content_layout)(pe_content *c, pe_content_vjp *vjp, const idx *dim, pe_c
     c->sum = carve_reals(carver, BLOCK_M * D(d));
     c->pack = carve_reals(carver, PANEL_LANES * piece);
     c->products = carve_reals(carver, TILE_RELS * PANEL_LANES);
-    c->window = carve_reals(carver, TILE_RELS * PANEL_LANES);
+    c->diagonals = carve_reals(carver, TILE_RELS * PANEL_LANES);
     c->added = carve_reals(carver, BLOCK_M * BLOCK_N);
     c->kept = carve_reals(carver, BLOCK_M * PANEL_LANES);
     c->scratch = carve_reals(carver, 2 * BLOCK_N * PANEL_LANES);

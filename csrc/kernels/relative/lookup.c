@@ -20,8 +20,8 @@ INLINE int row_of(const int64_t *map, int reach, int64_t rows, double rel)
     return (int)(row < 0 ? 0 : row < rows ? row : rows - 1);
 }
 
-/* If positions count up, the rows are a window: number t is the row of all pairs with lane - key = t - (k->n - 1).
- * All panels of a block, and all operators with the same map and positions, read the same window. */
+/* If positions count up, each diagonal has one row: number t is the row of all pairs with lane - key = t - (k->n - 1).
+ * All panels of a block, and all operators with the same map and positions, read the same rows. */
 pe_row_map FN(rel_to_row)(pe_content *c, const pe_view *view, int operand, int first, int width)
 {
     const pe_query_block *queries = view->queries;
@@ -53,9 +53,9 @@ pe_row_map FN(rel_to_row)(pe_content *c, const pe_view *view, int operand, int f
 
 void FN(row_range)(const pe_row_map *r, int from, int to, int width, int *low, int *high)
 {
-    const int window = r->step == -1, count = window ? to - from + width - 1 : width;
+    const int by_diagonal = r->step == -1, count = by_diagonal ? to - from + width - 1 : width;
     int least = r->row[from * r->step], most = least;
-    for (int j = window ? to - 1 : from; j < to; j++) {
+    for (int j = by_diagonal ? to - 1 : from; j < to; j++) {
         for (int l = 0; l < count; l++) {
             const int x = r->row[j * r->step + l];
             least = x < least ? x : least;
@@ -66,7 +66,7 @@ void FN(row_range)(const pe_row_map *r, int from, int to, int width, int *low, i
     *high = most;
 }
 
-/* 1 if the rows of a window increase by one each, -1 if they decrease by one each, else 0 */
+/* 1 if the rows of the diagonals increase by one each, -1 if they decrease by one each, else 0 */
 static int direction(const int32_t *row, int count)
 {
     const int step = count > 1 ? row[1] - row[0] : 1;
@@ -91,8 +91,8 @@ void FN(add_rows)(const pe_matrix *m, int first, int n, int channels, int width,
     FN(values)(m->data, m->step, channels, &side, 1);
 }
 
-/* Products with the rows low <= r < low + count of a window. The tile before shares width - 1 of these rows: the lowest
- * if rows increase with the keys, else the highest. c->kept holds their products for each panel. */
+/* Products with the rows low <= r < low + count of the diagonals. The tile before shares width - 1 of these rows: the
+ * lowest if rows increase with the keys, else the highest. c->kept holds their products for each panel. */
 static void rolling_products(pe_content *c, const pe_matrix *table, int low, int count, int up, int d, const real *pack,
                              const pe_panel *p, real *out)
 {
@@ -128,7 +128,7 @@ INLINE void move_lanes(vec *y, int back)
 }
 
 /* add[j][l] += x[n - 1 - j + l][l]. Rows of x are `step` numbers apart, width or -width. Up to LANES rows beyond the
- * window are loaded, but no pair uses them. */
+ * diagonals are loaded, but no pair uses them. */
 static void add_skewed(const real *x, int step, int n, int width, real *add)
 {
     for (int c = 0; c < width; c += LANES) {
@@ -180,11 +180,12 @@ static void gather(const pe_row_map *r, int from, int to, int low, int n, int wi
     }
 }
 
-void FN(copy_to_window)(const int32_t *row, int count, int low, int n, int width, const real *product, real *window)
+void FN(copy_to_diagonals)(const int32_t *row, int count, int low, int n, int width, const real *product,
+                           real *diagonals)
 {
     for (int i = 0; i < count; i++) {
         if (row[i] >= low && row[i] - low < n)
-            memcpy(window + i * width, product + (row[i] - low) * width, (size_t)width * sizeof *window);
+            memcpy(diagonals + i * width, product + (row[i] - low) * width, (size_t)width * sizeof *diagonals);
     }
 }
 
@@ -200,9 +201,9 @@ void FN(add_lookup)(pe_content *c, const pe_matrix *table, const pe_row_map *r, 
             add_reals(add, c->products, width);
         return;
     }
-    const int window = r->step == -1 && !factor, count = to - from + width - 1;
-    const int32_t *row = r->row - (to - 1); /* first row of the window */
-    const int step = window ? direction(row, count) * width : 0;
+    const int by_diagonal = r->step == -1 && !factor, count = to - from + width - 1;
+    const int32_t *row = r->row - (to - 1); /* of the first diagonal */
+    const int step = by_diagonal ? direction(row, count) * width : 0;
     if (step) {
         real *x = c->products + LANES * width;
         rolling_products(c, table, low, count, step < 0, d, pack, p, x);
@@ -212,33 +213,33 @@ void FN(add_lookup)(pe_content *c, const pe_matrix *table, const pe_row_map *r, 
     for (; low <= high; low += TILE_RELS) {
         const int n = (int)min_(TILE_RELS, high - low + 1);
         FN(multiply_rows)(table, low, n, d, pack, width, c->products);
-        if (window)
-            FN(copy_to_window)(row, count, low, n, width, c->products, c->window);
+        if (by_diagonal)
+            FN(copy_to_diagonals)(row, count, low, n, width, c->products, c->diagonals);
         else
             gather(r, from, to, low, n, width, c->products, factor, add);
     }
-    if (window)
-        add_skewed(c->window, width, to - from, width, add);
+    if (by_diagonal)
+        add_skewed(c->diagonals, width, to - from, width, add);
 }
 
 void FN(sum_by_row)(pe_content *c, const pe_row_map *r, int from, int to, int low, int n, int width, const real *dx,
                     const real *factor, int clear, real *w)
 {
-    const int window = r->step == -1 && !factor, count = to - from + width - 1;
+    const int by_diagonal = r->step == -1 && !factor, count = to - from + width - 1;
     const int32_t *row_at = r->row - (to - 1);
-    const int step = window && clear && n == count ? direction(row_at, count) * width : 0;
+    const int step = by_diagonal && clear && n == count ? direction(row_at, count) * width : 0;
     if (step) {
         unskew(dx, to - from, width, step > 0 ? w : w + (count - 1) * width, step);
         return;
     }
     if (clear)
         zero_reals(w, n * width);
-    if (window) {
-        unskew(dx, to - from, width, c->window, width);
+    if (by_diagonal) {
+        unskew(dx, to - from, width, c->diagonals, width);
         for (int i = count - 1; i >= 0; i--) { /* from the first key to the last */
             const int row = row_at[i] - low;
             if (row >= 0 && row < n)
-                add_reals(w + row * width, c->window + i * width, width);
+                add_reals(w + row * width, c->diagonals + i * width, width);
         }
         return;
     }

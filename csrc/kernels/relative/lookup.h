@@ -3,8 +3,8 @@
  *     s_ij += x_i . table[row_ij],   row_ij = map[min(max(rel, -B), B) + B],   rel cut towards zero
  *
  * map(b) has b = 2 B + 1 entries. One matrix product multiplies the vectors x of a panel with the table rows of this
- * tile, TILE_RELS rows at a time, and each pair reads its number from the product. If positions count up by one, the
- * rows of a tile are a window of distances: lane l of key j reads row n - 1 - j + l of the window.
+ * tile, TILE_RELS rows at a time, and each pair reads its number from the product. If positions count up by one, each
+ * diagonal of a tile has one row: lane l of key j reads the row of diagonal n - 1 - j + l.
  */
 #ifndef PE_LOOKUP_H
 #define PE_LOOKUP_H
@@ -13,7 +13,7 @@
 #include "tile/outer.h"
 #include "tile/panel.h"
 
-/* Rows of a buffer for dS summed by table row: a window of consecutive rows, and MARGIN rows on both sides */
+/* Rows of a buffer for dS summed by table row: consecutive rows, and MARGIN rows on both sides */
 enum { BY_ROW = BLOCK_N + PANEL_LANES + 2 * MARGIN };
 
 /* Rows of a matrix in memory */
@@ -22,7 +22,7 @@ typedef struct {
     idx step; /* bytes */
 } pe_matrix;
 
-/* The table row of key j and lane l is row[j * step + l]. step is -1 if the rows are a window of distances. */
+/* The table row of key j and lane l is row[j * step + l]. step is -1 if each diagonal has one row. */
 typedef struct {
     const int32_t *row;
     int step;
@@ -76,8 +76,9 @@ void FN(add_lookup)(pe_content *c, const pe_matrix *table, const pe_row_map *r, 
  * `from`. w is cleared first if `clear`. */
 void FN(sum_by_row)(pe_content *c, const pe_row_map *r, int from, int to, int low, int n, int width, const real *dx,
                     const real *factor, int clear, real *w);
-/* window[i] = product[row[i] - low] for the i < count with low <= row[i] < low + n */
-void FN(copy_to_window)(const int32_t *row, int count, int low, int n, int width, const real *product, real *window);
+/* diagonals[i] = product[row[i] - low] for the i < count with low <= row[i] < low + n */
+void FN(copy_to_diagonals)(const int32_t *row, int count, int low, int n, int width, const real *product,
+                           real *diagonals);
 
 /* ---- the members of a pe_content_operator that are tables: values and gradients, called by content.c ---- */
 

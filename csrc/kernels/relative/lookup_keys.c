@@ -28,13 +28,13 @@ static void gather_keys(const pe_content *c, const pe_query_block *queries, cons
     }
 }
 
-/* The same sum if the rows are a window (lookup.h). Row j of the transposed window holds the products of key j; lane l
- * reads number l + n - 1 - j of it. */
-static void add_key_window(const pe_content *c, const pe_query_block *queries, int first, int n)
+/* The same sum if each diagonal has one row (lookup.h). Row j of the transposed diagonals has the products of key j;
+ * lane l reads number l + n - 1 - j of it. */
+static void add_key_diagonals(const pe_content *c, const pe_query_block *queries, int first, int n)
 {
     const int count = n + queries->width - 1;
     real *transposed = c->scratch;
-    unpack_transposed(c->window, PANEL_LANES, n, count, c->scale, NULL, (char *)transposed,
+    unpack_transposed(c->diagonals, PANEL_LANES, n, count, c->scale, NULL, (char *)transposed,
                       count * (idx)sizeof *transposed);
     for (const pe_panel *p = queries->panel; p < queries->panel + queries->panels; p++) {
         for (int j = 0; j < n; j++) {
@@ -49,23 +49,23 @@ void FN(key_table_scores)(pe_content *c, const pe_view *view, const pe_lookup *l
     const pe_query_block *queries = view->queries;
     const pe_matrix table = matrix_of(view, lookup->table);
     const pe_row_map r = FN(rel_to_row)(c, view, lookup->map, 0, queries->width);
-    const int window = r.step == -1;
+    const int by_diagonal = r.step == -1;
     for (int first = 0; first < view->keys->n; first += PANEL_LANES) {
         const int n = (int)min_(PANEL_LANES, view->keys->n - first);
-        const int32_t *row = r.row - (first + n - 1); /* first row of the window */
+        const int32_t *row = r.row - (first + n - 1); /* of the first diagonal */
         int low, high;
         pack_transposed(view->k + first * view->k_step, view->k_step, n, c->d, 1, PANEL_LANES, c->pack);
         FN(row_range)(&r, first, first + n, queries->width, &low, &high);
         for (; low <= high; low += TILE_RELS) {
             const int rows = (int)min_(TILE_RELS, high - low + 1);
             FN(multiply_rows)(&table, low, rows, c->d, c->pack, PANEL_LANES, c->products);
-            if (window)
-                FN(copy_to_window)(row, n + queries->width - 1, low, rows, PANEL_LANES, c->products, c->window);
+            if (by_diagonal)
+                FN(copy_to_diagonals)(row, n + queries->width - 1, low, rows, PANEL_LANES, c->products, c->diagonals);
             else
                 gather_keys(c, queries, &r, first, n, low, rows);
         }
-        if (window)
-            add_key_window(c, queries, first, n);
+        if (by_diagonal)
+            add_key_diagonals(c, queries, first, n);
     }
 }
 
@@ -86,9 +86,9 @@ static void sum_pairs_by_row(const pe_query_block *queries, const pe_row_map *r,
     }
 }
 
-/* The same sum if the rows are a window: the transpose of add_key_window */
-static void sum_window_by_row(const pe_content *c, const pe_query_block *queries, const pe_row_map *r, int first, int n,
-                              int low, int rows, const real *dx, real *w)
+/* The same sum if each diagonal has one row: the transpose of add_key_diagonals */
+static void sum_diagonals_by_row(const pe_content *c, const pe_query_block *queries, const pe_row_map *r, int first,
+                                 int n, int low, int rows, const real *dx, real *w)
 {
     const int count = n + queries->width - 1;
     const int32_t *row = r->row - (first + n - 1);
@@ -99,10 +99,10 @@ static void sum_window_by_row(const pe_content *c, const pe_query_block *queries
             memcpy(transposed + j * count + (n - 1 - j) + p->first, dx + score_offset(p, first + j),
                    (size_t)p->width * sizeof *dx);
     }
-    pack_transposed((const char *)transposed, count * (idx)sizeof *transposed, n, count, 1, PANEL_LANES, c->window);
+    pack_transposed((const char *)transposed, count * (idx)sizeof *transposed, n, count, 1, PANEL_LANES, c->diagonals);
     for (int i = 0; i < count; i++) {
         if (row[i] >= low && row[i] - low < rows)
-            add_reals(w + (row[i] - low) * PANEL_LANES, c->window + i * PANEL_LANES, PANEL_LANES);
+            add_reals(w + (row[i] - low) * PANEL_LANES, c->diagonals + i * PANEL_LANES, PANEL_LANES);
     }
 }
 
@@ -128,7 +128,7 @@ void FN(key_table_vjp)(pe_content_vjp *vjp, const pe_view *view, const pe_lookup
             real *w = c->products;
             zero_reals(w, rows * PANEL_LANES);
             if (r.step == -1)
-                sum_window_by_row(c, queries, &r, first, n, low, rows, dx, w);
+                sum_diagonals_by_row(c, queries, &r, first, n, low, rows, dx, w);
             else
                 sum_pairs_by_row(queries, &r, first, n, low, rows, dx, w);
             zero_reals(vjp->d_piece, c->d * PANEL_LANES);

@@ -5,9 +5,9 @@
  *             add[j][l] = is_masked(j, l) ? -inf : sum over operators of b_h(query l, key j);
  *
  * If positions count up by one, causality, windows, distance biases and Toeplitz rows depend on lane - key only. A tile
- * of n keys then has a window of n + width - 1 numbers, not n * width: number t belongs to lane - key = t - (n - 1).
- * A key reads `width` consecutive numbers, and the next key begins one number earlier. Pair operators, keep, segments
- * and other positions need one number per pair.
+ * of n keys then has n + width - 1 numbers, one for each diagonal, not n * width: number t belongs to lane - key = t -
+ * (n - 1). A key reads `width` consecutive numbers, and the next key begins one number earlier. Pair operators, keep,
+ * segments and other positions need one number per pair.
  */
 #include "tile/tile.h"
 
@@ -221,7 +221,7 @@ int FN(key_tile)(pe_key_tile *keys, const pe_query_block *queries, idx first)
     const double low = queries->call->par[A_LOW], high = queries->call->par[A_HIGH];
     keys->first = first;
     keys->n = (int)min_(BLOCK_N, queries->call->D(m) - first);
-    keys->has_window = 0;
+    keys->has_diagonals = 0;
     read_positions(&keys->position, &queries->call->array[A_K_POSITIONS], queries->batch_row.data[A_K_POSITIONS], first,
                    keys->n, (double)first);
     if (keys->position.high - queries->position.low < low || keys->position.low - queries->position.high > high)
@@ -236,10 +236,10 @@ int FN(key_tile)(pe_key_tile *keys, const pe_query_block *queries, idx first)
 
 /* ---- the bias of a panel ---- */
 
-/* rows x width pairs of a tile: the keys from `key` on and the lanes from `lane` on. A window has one row; its number t
- * is for rel = position of the last key of the tile - position of lane 0 - t. */
+/* rows x width pairs of a tile: the keys from `key` on and the lanes from `lane` on. The diagonals are one row; its
+ * number t is for rel = position of the last key of the tile - position of lane 0 - t. */
 typedef struct {
-    int is_window, rows, width, key, lane;
+    int by_diagonal, rows, width, key, lane;
 } pe_pairs;
 
 /* The bias of a panel, pair by pair */
@@ -249,7 +249,7 @@ static void distances_of(const pe_pairs *pairs, const pe_positions *of_keys, con
                          double *restrict rel)
 {
     const int width = pairs->width;
-    if (pairs->is_window) {
+    if (pairs->by_diagonal) {
         const double last = of_keys->at[pairs->key] - of_queries->at[0];
         for (int t = 0; t < width; t++)
             rel[t] = last - t;
@@ -316,11 +316,11 @@ static void relative_bias(const pe_key_tile *keys, const pe_query_block *queries
         out[i] = ((rel[i] >= low) & (rel[i] <= high)) ? (real)sum[i] : MASKED;
 }
 
-static void fill_window(pe_key_tile *keys, const pe_query_block *queries)
+static void fill_diagonals(pe_key_tile *keys, const pe_query_block *queries)
 {
-    const pe_pairs window = {.is_window = 1, .rows = 1, .width = keys->n + queries->width - 1, .key = keys->n - 1};
-    relative_bias(keys, queries, &window, keys->window);
-    keys->has_window = 1;
+    const pe_pairs diagonals = {.by_diagonal = 1, .rows = 1, .width = keys->n + queries->width - 1, .key = keys->n - 1};
+    relative_bias(keys, queries, &diagonals, keys->diagonals);
+    keys->has_diagonals = 1;
 }
 
 /* If positions do not count up: compute each pair, TILE_RELS / width keys at a time. */
@@ -408,11 +408,11 @@ pe_panel_bias FN(panel_bias)(pe_key_tile *keys, const pe_query_block *queries, c
     trim(&bias, keys, p, bf16_of(queries) ? DOT : 1, low, high);
     if (bias.from == bias.to || !(relative || by_pair))
         return bias;
-    if (relative && count_up && !keys->has_window)
-        fill_window(keys, queries);
-    const real *window = keys->window + (keys->n - 1 - bias.from) + p->first;
+    if (relative && count_up && !keys->has_diagonals)
+        fill_diagonals(keys, queries);
+    const real *diagonals = keys->diagonals + (keys->n - 1 - bias.from) + p->first;
     if (count_up && !by_pair) {
-        bias.add = window;
+        bias.add = diagonals;
         bias.step = -1;
         return bias;
     }
@@ -424,7 +424,7 @@ pe_panel_bias FN(panel_bias)(pe_key_tile *keys, const pe_query_block *queries, c
     } else {
         for (int j = 0; j < n; j++) {
             for (int l = 0; l < width; l++)
-                pairs[j * width + l] = relative ? window[l - j] : 0;
+                pairs[j * width + l] = relative ? diagonals[l - j] : 0;
         }
     }
     add_pair_operators(keys, queries, p, bias.from, n);

@@ -16,8 +16,8 @@
 #include "fits.h"
 
 /* BLOCK_N is 96 keys in float and 48 in double, so that a tile has the same bytes in both. In float, 48 keys take 1.02x
- * the time of 96; 144 and 192 keys save 1 % and need more memory. TILE_RELS is an upper bound for the numbers of a
- * window, n + BLOCK_M - 1. */
+ * the time of 96; 144 and 192 keys save 1 % and need more memory. TILE_RELS is an upper bound for the diagonals of
+ * a tile, n + BLOCK_M - 1. */
 enum { BLOCK_N = 384 / (int)sizeof(real), PANEL_LANES = 2 * LANES, TILE_RELS = BLOCK_N + BLOCK_M };
 enum { PANELS = BLOCK_M / PANEL_LANES }; /* of a block, at most */
 
@@ -53,11 +53,11 @@ typedef enum { NO_PAIRS, SOME_PAIRS, ALL_PAIRS } pe_pairs_seen;
 
 typedef struct {
     idx first;
-    int n, has_window;
+    int n, has_diagonals;
     pe_pairs_seen keep, segments; /* pairs that keep and segments do not mask: none, some or all */
     pe_positions position, own_position[PE_OPERATORS];
     int distances_count_up;        /* nonzero if all positions that distances are computed from count up by one */
-    real window[TILE_RELS];        /* relative bias by distance, for all panels of the block */
+    real diagonals[TILE_RELS];     /* relative bias of each diagonal, for all panels of the block */
     real pairs[BLOCK_M * BLOCK_N]; /* bias pair by pair, with the layout of the scores */
     real value[BLOCK_N * PANEL_LANES], rows[BLOCK_N * PANEL_LANES]; /* buffers: numbers to add, and mask */
 } pe_key_tile;
