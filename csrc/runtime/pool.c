@@ -97,42 +97,42 @@ static atomic_int forks; /* of this process's ancestors */
 
 /* ---- scratch, kept between calls: the page faults of fresh 100 KB cost as much as several tiles ---- */
 
-enum { KEPT = 8, LARGEST_KEPT = 1 << 22 };
+enum { SPARES = 8, LARGEST_SPARE = 1 << 22 };
 
 static struct {
     mutex lock;
-    void *memory[KEPT];
-    size_t size[KEPT];
-} kept = {.lock = MUTEX_INIT};
+    void *memory[SPARES];
+    size_t size[SPARES];
+} spare = {.lock = MUTEX_INIT};
 
 void *pe_scratch_take(size_t *size)
 {
     void *found = NULL;
-    lock(&kept.lock);
-    for (int i = 0; i < KEPT; i++) {
-        if (kept.memory[i] && kept.size[i] >= *size) {
-            found = kept.memory[i];
-            *size = kept.size[i];
-            kept.memory[i] = NULL;
+    lock(&spare.lock);
+    for (int i = 0; i < SPARES; i++) {
+        if (spare.memory[i] && spare.size[i] >= *size) {
+            found = spare.memory[i];
+            *size = spare.size[i];
+            spare.memory[i] = NULL;
             break;
         }
     }
-    unlock(&kept.lock);
+    unlock(&spare.lock);
     return found ? found : malloc(*size);
 }
 
 void pe_scratch_give(void *memory, size_t size)
 {
-    lock(&kept.lock);
-    for (int i = 0; i < KEPT; i++) {
-        if (!kept.memory[i] && size <= LARGEST_KEPT) {
-            kept.memory[i] = memory;
-            kept.size[i] = size;
+    lock(&spare.lock);
+    for (int i = 0; i < SPARES; i++) {
+        if (!spare.memory[i] && size <= LARGEST_SPARE) {
+            spare.memory[i] = memory;
+            spare.size[i] = size;
             memory = NULL;
             break;
         }
     }
-    unlock(&kept.lock);
+    unlock(&spare.lock);
     free(memory);
 }
 
@@ -265,12 +265,12 @@ int pe_run(const pe_job *job)
 }
 
 #ifndef _WIN32
-/* A forked child has this memory but none of the threads, and locks that no thread opens. An entry of `kept` may be
- * half written: the child gives up what was kept. */
+/* A forked child has this memory but none of the threads, and locks that no thread opens. An entry of `spare` may be
+ * half written: the child gives up all of them. */
 static void forget_workers(void)
 {
-    memset(kept.memory, 0, sizeof kept.memory);
-    pool.lock = kept.lock = (mutex)MUTEX_INIT;
+    memset(spare.memory, 0, sizeof spare.memory);
+    pool.lock = spare.lock = (mutex)MUTEX_INIT;
     pool.wake = pool.idle = (cond)COND_INIT;
     pool.job = NULL;
     pool.busy = pool.workers = pool.wanted = pool.running = 0;

@@ -38,7 +38,7 @@ typedef struct {
     int d, e, padded_d, padded_e; /* widths of heads, and filled up to whole vectors */
     int nonfinite_keys;           /* a key of the kv head is not finite */
     int allows_bf16;              /* nothing of the kv head, such as a nonfinite key, prevents 16-bit products */
-    real *q, *g, *q_rows, *g_rows, *dq, *p, *ds, *slope, *kept, *k_copy, *v_copy, *row;
+    real *q, *g, *q_rows, *g_rows, *dq, *p, *ds, *slope, *factors, *k_copy, *v_copy, *row;
     real *dk, *dv; /* of one kv head and one chunk; zero at the beginning of a chunk */
     int is_clear;  /* dk and dv are zero: write_keys clears them */
     real lse[BLOCK_M], delta[BLOCK_M];
@@ -134,14 +134,14 @@ static NOINLINE void multiply_weights(real *restrict x, const real *restrict fac
 }
 
 /* Return the factor of each weight of a panel: 0 if it is dropped, else 1 / (1 - dropout). */
-static const real *draw_kept(const attention_vjp_state *s, const pe_view *v)
+static const real *draw_factors(const attention_vjp_state *s, const pe_view *v)
 {
     const int n = v->bias->to - v->bias->from;
     const real factor = (real)(1 / (1 - dropout_of(v->queries->call)));
     for (int i = 0; i < n * v->panel->width; i++)
-        s->kept[i] = factor;
-    FN(drop)(v->queries, v->panel, v->keys->first + v->bias->from, n, s->kept);
-    return s->kept;
+        s->factors[i] = factor;
+    FN(drop)(v->queries, v->panel, v->keys->first + v->bias->from, n, s->factors);
+    return s->factors;
 }
 
 /* Recompute the weights p of a panel, and dS before the cap; reduce dS into the gradients of operators. `values` are
@@ -161,12 +161,12 @@ static void panel_vjp(attention_vjp_state *s, const pe_view *v, const char *valu
         bf16->scores(v->queries, p, GV, &side);
     else
         FN(scores)(values, step, s->e, &side, 1);
-    const real *kept = dropout_of(v->queries->call) > 0 ? draw_kept(s, v) : NULL;
-    if (kept)
-        multiply_weights(ds, kept, n * width);
+    const real *factors = dropout_of(v->queries->call) > 0 ? draw_factors(s, v) : NULL;
+    if (factors)
+        multiply_weights(ds, factors, n * width);
     differentiate(width, scores, ds, s->lse + first, s->delta + first, n);
-    if (kept)
-        multiply_weights(scores, kept, n * width);
+    if (factors)
+        multiply_weights(scores, factors, n * width);
     if (p->lanes < width) { /* a nonfinite key makes NaN in lanes without a query */
         for (int j = 0; j < n; j++) {
             for (int l = p->lanes; l < width; l++)
@@ -250,7 +250,7 @@ static void zero_unseen(attention_vjp_state *s, const pe_query_block *queries, i
     }
 }
 
-/* dk += dX^T q, or dv += p^T g: add `weights` times the strips of a pair of operands to the gradients of the tile. */
+/* dk += dX^T q, or dv += p^T g: add `weights` times the strips of QK or GV to the gradients of the tile. */
 static void add_to_keys(const pe_query_block *queries, int product, const real *weights, const real *strips, int width,
                         int from, int to, real *sums, int step)
 {
@@ -466,7 +466,7 @@ LAYOUT(attention_vjp)
     s->p = carve_reals(c, BLOCK_M * BLOCK_N);
     s->ds = carve_reals(c, BLOCK_M * BLOCK_N);
     s->slope = carve_reals(c, PANEL_LANES * BLOCK_N);
-    s->kept = carve_reals(c, PANEL_LANES * BLOCK_N);
+    s->factors = carve_reals(c, PANEL_LANES * BLOCK_N);
     s->k_copy = carve_reals(c, (D(d) + ROW_PAD) * BLOCK_N);
     s->v_copy = carve_reals(c, (D(e) + ROW_PAD) * BLOCK_N);
     s->row = carve_reals(c, 2 * max_(D(d), D(e)));

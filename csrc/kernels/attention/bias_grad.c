@@ -60,7 +60,7 @@ void FN(bias_grad_block)(pe_bias_grad *g, const pe_query_block *queries, idx t, 
     g->diagonals = output_row(queries, A_DIAGONAL_SUMS, t);
     g->columns = output_row(queries, A_COLUMN_SUMS, t);
     g->has_rows = queries->batch_row.data[A_ROW_SUMS] != NULL;
-    g->pairs = queries->batch_row.data[A_DS];
+    g->ds = queries->batch_row.data[A_DS];
     locate_gradients(g, queries, work);
 }
 
@@ -121,7 +121,7 @@ static void add_row_sums(double *restrict out, const real *ds, int n, int width)
     }
 }
 
-static void add_pairs(char *out, const pe_array *a, const real *ds, int n, const pe_panel *p)
+static void add_ds(char *out, const pe_array *a, const real *ds, int n, const pe_panel *p)
 {
     for (int l = 0; l < p->lanes; l++) {
         for (int j = 0; j < n; j++)
@@ -174,7 +174,7 @@ static void add_pair_gradients(pe_bias_grad *g, const pe_key_tile *keys, const p
 void FN(bias_grad_panel)(pe_bias_grad *g, const pe_key_tile *keys, const pe_query_block *queries, const pe_panel *p,
                          int from, int to, const real *ds)
 {
-    const pe_array *pairs = &queries->call->array[A_DS];
+    const pe_array *of_ds = &queries->call->array[A_DS];
     const int n = to - from;
     const idx i = queries->first + p->first, j = keys->first + from;
     if (g->diagonals)
@@ -183,8 +183,8 @@ void FN(bias_grad_panel)(pe_bias_grad *g, const pe_key_tile *keys, const pe_quer
         add_column_sums(g->columns + j, ds, n, p->width);
     if (g->has_rows)
         add_row_sums(g->rows + p->first, ds, n, p->width);
-    if (g->pairs && pairs->storage == PE_STORAGE)
-        add_pairs(g->pairs + queries->head * pairs->core[0] + i * pairs->core[1] + j * pairs->core[2], pairs, ds, n, p);
+    if (g->ds && of_ds->storage == PE_STORAGE)
+        add_ds(g->ds + queries->head * of_ds->core[0] + i * of_ds->core[1] + j * of_ds->core[2], of_ds, ds, n, p);
     if (g->has_distance_operators)
         add_distance_gradients(g, keys, queries, p, from, to, ds);
     if (g->has_pair_operators)

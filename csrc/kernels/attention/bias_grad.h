@@ -4,7 +4,7 @@
  * passes its output:
  *     diagonals(t,l)  sum over the pairs with j - i = l - (N - 1), for toeplitz
  *     rows(h,n)       sum over the keys             columns(t,m)  sum over the queries
- *     pairs(h,n,m)    dS itself, added to the output with any strides
+ *     ds(h,n,m)       dS itself, added to the output with any strides
  * The gradients of DISTANCE and PAIR rows are computed here, from dS and positions, if the caller passes them.
  * Axis t has a row for each head, or for each head and chunk of attention_vjp: no two units add to the same row.
  */
@@ -17,7 +17,7 @@
 /* The reductions of one head and block of queries; NULL or 0 where the caller passes no output */
 typedef struct {
     double *diagonals, *columns, rows[BLOCK_M];
-    char *pairs;
+    char *ds;
     int has_rows, has_distance_operators, has_pair_operators;
     pe_array into[PE_OPERATORS][PE_OPERATOR_ARRAYS]; /* partial sums of each operator's gradients */
     union {                                          /* buffers of one reduction */

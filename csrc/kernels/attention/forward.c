@@ -186,10 +186,10 @@ static int write_block(const forward_state *s, const block_state *block)
     const pe_query_block *queries = block->queries;
     const int outs = s->part.parts > 1 ? A_PART_OUT : A_OUT, lses = s->part.parts > 1 ? A_PART_LSE : A_LSE;
     const idx head = output_head(&s->part, queries->head);
-    const real kept = (real)(1 - dropout_of(queries->call));
+    const real remaining = (real)(1 - dropout_of(queries->call));
     real divisor[BLOCK_M];
     for (int l = 0; l < queries->width; l++)
-        divisor[l] = block->l[l] == 0 ? 1 : block->l[l] * kept; /* the lane saw no key: 0 / 1 */
+        divisor[l] = block->l[l] == 0 ? 1 : block->l[l] * remaining; /* the lane saw no key: 0 / 1 */
     if (queries->batch_row.data[lses])
         write_lses(block, head, lses);
     return FN(unpack_queries)(queries, head, outs, s->e, block->o, 1, divisor, s->copy);

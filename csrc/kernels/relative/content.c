@@ -50,8 +50,8 @@ static void gradient_layout(pe_content_vjp *vjp, const idx *dim, pe_carver *carv
     vjp->d_gates = carve_reals(carver, BLOCK_M * BLOCK_N);
     vjp->d_piece = carve_reals(carver, PANEL_LANES * piece);
     vjp->strips = carve_reals(carver, PANEL_LANES * (piece + LANES));
-    vjp->sum_rows = carve_reals(carver, BLOCK_M * (D(d) + LANES));
-    vjp->d_sum = carve_reals(carver, BLOCK_M * D(d));
+    vjp->q_plus_rows = carve_reals(carver, BLOCK_M * (D(d) + LANES));
+    vjp->d_q_plus = carve_reals(carver, BLOCK_M * D(d));
     vjp->by_row = carve_reals(carver, BLOCK_M * BY_ROW);
 }
 
@@ -59,7 +59,7 @@ void FN(content_layout)(pe_content *c, pe_content_vjp *vjp, const idx *dim, pe_c
 {
     const idx piece = max_(D(d), CONTENT_PIECE);
     c->multiplier = carve_reals(carver, BLOCK_M * D(d));
-    c->sum = carve_reals(carver, BLOCK_M * D(d));
+    c->q_plus = carve_reals(carver, BLOCK_M * D(d));
     c->pack = carve_reals(carver, PANEL_LANES * piece);
     c->products = carve_reals(carver, TILE_RELS * PANEL_LANES);
     c->diagonals = carve_reals(carver, TILE_RELS * PANEL_LANES);
@@ -83,7 +83,7 @@ void FN(content_block)(pe_content *c, const pe_query_block *queries, const real 
     c->factor = c->gate_scale = 1;
     c->q = q;
     c->before_cap = c->after_cap = c->values = c->scans = c->ascending = 0;
-    c->sum_operator = -1;
+    c->plus_operator = -1;
     c->index_map = NULL;
     memset(c->kept_rows, 0, sizeof c->kept_rows);
     for (view.operator_index = 0; view.operator_index < view.queries->call->noperators; view.operator_index++) {
@@ -184,7 +184,7 @@ void FN(content_block_vjp)(pe_content_vjp *vjp, pe_content *c, const real *q_row
     vjp->g_rows = g_rows;
     vjp->dq = dq;
     vjp->table_row = table_row;
-    vjp->sum_operator = -1;
+    vjp->plus_operator = -1;
     memset(vjp->d_passed, 0, sizeof vjp->d_passed);
 }
 

@@ -40,7 +40,7 @@ typedef struct {
 /* The products that a panel keeps from its last tile, because its next tile needs the same table rows (lookup.c) */
 typedef struct {
     const void *table, *pack;
-    int sum_operator, low;
+    int plus_operator, low;
 } pe_kept_rows;
 
 /* State of the operators for a block of queries, and buffers whose content is not kept between calls */
@@ -60,8 +60,8 @@ typedef struct {
     real *gates;            /* of the panel of the last FN(scan_panel) */
 
     real *multiplier; /* for the product with the keys: packed queries plus key tables with a single row */
-    real *sum;        /* packed queries plus the vector of operator sum_operator (-1: none); kept between tiles */
-    int sum_operator;
+    real *q_plus;     /* packed queries plus the vector of operator plus_operator (-1: none); kept between tiles */
+    int plus_operator;
     real *added;                    /* for all lanes of the block: added to the scores before the cap */
     pe_kept_rows kept_rows[PANELS]; /* of each panel; the products are in `kept` */
     real *kept;
@@ -83,8 +83,8 @@ typedef struct {
     real *d_gates;               /* scan: gradient of q.k through the gates, for all lanes */
     double d_passed[BLOCK_M];    /* scan: sum of dS d s_ij / d sum_ij over the keys so far */
     real *d_piece, *strips;
-    real *sum_rows, *d_sum; /* strips of queries plus the vector of operator sum_operator, and their gradient */
-    int sum_operator;
+    real *q_plus_rows, *d_q_plus; /* strips of queries plus the vector of operator plus_operator, and their gradient */
+    int plus_operator;
     real *by_row; /* for each panel: dS summed by table row, between rows of zeros */
 } pe_content_vjp;
 

@@ -96,14 +96,14 @@ void FN(add_rows)(const pe_matrix *m, int first, int n, int channels, int width,
 static void rolling_products(pe_content *c, const pe_matrix *table, int low, int count, int up, int d, const real *pack,
                              const pe_panel *p, real *out)
 {
-    const int width = p->width, shared = width - 1, fresh = count - shared;
-    const size_t bytes = (size_t)(shared * width) * sizeof(real);
+    const int width = p->width, overlap = width - 1, fresh = count - overlap;
+    const size_t bytes = (size_t)(overlap * width) * sizeof(real);
     pe_kept_rows *last = &c->kept_rows[p->first / PANEL_LANES];
     real *kept = c->kept + p->first * PANEL_LANES;
-    const pe_kept_rows now = {table->data, pack, c->sum_operator, up ? low : low + fresh};
-    const int are_kept = last->table == now.table && last->pack == now.pack && last->sum_operator == now.sum_operator
+    const pe_kept_rows now = {table->data, pack, c->plus_operator, up ? low : low + fresh};
+    const int are_kept = last->table == now.table && last->pack == now.pack && last->plus_operator == now.plus_operator
                          && last->low == now.low;
-    const int first = are_kept && up ? shared : 0;
+    const int first = are_kept && up ? overlap : 0;
     FN(multiply_rows)(table, low + first, are_kept ? fresh : count, d, pack, width, out + first * width);
     if (are_kept)
         memcpy(up ? out : out + fresh * width, kept, bytes);

@@ -4,8 +4,8 @@
  *         for (int l = 0; l < width; l++)
  *             add[j][l] += scale * dot(q[l] + vector, table[row[j][l]]);
  *
- * lookup.c multiplies each row once per tile and panel. c->sum keeps q + vector of the last operator for all tiles of a
- * block.
+ * lookup.c multiplies each row once per tile and panel. c->q_plus keeps q + vector of the last operator for all tiles
+ * of a block.
  */
 #include "relative/lookup.h"
 
@@ -28,12 +28,12 @@ static const real *packed_queries(pe_content *c, const pe_view *view, const pe_l
 {
     if (!lookup->vector)
         return c->q;
-    if (c->sum_operator != view->operator_index) {
-        memcpy(c->sum, c->q, (size_t)(view->queries->width * c->d) * sizeof(real));
-        FN(add_to_queries)(c, view, lookup->vector, c->sum);
-        c->sum_operator = view->operator_index;
+    if (c->plus_operator != view->operator_index) {
+        memcpy(c->q_plus, c->q, (size_t)(view->queries->width * c->d) * sizeof(real));
+        FN(add_to_queries)(c, view, lookup->vector, c->q_plus);
+        c->plus_operator = view->operator_index;
     }
-    return c->sum;
+    return c->q_plus;
 }
 
 void FN(query_table_scores)(pe_content *c, const pe_view *view, const pe_lookup *lookup, real *add)
@@ -46,13 +46,13 @@ void FN(query_table_scores)(pe_content *c, const pe_view *view, const pe_lookup 
 
 /* ---- gradient ---- */
 
-/* d_sum is the gradient of q + vector, without the factor scale. Add d_sum to dq, and scale times its sum over the
- * queries to d vector. */
+/* d_q_plus is the gradient of q + vector, without the factor scale. Add d_q_plus to dq, and scale times its sum over
+ * the queries to d vector. */
 void FN(content_end_vjp)(pe_content_vjp *vjp, const pe_query_block *queries)
 {
     const int d = vjp->content->d;
-    const pe_view view = {.operator_index = vjp->sum_operator, .queries = queries};
-    if (vjp->sum_operator < 0)
+    const pe_view view = {.operator_index = vjp->plus_operator, .queries = queries};
+    if (vjp->plus_operator < 0)
         return;
     double *d_vector = gradient_of(
         vjp, &view, FN(content_operators)[queries->call->operators[view.operator_index].entry]->query_table->d_vector);
@@ -61,27 +61,27 @@ void FN(content_end_vjp)(pe_content_vjp *vjp, const pe_query_block *queries)
             const idx at = p->first * d + k * p->width;
             double sum = 0;
             for (int l = 0; l < p->lanes; l++) {
-                vjp->dq[at + l] += vjp->d_sum[at + l];
-                sum += (double)vjp->d_sum[at + l];
+                vjp->dq[at + l] += vjp->d_q_plus[at + l];
+                sum += (double)vjp->d_q_plus[at + l];
             }
             if (d_vector)
                 d_vector[k] += (double)vjp->content->scale * sum;
         }
     }
-    vjp->sum_operator = -1;
+    vjp->plus_operator = -1;
 }
 
-/* Set sum_rows to the strips of q + vector and d_sum to 0, unless they belong to this operator already. */
-static void begin_sum(pe_content_vjp *vjp, const pe_view *view, const pe_lookup *lookup)
+/* Set q_plus_rows to the strips of q + vector and d_q_plus to 0, unless they belong to this operator already. */
+static void begin_q_plus(pe_content_vjp *vjp, const pe_view *view, const pe_lookup *lookup)
 {
     const pe_query_block *queries = view->queries;
     pe_content *c = vjp->content;
     const real *vector = vector_of(view, lookup->vector);
-    if (vjp->sum_operator == view->operator_index)
+    if (vjp->plus_operator == view->operator_index)
         return;
     FN(content_end_vjp)(vjp, queries);
-    vjp->sum_operator = view->operator_index;
-    zero_reals(vjp->d_sum, queries->width * c->d);
+    vjp->plus_operator = view->operator_index;
+    zero_reals(vjp->d_q_plus, queries->width * c->d);
     for (int first = 0; first < c->d; first += PANEL_LANES) {
         const int width = strip_width(c->d, first), count = (int)min_(width, c->d - first);
         real scaled[PANEL_LANES] = {0};
@@ -89,7 +89,7 @@ static void begin_sum(pe_content_vjp *vjp, const pe_view *view, const pe_lookup 
             scaled[k] = c->scale * vector[first + k];
         for (int i = first * BLOCK_M; i < first * BLOCK_M + queries->lanes * width; i += width) {
             for (int k = 0; k < width; k++)
-                vjp->sum_rows[i + k] = vjp->q_rows[i + k] + scaled[k];
+                vjp->q_plus_rows[i + k] = vjp->q_rows[i + k] + scaled[k];
         }
     }
 }
@@ -134,9 +134,9 @@ void FN(query_table_vjp)(pe_content_vjp *vjp, const pe_view *view, const pe_look
 {
     const int has_vector = lookup->vector != 0;
     if (has_vector)
-        begin_sum(vjp, view, lookup);
-    const lookup_gradient to = {matrix_of(view, lookup->table), has_vector ? vjp->sum_rows : vjp->q_rows,
-                                has_vector ? vjp->d_sum : vjp->dq, gradient_of(vjp, view, lookup->d_table),
+        begin_q_plus(vjp, view, lookup);
+    const lookup_gradient to = {matrix_of(view, lookup->table), has_vector ? vjp->q_plus_rows : vjp->q_rows,
+                                has_vector ? vjp->d_q_plus : vjp->dq, gradient_of(vjp, view, lookup->d_table),
                                 gradient_step(view, lookup->d_table)};
     pe_span span[PANELS];
     int spans = 0, low = INT_MAX, high = INT_MIN;

@@ -4,8 +4,8 @@
  *         y0[k] = x0[k] * cos[k] - x1[k] * sin[k], y1[k] = x0[k] * sin[k] + x1[k] * cos[k];
  *
  * A row is one token of one head, d channels. The kernel rotates 2e channels from `offset` on and copies the others bit
- * for bit. Input and output may have different layouts. cos and sin may be scaled, so the inverse and the
- * transpose of a rotation differ; each is this kernel with another table. Each pair of layouts has a loop with constant
+ * for bit. Input and output may have different layouts. cos and sin may be scaled, so the inverse and the transpose of
+ * a rotation differ; each is this kernel with another table. Each combination of layouts has a loop with constant
  * strides, which vectorises. row_order.h keeps the table in the cache.
  */
 #include "fits.h"
@@ -15,15 +15,15 @@
 #include "absolute/sinusoid.h"
 #include "rotary/row_order.h"
 
-/* Pair k is (x[k * pair], x[k * pair + partner]), and its result is (y0[k * y_pair], y1[k * y_pair]). */
-INLINE void rotate(const real *x, idx pair, idx partner, const real *c, const real *s, idx e, real *y0, real *y1,
-                   idx y_pair)
+/* Pair k is (x[k * step], x[k * step + partner]), and its result is (y0[k * y_step], y1[k * y_step]). */
+INLINE void rotate(const real *x, idx step, idx partner, const real *c, const real *s, idx e, real *y0, real *y1,
+                   idx y_step)
 {
     SIMD
     for (idx k = 0; k < e; k++) {
-        const real x0 = x[k * pair], x1 = x[k * pair + partner];
-        y0[k * y_pair] = fma_(x0, c[k], -(x1 * s[k]));
-        y1[k * y_pair] = fma_(x0, s[k], x1 * c[k]);
+        const real x0 = x[k * step], x1 = x[k * step + partner];
+        y0[k * y_step] = fma_(x0, c[k], -(x1 * s[k]));
+        y1[k * y_step] = fma_(x0, s[k], x1 * c[k]);
     }
 }
 
@@ -46,30 +46,30 @@ INLINE void rotate_heads(const real *x, idx head_x, const real *c, const real *s
                          int interleaved, int out_interleaved)
 {
     enum { MOST_RUN = 4 * LANES };
-    const idx run = MOST_RUN / heads, pair = interleaved ? 2 : 1, y_pair = out_interleaved ? 2 : 1;
+    const idx run = MOST_RUN / heads, step = interleaved ? 2 : 1, y_step = out_interleaved ? 2 : 1;
     const idx partner = interleaved ? 1 : e, in_runs = heads == 2 || !out_interleaved ? e / run * run : 0;
     idx k = 0;
     for (; k < in_runs; k += run) {
         real rotated[2][2 * MOST_RUN];
         UNROLL
         for (int h = 0; h < heads; h++)
-            rotate(x + h * head_x + k * pair, pair, partner, c + k, s + k, run, rotated[h],
-                   rotated[h] + (out_interleaved ? 1 : run), y_pair);
+            rotate(x + h * head_x + k * step, step, partner, c + k, s + k, run, rotated[h],
+                   rotated[h] + (out_interleaved ? 1 : run), y_step);
         UNROLL
         for (int h = 0; h < heads; h++) {
-            real *first = y + h * head_y + k * y_pair, *second = first + (out_interleaved ? run : e);
+            real *y0 = y + h * head_y + k * y_step, *y1 = y0 + (out_interleaved ? run : e);
             UNROLL
             for (int i = 0; i < run; i += LANES)
-                vec_store(first + i, vec_load(rotated[h] + i));
+                vec_store(y0 + i, vec_load(rotated[h] + i));
             UNROLL
             for (int i = 0; i < run; i += LANES)
-                vec_store(second + i, vec_load(rotated[h] + run + i));
+                vec_store(y1 + i, vec_load(rotated[h] + run + i));
         }
     }
     for (int h = 0; h < heads && k < e; h++) {
-        real *rest = y + h * head_y + k * y_pair;
-        rotate(x + h * head_x + k * pair, pair, partner, c + k, s + k, e - k, rest, rest + (out_interleaved ? 1 : e),
-               y_pair);
+        real *rest = y + h * head_y + k * y_step;
+        rotate(x + h * head_x + k * step, step, partner, c + k, s + k, e - k, rest, rest + (out_interleaved ? 1 : e),
+               y_step);
     }
 }
 
@@ -113,7 +113,7 @@ INLINE void rotate_rows(const rope_rows *r, idx e, int heads, int interleaved, i
     }
 }
 
-/* The loops of two layouts, over the channels of a row and over rows */
+/* The loops of a combination of layouts, over the channels of a row and over rows */
 typedef struct {
     void (*row)(const real *x, const real *c, const real *s, idx e, real *y);
     void (*rows)(const rope_rows *, idx e);

@@ -2,9 +2,9 @@
  *
  *     for each row of the table's own axes, such as a batch:
  *         for (first = 0; first < positions; first += run)
- *             for each pair of heads:                             heads share the table
+ *             for each two heads:                                 heads share the table
  *                 for (i = first; i < first + run; i++)           one run of rows
- *                     for each head of the pair:
+ *                     for each of these heads:
  *                         rotate(x[head][i], table[i]);
  *
  * Unit u of the kernel is row u in this order. In the order of memory, run = positions, each head reads the whole
