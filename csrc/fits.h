@@ -10,7 +10,6 @@
 
 #define P(name) par[name]
 #define FITS(condition, units) ((condition) ? (units) : -1)
-#define AT_MOST(n, most) ((n) < (most) ? (n) : (most))
 
 /* Operands of the rows of attention and logits, in their order. Those in brackets and the parameters in brackets are no
  * arguments: attention.c sets them for the kernels. */
@@ -60,7 +59,7 @@ enum { UNIT_DISTANCES = 4096 };
 /* Scans along positions: the number of columns of the batch that are scanned together, and the largest number of
  * shares of a batch. Each share packs the weights again. */
 enum { SCAN_COLUMNS = 12, SCAN_SHARES = 16 };
-#define SCAN_UNITS AT_MOST(BLOCKS(D(b), SCAN_COLUMNS), SCAN_SHARES)
+#define SCAN_UNITS min_(BLOCKS(D(b), SCAN_COLUMNS), SCAN_SHARES)
 #define SCAN_UNIT_COLUMNS (D(b) / (SCAN_UNITS + (D(b) == 0)) + 1)
 #define TABLEAU(name, ...) FLOATER_##name,
 enum {

@@ -91,6 +91,8 @@ typedef struct {
 #define D(x) dim[(#x)[0] - 'A']
 /* Number of blocks of at most b that cover n */
 #define BLOCKS(n, b) (((n) + (b)-1) / (b))
+static inline __attribute__((always_inline)) idx min_(idx a, idx b) { return a < b ? a : b; }
+static inline __attribute__((always_inline)) idx max_(idx a, idx b) { return a > b ? a : b; }
 
 #define CALLABLE(name, ...) PE_##name,
 #define OPERATOR(name, ...) PE_##name,

@@ -164,7 +164,7 @@ static void run_blocks(shared_job *s, const pe_call *call)
         if (work.block >= s->blocks)
             break;
         const idx begin = work.block * job->block, end = begin + job->block;
-        job->kernel->run(call, begin, end < job->units ? end : job->units, &work);
+        job->kernel->run(call, begin, min_(end, job->units), &work);
         if (call->stop && call->stop(call))
             atomic_store(&s->stopped, 1);
     }
@@ -249,8 +249,7 @@ int pe_run(const pe_job *job)
 {
     const int forks_before = atomic_load(&forks);
     shared_job s = {.job = job, .blocks = BLOCKS(job->units, job->block)};
-    const int most = atomic_load(&threads);
-    const int wanted = (int)(s.blocks < most ? s.blocks : most) - 1;
+    const int wanted = (int)min_(s.blocks, atomic_load(&threads)) - 1;
     const int helped = wanted > 0 && job->ns * (double)job->units > worth_waking_ns && take_pool(wanted);
     if (helped)
         offer(&s, wanted);

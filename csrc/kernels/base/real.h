@@ -85,7 +85,5 @@ INLINE double fabs_(double x) { return x < 0 ? -x : x; }
 /* x clamped to -most .. most. NaN gives most: if another thread writes NaN into the caller's array, an index stays
  * valid. */
 INLINE double clamp_(double x, double most) { return x < -most ? -most : x < most ? x : most; }
-INLINE idx min_(idx a, idx b) { return a < b ? a : b; }
-INLINE idx max_(idx a, idx b) { return a > b ? a : b; }
 
 #endif
