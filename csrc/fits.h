@@ -1,7 +1,7 @@
-/* fits.h -- named conditions and sizes for the rows of ops.def, which would be too long with the expressions.
+/* fits.h -- named conditions and sizes for the entries of ops.def, which would be too long with the expressions.
  *
- * A condition on lengths and parameters holds if no kernel of the row accesses memory out of bounds. D(x) is the length
- * of axis x, or -1 if no operand defines it; P(name) is a parameter. `dim` and `par` are those of the call.
+ * A condition on lengths and parameters holds if no kernel of the entry accesses memory out of bounds. D(x) is the
+ * length of axis x, or -1 if no operand defines it; P(name) is a parameter. `dim` and `par` are those of the call.
  */
 #ifndef PE_FITS_H
 #define PE_FITS_H
@@ -11,17 +11,17 @@
 #define P(name) par[name]
 #define FITS(condition, units) ((condition) ? (units) : -1)
 
-/* Operands of the rows of attention and logits, in their order. Those in brackets and the parameters in brackets are no
- * arguments: attention.c sets them for the kernels. */
+/* Operands of the entries of attention and logits, in their order. A_PART_OUT, A_PART_LSE and A_DIAGONAL_SUMS .. A_DS,
+ * and the parameters A_PARTS and A_HEAD_CHUNKS .. A_MODE, are no arguments: attention.c sets them. */
 enum { A_Q, A_K, A_V, A_K_SCALE, A_V_SCALE, A_KEEP, A_Q_POSITIONS, A_K_POSITIONS, A_Q_SEGMENTS, A_K_SEGMENTS, A_SINK };
 enum { A_BIAS = A_SINK + 1, A_OUT, A_LSE, A_PART_OUT /* (h parts,n,e) */, A_PART_LSE /* (h parts,n) */ };
 enum { A_GRAD = A_LSE + 1, A_GRAD_LSE, A_DQ, A_DK, A_DV, A_D_SINK, A_DIAGONAL_SUMS, A_ROW_SUMS, A_COLUMN_SUMS, A_DS };
 enum { L_GRAD = A_BIAS + 1, L_DQ, L_DK };
 
-/* Parameters in the order of the rows */
+/* Parameters in the order of the entries */
 enum { A_SCALE, A_SOFTCAP, A_LOW, A_HIGH, A_SHIFT, A_PRECISION, A_DROPOUT, A_SEED_LOW, A_SEED_HIGH };
-enum { A_INVARIANT = A_SEED_HIGH + 1, A_PARTS };                  /* of attention; [parts of the keys] */
-enum { A_HEAD_CHUNKS = A_SEED_HIGH + 1, A_BLOCK_CHUNKS, A_MODE }; /* [of its gradient] */
+enum { A_INVARIANT = A_SEED_HIGH + 1, A_PARTS };                  /* of attention; parts of the keys */
+enum { A_HEAD_CHUNKS = A_SEED_HIGH + 1, A_BLOCK_CHUNKS, A_MODE }; /* of its gradient */
 /* Modes of the gradient. Chunks of a kv head are units of their own, or one unit has all of them; or only the gradient
  * of a dense bias that batch rows or heads share is computed, with the blocks of all of them in one unit. */
 enum { VJP_APART, VJP_TOGETHER, VJP_ACROSS };
@@ -29,9 +29,10 @@ enum { SINUSOID_SINE, SINUSOID_COSINE, SINUSOID_STEP, SINUSOID_SINE_SCALE, SINUS
 enum { TABLE_SINE_SCALE, TABLE_COSINE_SCALE };
 enum { ROPE_OFFSET, ROPE_INTERLEAVED, ROPE_OUT_INTERLEAVED, ROPE_CALLER_OUT };
 enum { RECURRENT_GRU, RECURRENT_SKIP };
+enum { DIGITS_BASE };
 enum { FLOATER_DT, FLOATER_METHOD };
 enum { CONVOLUTION_TOP, CONVOLUTION_LEFT, CONVOLUTION_PADDING, CONVOLUTION_RESIDUAL };
-/* Words of the rows, in their order */
+/* Words of the entries, in their order */
 enum { PADDING_ZERO, PADDING_CIRCULAR, PADDING_REPLICATE };
 
 /* ---- attention and its operators ---- */
@@ -39,7 +40,7 @@ enum { PADDING_ZERO, PADDING_CIRCULAR, PADDING_REPLICATE };
 #define DIAGONALS_FIT (D(l) == (D(n) + D(m) > 0 ? D(n) + D(m) - 1 : 0))
 /* A table has at least one row, and the map has an entry for each distance -K .. K. */
 #define ROWS_FIT (D(R) > 0 && D(B) % 2 == 1)
-/* The tables of DISTANCE and PAIR rows have a first number (T5's table B, Swin's table B, FoX's sums T and the
+/* The tables of DISTANCE and PAIR entries have a first number (T5's table B, Swin's table B, FoX's sums T and the
  * distances L of distance_function) unless there is nothing to look up. T5's lookup K has an entry for each distance
  * -reach .. reach, Swin's grid S is (height, width), and FIRE has one input I. An absent axis has the length -1. */
 #define TABLES_FIT          \

@@ -1,6 +1,6 @@
 /* posenc.h -- the structures that the binding and the kernels share.
  *
- * A call is a row of ops.def with its arrays, lengths and parameters. The binding checks and fills it (bind.c), the
+ * A call is an entry of ops.def with its arrays, lengths and parameters. The binding checks and fills it (bind.c), the
  * pool cuts its units into blocks (pool.c), and a kernel runs one block. Kernels know nothing of Python, memory
  * management, threads or errors, and cannot fail.
  */
@@ -35,12 +35,12 @@ typedef struct {
     pe_storage storage;
 } pe_array;
 
-/* An operator of attention: its row of ops.def, its arrays, its own positions of queries and keys, if it does not read
- * those of the call, and the results of its row <name>_vjp, if the caller wants these gradients */
+/* An operator of attention: its entry in ops.def, its arrays, its own positions of queries and keys, if it does not
+ * read those of the call, and the results of its entry <name>_vjp, if the caller wants these gradients */
 typedef struct {
     int entry, is_constant; /* is_constant: the caller does not want its gradients */
     pe_array positions[2];
-    idx dim[PE_OWN_AXES]; /* lengths of the row's capital axes */
+    idx dim[PE_OWN_AXES]; /* lengths of the entry's capital axes */
     pe_array array[PE_OPERATOR_ARRAYS];
     pe_array gradient[PE_OPERATOR_ARRAYS];
 } pe_operator;
@@ -80,7 +80,7 @@ typedef struct {
     int slow_l3;   /* 1 if a core reads L3 so slowly that a kernel should keep its data in L2 */
 } pe_work;
 
-/* One row of ops.def in one variant */
+/* One entry of ops.def in one variant */
 typedef struct {
     /* Run units begin <= u < end. Units are loop rows, or pieces of them if ops.def cuts rows into units. */
     void (*run)(const pe_call *call, idx begin, idx end, const pe_work *work);

@@ -1,9 +1,9 @@
-/* table.c -- for each row of ops.def, this variant's kernel and its scratch function.
+/* table.c -- for each entry of ops.def, this variant's kernel and its scratch function.
  *
  *     ops.def:  OP(rope, ..., rope)   ->   [PE_rope] = {rope_avx2_32, rope_scratch_avx2_32}
  *
- * A variant is one instruction set and one type of real (base/real.h). PE_rope is the number of a row, so a call finds
- * its kernel by one index, without comparing names.
+ * A variant is one instruction set and one type of real (base/real.h). PE_rope is the number of an entry, so a call
+ * finds its kernel by one index, without comparing names.
  */
 #include "base/layout.h"
 

@@ -1,9 +1,9 @@
 /* float_state.h -- the register that controls a thread's floating-point arithmetic.
  *
  * Kernels run in a state of their own: they round to nearest and never trap, whatever the caller's state is. So results
- * do not depend on the thread that computed a block. Rows with operators of attention also flush subnormal numbers to
- * 0, because weights of far keys underflow, and one instruction on a subnormal number takes some hundred cycles on many
- * CPUs. The state is set around the kernels only. Python code, signal handlers included, never sees it.
+ * do not depend on the thread that computed a block. Entries with operators of attention also flush subnormal numbers
+ * to 0, because weights of far keys underflow, and one instruction on a subnormal number takes some hundred cycles on
+ * many CPUs. The state is set around the kernels only. Python code, signal handlers included, never sees it.
  */
 #ifndef PE_FLOAT_STATE_H
 #define PE_FLOAT_STATE_H

@@ -9,6 +9,7 @@
  * double-double, or to a double above 2**960, so a result near a tie may be rounded the other way. digits divides in 32
  * bits where number and base fit. Horner's rule in double-double is slower, so from_digits tries double first.
  */
+#include "fits.h"
 #include "base/row.h"
 #include "base/sincos.h"
 
@@ -16,9 +17,9 @@
  * of the last digit and the fraction is exact, because it has no more bits than the number. */
 KERNEL(digits)
 {
-    enum { WHOLE, FRACTION, OUT, BASE = 0 };
+    enum { WHOLE, FRACTION, OUT };
     const idx w = call->D(w);
-    const uint64_t base = (uint64_t)call->par[BASE];
+    const uint64_t base = (uint64_t)call->par[DIGITS_BASE];
     for (pe_row row = row_at(call, begin); row.index < end; row_next(call, &row)) {
         double *out = as_doubles(row.data[OUT]);
         uint64_t rest = *(const uint64_t *)(const void *)row.data[WHOLE];
@@ -67,9 +68,9 @@ static double horner_double_double(const double *digit, idx w, double base)
 
 KERNEL(from_digits)
 {
-    enum { DIGITS, OUT, BASE = 0 };
+    enum { DIGITS, OUT };
     const idx w = call->D(w);
-    const double base = call->par[BASE];
+    const double base = call->par[DIGITS_BASE];
     for (pe_row row = row_at(call, begin); row.index < end; row_next(call, &row)) {
         const double *digit = as_doubles(row.data[DIGITS]);
         double number;

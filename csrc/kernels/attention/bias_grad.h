@@ -5,7 +5,7 @@
  *     diagonals(t,l)  sum over the pairs with j - i = l - (N - 1), for toeplitz
  *     rows(h,n)       sum over the keys             columns(t,m)  sum over the queries
  *     ds(h,n,m)       dS itself, added to the output with any strides
- * The gradients of DISTANCE and PAIR rows are computed here, from dS and positions, if the caller passes them.
+ * The gradients of DISTANCE and PAIR operators are computed here, from dS and positions, if the caller passes them.
  * Axis t has a row for each head, or for each head and chunk of attention_vjp: no two units add to the same row.
  */
 #ifndef PE_BIAS_GRAD_H

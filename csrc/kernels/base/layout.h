@@ -13,7 +13,7 @@
  *     }
  *
  * The kernel calls logits_begin(call, work) for the struct. FN(logits_scratch) returns the size: it runs the same list
- * without memory. The row of the kernel in ops.def names `logits` as its layout.
+ * without memory. The entry of the kernel in ops.def names `logits` as its layout.
  */
 #ifndef PE_LAYOUT_H
 #define PE_LAYOUT_H

@@ -59,7 +59,7 @@ typedef double real;
 #define fma_(a, b, c) ((a) * (b) + (c))
 #endif
 
-/* The kernel of a row of ops.def. It computes the units begin <= u < end of a call. */
+/* The kernel of an entry of ops.def. It computes the units begin <= u < end of a call. */
 #define KERNEL(name) \
     void FN(name)(const pe_call *call, MAYBE_UNUSED idx begin, MAYBE_UNUSED idx end, MAYBE_UNUSED const pe_work *work)
 

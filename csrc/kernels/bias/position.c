@@ -1,11 +1,11 @@
-/* position.c -- the table of position operators, and two kernels for each DISTANCE and PAIR row of ops.def: <name>
+/* position.c -- the table of position operators, and two kernels for each DISTANCE and PAIR entry of ops.def: <name>
  * computes the values of an operator, <name>_vjp the gradient of its arrays.
  *
  *     DISTANCE   for (j < l)  out[h][j] = b_h(rel[j]);
  *     PAIR       for (i < n)  for (j < m)  out[h][i][j] = b_h(q_positions[i], k_positions[j]);
  *
- * The kernels call the functions of a pe_position_operator on up to ROW distances, or on a block of queries and keys.
- * Attention calls the same functions, so a bias has the same bits in a matrix and in attention.
+ * The kernels call the functions of a pe_position_operator on up to DISTANCES distances, or on a block of queries and
+ * keys. Attention calls the same functions, so a bias has the same bits in a matrix and in attention.
  */
 #include "bias/position.h"
 #include "fits.h"
@@ -19,9 +19,9 @@ INLINE int arrays_in(const char *list)
     return n;
 }
 
-/* ---- DISTANCE rows ---- */
+/* ---- DISTANCE entries ---- */
 
-enum { ROW = 512 }; /* distances per call of the operator */
+enum { DISTANCES = 512 }; /* distances per call of the operator */
 
 /* arrays..., rel(l) -> out(h,l). A unit is UNIT_DISTANCES numbers of one head of one row of the batch. */
 static void distance_values(const pe_call *call, idx begin, idx end, const pe_position_operator *functions)
@@ -33,9 +33,9 @@ static void distance_values(const pe_call *call, idx begin, idx end, const pe_po
         const pe_row row = row_at(call, u / (heads * blocks));
         const idx h = u / blocks % heads, first = u % blocks * UNIT_DISTANCES, last = min_(l, first + UNIT_DISTANCES);
         char *to = row.data[out] + h * call->array[out].core[0];
-        for (idx j = first; j < last; j += ROW) {
-            const int n = (int)min_(ROW, last - j);
-            real buffer[ROW], *target = row_target(to + j * size, call->array[out].storage, buffer);
+        for (idx j = first; j < last; j += DISTANCES) {
+            const int n = (int)min_(DISTANCES, last - j);
+            real buffer[DISTANCES], *target = row_target(to + j * size, call->array[out].storage, buffer);
             functions->distance(call->array, call->dim, h, as_doubles(row.data[rel]) + j, n, target);
             row_write(target, to + j * size, call->array[out].storage, n);
         }
@@ -68,17 +68,17 @@ static void distance_gradients(const pe_call *call, idx begin, idx end, const pe
         }
         for (idx h = 0; h < heads; h++) {
             const double *grad = as_doubles(row.data[0] + h * call->array[0].core[0]);
-            for (idx j = 0; j < l; j += ROW) {
+            for (idx j = 0; j < l; j += DISTANCES) {
                 if (stop_requested(call))
                     return;
-                functions->distance_vjp(array, call->dim, h, as_doubles(row.data[rel]) + j, (int)min_(ROW, l - j),
+                functions->distance_vjp(array, call->dim, h, as_doubles(row.data[rel]) + j, (int)min_(DISTANCES, l - j),
                                         grad + j, into);
             }
         }
     }
 }
 
-/* ---- PAIR rows ---- */
+/* ---- PAIR entries ---- */
 
 enum { TILE_KEYS = 64 };
 

@@ -5,7 +5,7 @@
  *     distance   for a bias by rel = position of key - position of query
  *     diagonal   for a bias by column - row, whatever the positions are (Toeplitz)
  *     pairs      for other biases; called with a block of keys and queries
- * array[k] is array k of the operator's row in ops.def, at one row of the batch; dim holds the lengths of the axes. A
+ * array[k] is array k of the operator's entry in ops.def, at one row of the batch; dim holds the lengths of the axes. A
  * gradient function adds to into[k], the gradient of array k. The arrays without a gradient are the last ones.
  */
 #ifndef PE_POSITION_H
@@ -56,7 +56,7 @@ typedef struct {
                      const pe_pair_block *block, const double *grad, const pe_array *into)
 
 extern const pe_position_operator *const
-    FN(position_operators)[PE_COUNT]; /* NULL for rows that are no position operators */
+    FN(position_operators)[PE_COUNT]; /* NULL for entries that are no position operators */
 
 /* The address of element (i, j) of an array of doubles with at most two axes. */
 INLINE double *element(const pe_array *a, idx i, idx j) { return as_doubles(entry_at(a, a->data, i, j)); }

@@ -1,8 +1,8 @@
 /* content.h -- the interface of operators that read q and k (Shaw, Transformer-XL, DeBERTa, CoPE) or add an inner
  * product to the scores (TUPE, gated distance). Attention, its gradient and the logits call it.
  *
- * An operator has one file, one CONTENT row of ops.def and one pe_content_operator, FN(<name>_operator), whose members
- * are the stages in backquotes. Drivers contain no operator's name. For a pair of query i and key j,
+ * An operator has one file, one CONTENT entry of ops.def and one pe_content_operator, FN(<name>_operator), whose
+ * members are the stages in backquotes. Drivers contain no operator's name. For a pair of query i and key j,
  *
  *     s_ij = scale q_i . k_j  + `query_table`  + `key_table`  + `scan`
  *     s_ij = softcap tanh(s_ij / softcap)  + `after`
@@ -108,7 +108,7 @@ typedef struct {
     void (*after_vjp)(pe_content_vjp *vjp, const pe_view *view, real *ds);
 } pe_content_operator;
 
-extern const pe_content_operator *const FN(content_operators)[PE_COUNT]; /* NULL for other rows of ops.def */
+extern const pe_content_operator *const FN(content_operators)[PE_COUNT]; /* NULL for other entries of ops.def */
 INLINE int has_content_operators(const pe_call *call)
 {
     for (int t = 0; t < call->noperators; t++) {
