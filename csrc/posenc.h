@@ -69,8 +69,7 @@ struct pe_call {
     void *watch;
 };
 
-/* Bytes of the last-level cache that a core can count on. Virtual machines report a cache that they share: on an Intel
- * Xeon that reports 480 MB, results of 64 MiB are faster if they bypass the caches. */
+/* Bytes of the last-level cache that a core can count on. Virtual machines report a cache that they share. */
 enum { PE_LAST_CACHE = 32 << 20 };
 
 /* A block's number and the memory of the thread that runs it */

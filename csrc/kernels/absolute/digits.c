@@ -51,7 +51,7 @@ static int horner(const double *digit, idx w, double base, double *result)
     return exact & (sum < 0x1p53);
 }
 
-/* Horner's rule on a double-double hi + lo, in 3x the time of horner(): numbers above 2**53 round trip bit for bit. */
+/* Horner's rule on a double-double hi + lo: numbers above 2**53 round trip bit for bit. */
 static double horner_double_double(const double *digit, idx w, double base)
 {
     double hi = 0, lo = 0;

@@ -14,8 +14,7 @@
 #include "base/angles.h"
 #include "absolute/sinusoid.h"
 
-/* PAIRS of ROWS rows are computed before the next PAIRS. Many pairs write memory nearly in sequence; 64 pairs would
- * write 512 bytes of one row, then of the next. */
+/* PAIRS pairs of ROWS rows are computed before the next pairs. So many pairs write memory nearly in sequence. */
 enum { PAIRS = 256, ROWS = 1024 };
 
 typedef struct {

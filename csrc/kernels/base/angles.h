@@ -48,7 +48,7 @@ typedef enum { HALVES, SINE_COSINE, COSINE_SINE } column_order;
      : (order) == SINE_COSINE ? f(SINE_COSINE, __VA_ARGS__) \
                               : f(COSINE_SINE, __VA_ARGS__))
 
-/* store_pair interleaves each pair when it is computed. A second loop that interleaves took 1.5x the time. */
+/* store_pair interleaves each pair when it is computed, so that no second loop reads and writes the row again. */
 INLINE void store_pair(column_order order, real *restrict s, real *restrict c, int k, real sine, real cosine)
 {
     if (order == HALVES) {

@@ -6,7 +6,7 @@
  *     }
  *
  * As in product.c, 8 rows x 2 vectors of sums stay in registers. VDPBF16PS broadcasts a word of two k of a row from
- * memory. On Zen 4, VDPBF16PS takes the time of an FMA and computes twice as many products, so it is faster for
+ * memory. On AMD, VDPBF16PS takes the time of an FMA and computes twice as many products, so it is faster for
  * operands of one term. On Intel it takes four times the time of an FMA, so it is slower.
  */
 #include "bf16/products.h"

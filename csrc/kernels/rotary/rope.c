@@ -40,8 +40,8 @@ typedef struct {
 /* Rotate a row of each head, a run of pairs at a time: first into `rotated`, then to y. Two heads read the table once.
  * Their rows are often equal modulo 4 KiB, where a load may wait for an earlier store of the other head, so a run of
  * both is loaded before one is stored. For a row in halves, the stores of a run complete cache lines, which an
- * unaligned vector of AVX-512 spans (NumPy aligns to 16 bytes); alternating vectors of the halves took 1.1 times the
- * time for 2 MiB on an Intel Xeon. One head with an interleaved row needs no runs: its stores are consecutive. */
+ * unaligned vector of AVX-512 spans (NumPy aligns to 16 bytes). One head with an interleaved row needs no runs: its
+ * stores are consecutive. */
 INLINE void rotate_heads(const real *x, idx head_x, const real *c, const real *s, idx e, real *y, idx head_y, int heads,
                          int interleaved, int out_interleaved)
 {

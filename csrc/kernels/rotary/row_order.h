@@ -8,9 +8,8 @@
  *                         rotate(x[head][i], table[i]);
  *
  * Unit u of the kernel is row u in this order. In the order of memory, run = positions, each head reads the whole
- * table, and x and out push it out of the L2 cache between two heads. On an Intel Xeon rope of 8 MiB then takes 1.6
- * times the time. On AMD Zen 4 the L3 cache is fast: as long as it holds the table, the order of memory is the fastest,
- * and runs of 128 KiB of the table take up to 1.4 times the time of that order.
+ * table, and x and out push it out of the L2 cache between two heads. If L3 is slow (pe_has_slow_l3), a run is a part
+ * of the table that stays in L2. If L3 is fast, the order of memory is the fastest as long as L3 holds the table.
  */
 #ifndef PE_ROW_ORDER_H
 #define PE_ROW_ORDER_H
@@ -53,7 +52,7 @@ INLINE pe_row row_of_unit(const pe_call *call, const row_order *o, idx u, idx mo
 }
 
 /* Rows that are larger together than the L2 cache are prefetched where L3 is slow: the CPU's own prefetching ends at
- * each page of 4 KiB. On Zen 4 the same prefetches take 1.04 to 1.1 times the time. */
+ * each page of 4 KiB. Where L3 is fast, these prefetches cost more than they save. */
 INLINE int worth_prefetching(const pe_work *work, const row_order *o, idx row_bytes)
 {
     enum { L2_BYTES = 1 << 20 };

@@ -1,12 +1,7 @@
-/* outer.c -- the product of outer.h, in SIMD registers. For the rows of one span:
+/* outer.c -- the product of outer.h, in SIMD registers.
  *
- *     for (int l = 0; l < lanes; l++)
- *         for (int j = from; j < to; j++)
- *             for (int c = 0; c < channels; c++)
- *                 o[j][c] += w[j][l] * x[l][c];
- *
- * The code makes l the inner loop: a micro-tile of rows and one strip of channels keeps its sums in registers for all
- * lanes of all spans, so o is loaded and stored once per call.
+ * Lanes are the inner loop: a micro-tile of rows and one strip of channels keeps its sums in registers for all lanes of
+ * all spans, so o is loaded and stored once per call.
  */
 #include "tile/outer.h"
 

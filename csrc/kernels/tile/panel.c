@@ -1,8 +1,4 @@
-/* panel.c -- the steps of panel.h. For example, the exponentials of a panel:
- *
- *     for (int j = 0; j < n; j++)
- *         for (int l = 0; l < width; l++)
- *             sum[l] += s[j][l] = exp(s[j][l] - m[l]);
+/* panel.c -- the steps of panel.h.
  *
  * Lanes are independent, so the compiler turns a loop over lanes into one or two vector instructions.
  */

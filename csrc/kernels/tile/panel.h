@@ -69,9 +69,8 @@ INLINE const real *real_row_of(const pe_rows *r, idx j, int width, real *buffer)
 }
 
 /* n rows of a tile as real: the stored rows themselves if they are real, else in `copy`. Rows 4096 bytes apart share
- * one set of the first-level cache, so they are copied if more than one panel reads them. If rows are 2048 bytes apart,
- * copying them and reading them in place take equal time. If every tile is copied, attention takes 1.05 times the time.
- */
+ * one set of the first-level cache, so they are copied if more than one panel reads them. Other rows gain nothing by a
+ * copy. */
 pe_rows FN(tile_rows)(pe_rows stored, int n, int width, int panels, real *copy);
 /* Copy the rows, with 0 in place of nonfinite numbers. The products multiply a number also by the weight 0 of lanes
  * that do not see its key, and 0 * NaN is NaN. The caller adds nonfinite numbers later, for lanes that see the key. */

@@ -1,9 +1,4 @@
-/* product.c -- the two products of product.h, in SIMD registers. For a panel of lanes and a micro-tile of rows:
- *
- *     for (int k = 0; k < n; k++)
- *         for (int r = 0; r < rows; r++)
- *             for (int l = 0; l < width; l++)
- *                 sum[r][l] += a[r][k] * b[k][l];
+/* product.c -- the two products of product.h, in SIMD registers, for a panel of lanes and a micro-tile of rows.
  *
  * A row is a key in `scores`, and a column of v in `values`. The sums stay in registers for the whole loop over k, and
  * each load of b serves all rows of the micro-tile. The loop broadcasts a from the caller's memory, so a is not packed.

@@ -8,8 +8,7 @@
  * result of a query does not depend on the other queries of the call.
  *
  * On AVX-512, two panels that are multiplied with the same rows are one product: 6 rows x 4 vectors need 10 loads for
- * 24 products, 8 rows x 2 vectors 10 loads for 16. On an Intel Xeon attention takes 0.92 to 0.96 of the time of single
- * panels; on AMD Zen 4, whose AVX-512 products take two cycles, 0.96 to 1.0.
+ * 24 products, 8 rows x 2 vectors 10 loads for 16.
  */
 #ifndef PE_PRODUCT_H
 #define PE_PRODUCT_H
@@ -18,8 +17,7 @@
 
 /* Accumulators of the micro-kernel: 8 rows x 2 vectors of AVX-512's 32 registers, 6 x 2 of AVX2's 16, 4 x 2 elsewhere;
  * the other registers hold two vectors of b and the broadcast number. A panel of one vector has micro-tiles of twice
- * the rows, because six sums are too few to hide the latency of FMA: one query and 1024 keys took 1.5x the time with
- * six sums. Two panels have micro-tiles of 6 rows x 4 vectors. */
+ * the rows, because six sums do not hide the latency of FMA. Two panels have micro-tiles of 6 rows x 4 vectors. */
 enum { SUMS = VEC_BYTES == 64 ? 16 : VEC_BYTES == 32 ? 12 : 8 };
 enum { TWO_PANELS = VEC_BYTES == 64, TWO_PANEL_ROWS = 6, MOST_SUMS = 4 * TWO_PANEL_ROWS };
 

@@ -15,9 +15,8 @@
 #include "bias/position.h"
 #include "fits.h"
 
-/* BLOCK_N is 96 keys in float and 48 in double, so that a tile has the same bytes in both. In float, 48 keys take 1.02x
- * the time of 96; 144 and 192 keys save 1 % and need more memory. TILE_RELS is an upper bound for the diagonals of
- * a tile, n + BLOCK_M - 1. */
+/* BLOCK_N is 96 keys in float and 48 in double, so that a tile has the same bytes in both. Fewer keys take longer, and
+ * more keys need more memory. TILE_RELS is an upper bound for the diagonals of a tile, n + BLOCK_M - 1. */
 enum { BLOCK_N = 384 / (int)sizeof(real), PANEL_LANES = 2 * LANES, TILE_RELS = BLOCK_N + BLOCK_M };
 enum { PANELS = BLOCK_M / PANEL_LANES }; /* of a block, at most */
 
