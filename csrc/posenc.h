@@ -45,7 +45,7 @@ typedef struct {
     pe_array gradient[PE_OPERATOR_ARRAYS];
 } pe_operator;
 
-/* Units that multiply bfloat16 numbers, and their names as variants (dispatch.h). A call has one of them, or none. */
+/* Instructions that multiply bfloat16 numbers, by their names as variants (dispatch.h). A call has one, or none. */
 enum { PE_AVX512BF16, PE_AMX, PE_AMX_EMULATED, PE_PRODUCTS };
 struct pe_product; /* of kernels/bf16/products.h */
 struct pe_bf16;    /* of kernels/tile/bf16.h */

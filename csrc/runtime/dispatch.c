@@ -1,8 +1,8 @@
 /* dispatch.c -- the CPU probe and the table of variants.
  *
- * A variant is a compiled table of kernels, and maybe units for products of 16-bit operands, which attention uses. Only
- * the compiled variants with the vectors that the units need contain them. The emulation of a unit is not listed and
- * never chosen unless it is asked for by name.
+ * A variant is a compiled table of kernels, and maybe instructions for products of 16-bit operands, which attention
+ * uses. Only the compiled variants with the vectors that the instructions need contain them. The emulation is not
+ * listed and never chosen unless it is asked for by name.
  *
  * The build passes the variants as -DPE_VARIANTS="V(base) V(avx2) V(avx512)", slowest first. The probe tests exactly
  * the CPU features that the flags of a variant let the compiler use, and that the operating system saves the registers

@@ -10,7 +10,7 @@ int pe_isa_usable(int isa); /* compiled in, and this CPU and operating system ca
 int pe_isa_listed(int isa); /* usable, and not for tests alone */
 int pe_isa(void);
 void pe_set_isa(int isa);
-/* The units of a variant that multiply 16-bit operands, or NULL; may ask the system to permit them */
+/* The instructions of a variant that multiply 16-bit operands, or NULL; may ask the system to permit them */
 const pe_products *pe_products_of(int isa);
 /* Between the two, calls of this thread check their operands and run no kernel: the shapes of results cost no work. */
 void pe_begin_rehearsal(void);

@@ -95,15 +95,15 @@ static void add_rows(double *restrict sum, const real *restrict row, const doubl
 KERNEL(weighted_rows)
 {
     enum { X, ORDER, WEIGHT, FIRST, LAST, OUT };
-    const idx d = call->D(d), tiles = BLOCKS(d, ROW_TILE), rows = call->D(n), entries = call->D(e);
+    const idx d = call->D(d), units = BLOCKS(d, SUM_COLUMNS), rows = call->D(n), entries = call->D(e);
     const pe_array *x = &call->array[X];
     const pe_storage storage = call->array[OUT].storage;
-    real wide[ROW_TILE], result[ROW_TILE];
-    double sum[ROW_TILE];
-    pe_row row = row_at(call, begin / max_(tiles, 1));
+    real wide[SUM_COLUMNS], result[SUM_COLUMNS];
+    double sum[SUM_COLUMNS];
+    pe_row row = row_at(call, begin / max_(units, 1));
     for (idx unit = begin; unit < end; unit++) {
-        const idx k0 = unit % tiles * ROW_TILE;
-        const int n = (int)min_(ROW_TILE, d - k0);
+        const idx k0 = unit % units * SUM_COLUMNS;
+        const int n = (int)min_(SUM_COLUMNS, d - k0);
         const double *weight = as_doubles(row.data[WEIGHT]);
         int64_t first, last;
         memcpy(&first, row.data[FIRST], sizeof first);
@@ -124,7 +124,7 @@ KERNEL(weighted_rows)
         for (int k = 0; k < n; k++)
             target[k] = (real)sum[k];
         row_write(target, out, storage, n);
-        if ((unit + 1) % tiles == 0)
+        if ((unit + 1) % units == 0)
             row_next(call, &row);
     }
 }

@@ -129,7 +129,7 @@ enum { OUTER_VECS = VEC_BYTES == 64 ? 4 : 2 };
 
 /* Sum at most a few hundred terms in `real`, then add the sum to `into` in double, so that the error does not grow
  * with the number of positions. */
-INLINE void outer_micro_tile(int rows, const outer_products *o, idx row, idx column)
+INLINE void outer_rows(int rows, const outer_products *o, idx row, idx column)
 {
     vec acc[MATVEC_COLUMNS * OUTER_VECS];
     real sum[OUTER_VECS * LANES];
@@ -163,11 +163,8 @@ INLINE void outer_micro_tile(int rows, const outer_products *o, idx row, idx col
     }
 }
 
-static NOINLINE void outer_most(const outer_products *o, idx row, idx column)
-{
-    outer_micro_tile(MATVEC_COLUMNS, o, row, column);
-}
-static NOINLINE void outer_one(const outer_products *o, idx row, idx column) { outer_micro_tile(1, o, row, column); }
+static NOINLINE void outer_most(const outer_products *o, idx row, idx c) { outer_rows(MATVEC_COLUMNS, o, row, c); }
+static NOINLINE void outer_one(const outer_products *o, idx row, idx column) { outer_rows(1, o, row, column); }
 
 /* into += sum over q of l[q] x[q]^T; rows of x are padded */
 void FN(add_outer_products)(const outer_products *o)

@@ -13,8 +13,6 @@
 #include "tile/product.h"
 #include "tile/panel.h"
 
-enum { L_OUT = A_BIAS + 1 };
-
 typedef struct {
     int d;
     pe_block_state at;

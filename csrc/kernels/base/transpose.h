@@ -72,7 +72,7 @@ INLINE vec scaled_vec(const real *x, real scale, const real *divisor)
 static NOINLINE int unpack_transposed(const real *x, int width, int lanes, int n, real scale, const real *divisor,
                                       char *rows, idx step)
 {
-    vec nonfinite = vec_set(0); /* sum of y * 0: 0 if all y are finite, NaN otherwise */
+    vec check = vec_set(0); /* of vec_all_finite */
     for (int l = 0; l < lanes; l += LANES, rows += LANES * step, x += LANES) {
         const int here = (int)min_(LANES, lanes - l), squares = here == LANES ? n - n % LANES : 0;
         const real *by = divisor ? divisor + l : NULL;
@@ -82,7 +82,7 @@ static NOINLINE int unpack_transposed(const real *x, int width, int lanes, int n
             UNROLL
             for (int i = 0; i < LANES; i++) {
                 y[i] = scaled_vec(x + (k + i) * width, scale, by);
-                nonfinite = vec_fma(y[i], vec_set(0), nonfinite);
+                check = vec_fma(y[i], vec_set(0), check);
             }
             transpose(y);
             UNROLL
@@ -96,10 +96,10 @@ static NOINLINE int unpack_transposed(const real *x, int width, int lanes, int n
                 y[i] = i < here ? y[i] : 0;
             for (int i = 0; i < here; i++)
                 ((real *)(void *)(rows + i * step))[k] = y[i];
-            nonfinite = vec_fma(vec_load(y), vec_set(0), nonfinite);
+            check = vec_fma(vec_load(y), vec_set(0), check);
         }
     }
-    return vec_none(nonfinite);
+    return vec_all_finite(check);
 }
 
 #endif

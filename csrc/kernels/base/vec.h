@@ -125,12 +125,11 @@ INLINE vec vec_sums(vec *x)
     return x[0];
 }
 
-/* Return whether the lanes sum to 0. If each lane is a sum of products y * 0, the result says whether all y are
- * finite. */
-INLINE int vec_none(vec x)
+/* Return whether all y are finite. Each lane of `check` is a sum of products y * 0: 0 if they are, else NaN. */
+INLINE int vec_all_finite(vec check)
 {
     real lane[LANES], sum = 0;
-    vec_store(lane, x);
+    vec_store(lane, check);
     for (int l = 0; l < LANES; l++)
         sum += lane[l];
     return sum == 0;

@@ -10,7 +10,7 @@
  */
 #include "bf16/products.h"
 
-#if PE_HAS_UNITS
+#if PE_HAS_INSTRUCTIONS
 #define TILES __attribute__((target("amx-tile,amx-bf16")))
 #define LOAD(tile, at, step) \
     __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #tile : : "r"(at), "r"((idx)(step)) : "memory")

@@ -11,7 +11,7 @@
  */
 #include "bf16/products.h"
 
-#if PE_HAS_UNITS
+#if PE_HAS_INSTRUCTIONS
 /* c += a[0] b[0] + a[1] b[1] for each lane */
 #define ADD_WORD(c, a, b) __asm__("vdpbf16ps %1%{1to16%}, %2, %0" : "+v"(c) : "m"(*(const uint32_t(*)[1])(a)), "v"(b))
 

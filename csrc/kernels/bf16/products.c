@@ -1,5 +1,5 @@
 /* products.c -- the room's functions for attention (tile/bf16.h): split operands into bfloat16 numbers, and multiply
- * them by a unit of products.h.
+ * them by an instruction of products.h.
  *
  *     for (int p = 0; p < terms; p++) {
  *         term[p] = nearest_bfloat16(x);
@@ -153,6 +153,7 @@ static uint32_t *lanes_at(const pe_query_block *queries, const operands *of, int
     return of->lanes + (block * BLOCK_M + first) * of->terms * words_of(of->width, 1);
 }
 
+/* Split the lanes of a block: queries for QK, cotangents for GV; and their strips, unless they are NULL. */
 static void split_block(const pe_query_block *queries, int product, int exact, const real *lanes, const real *strips)
 {
     operands *of = &queries->split->operands[product];
@@ -483,10 +484,10 @@ static void multiply_outer(const pe_query_block *queries, int product, const rea
 const pe_bf16 FN(bf16) = {takes_operands, carve_split,     split_block,   split_keys_and_values,
                           multiply_keys,  multiply_values, multiply_outer};
 
-/* The units of this variant (dispatch.c) */
+/* The instructions that this variant has (dispatch.c) */
 extern const pe_products *const FN(pe_products_of)[PE_PRODUCTS];
 const pe_products *const FN(pe_products_of)[PE_PRODUCTS] = {
-#if PE_HAS_UNITS
+#if PE_HAS_INSTRUCTIONS
     [PE_AVX512BF16] = &FN(products_avx512bf16),
     [PE_AMX] = &FN(products_amx),
 #endif

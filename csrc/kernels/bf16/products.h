@@ -46,9 +46,9 @@ extern const pe_products FN(products_amx), FN(products_avx512bf16), FN(products_
 
 /* amx and avx512bf16 are written in assembly, and compiled in the AVX-512 variant only. */
 #if defined(__AVX512F__) && defined(__x86_64__) && defined(__linux__) && PE_REAL == 32
-#define PE_HAS_UNITS 1
+#define PE_HAS_INSTRUCTIONS 1
 #else
-#define PE_HAS_UNITS 0
+#define PE_HAS_INSTRUCTIONS 0
 #endif
 
 /* What attention calls (products.c), with any of them */

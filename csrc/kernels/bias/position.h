@@ -55,8 +55,8 @@ typedef struct {
     static void name(MAYBE_UNUSED const pe_array *array, MAYBE_UNUSED const idx *dim, idx h, \
                      const pe_pair_block *block, const double *grad, const pe_array *into)
 
-extern const pe_position_operator *const
-    FN(position_operators)[PE_COUNT]; /* NULL for entries that are no position operators */
+/* NULL for entries that are no position operators */
+extern const pe_position_operator *const FN(position_operators)[PE_COUNT];
 
 /* The address of element (i, j) of an array of doubles with at most two axes. */
 INLINE double *element(const pe_array *a, idx i, idx j) { return as_doubles(entry_at(a, a->data, i, j)); }

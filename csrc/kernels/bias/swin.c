@@ -16,8 +16,7 @@
 enum { TABLE, GRID };
 
 /* The row of key j and lane l in a table of `rows` rows. k and q are their codes (grid.h). */
-INLINE idx row_of_pair(const pe_pair_block *block, int has_class, idx rows, int j, int l, const size_t *k,
-                       const size_t *q)
+INLINE idx pair_row(const pe_pair_block *block, int has_class, idx rows, int j, int l, const size_t *k, const size_t *q)
 {
     const int to_class = has_class && block->k_positions[j] < 1, from_class = has_class && block->q_positions[l] < 1;
     if (to_class || from_class)
@@ -25,14 +24,13 @@ INLINE idx row_of_pair(const pe_pair_block *block, int has_class, idx rows, int 
     return grid_row(q[l], k[j], rows);
 }
 
-INLINE void values(const pe_array *array, idx rows, idx h, const pe_pair_block *block, int has_class,
-                   real *restrict out)
+INLINE void fill(const pe_array *array, idx rows, idx h, const pe_pair_block *block, int has_class, real *restrict out)
 {
     size_t k[PAIR_KEYS], q[PAIR_LANES];
     grid_codes(&array[GRID], block, has_class, k, q);
     for (int j = 0; j < block->keys; j++, out += block->width) {
         for (int l = 0; l < block->width; l++)
-            out[l] = (real)*element(&array[TABLE], row_of_pair(block, has_class, rows, j, l, k, q), h);
+            out[l] = (real)*element(&array[TABLE], pair_row(block, has_class, rows, j, l, k, q), h);
     }
 }
 
@@ -44,13 +42,13 @@ INLINE void vjp(const pe_array *array, idx rows, idx h, const pe_pair_block *blo
     grid_codes(&array[GRID], block, has_class, k, q);
     for (int j = 0; j < block->keys; j++, grad += block->width) {
         for (int l = 0; l < block->width; l++)
-            *element(&into[TABLE], row_of_pair(block, has_class, rows, j, l, k, q), h) += grad[l];
+            *element(&into[TABLE], pair_row(block, has_class, rows, j, l, k, q), h) += grad[l];
     }
 }
 
-PAIR_VALUES(swin) { values(array, D(B), h, block, 0, out); }
+PAIR_VALUES(swin) { fill(array, D(B), h, block, 0, out); }
 PAIR_VJP(swin_vjp) { vjp(array, D(B), h, block, 0, grad, into); }
-PAIR_VALUES(beit) { values(array, D(B), h, block, 1, out); }
+PAIR_VALUES(beit) { fill(array, D(B), h, block, 1, out); }
 PAIR_VJP(beit_vjp) { vjp(array, D(B), h, block, 1, grad, into); }
 
 const pe_position_operator FN(swin_operator) = {.pairs = swin, .pairs_vjp = swin_vjp};

@@ -25,8 +25,7 @@ const pe_content_operator *const FN(content_operators)[PE_COUNT] = {
 static const pe_content_operator *stages_of(const pe_view *view)
 {
     static const pe_content_operator none = {.query_table = NULL};
-    const pe_content_operator *stages =
-        FN(content_operators)[view->queries->call->operators[view->operator_index].entry];
+    const pe_content_operator *stages = FN(content_operators)[operator_of(view)->entry];
     return stages ? stages : &none;
 }
 

@@ -29,6 +29,7 @@ typedef struct {
     const pe_panel *panel;
     const pe_panel_bias *bias; /* the keys that the panel sees, and which pairs are masked */
 } pe_view;
+INLINE const pe_operator *operator_of(const pe_view *v) { return &v->queries->call->operators[v->operator_index]; }
 
 /* A table of vectors. Pair (i, j) uses row_ij = map[distance of i and j] (lookup.h). The members are numbers of
  * operands. */
@@ -62,14 +63,14 @@ typedef struct {
     real *multiplier; /* for the product with the keys: packed queries plus key tables with a single row */
     real *q_plus;     /* packed queries plus the vector of operator plus_operator (-1: none); kept between tiles */
     int plus_operator;
-    real *added;                    /* for all lanes of the block: added to the scores before the cap */
+    real *added; /* for all lanes of the block: added to the scores of the tile before the cap; ds_times reuses it */
     pe_kept_rows kept_rows[PANELS]; /* of each panel; the products are in `kept` */
     real *kept;
     int32_t *index;        /* table rows of pairs, or of diagonals */
     const void *index_map; /* the map from which `index` holds the rows of this tile's diagonals, or NULL */
     const pe_positions *index_positions; /* the positions of the keys of those diagonals */
     real *pack;                          /* a panel of vectors, one per lane */
-    real *products, *diagonals;          /* lookup.c */
+    real *products, *diagonals;          /* of one lookup (lookup.c) */
     real *scratch;                       /* two buffers, each for a panel and a tile; not kept */
 } pe_content;
 

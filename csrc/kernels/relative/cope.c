@@ -47,7 +47,7 @@ static void next_rows(pe_content *c, int size, int last)
         c->index[i] += c->index[i] < last;
 }
 
-static int last_row(const pe_view *view) { return (int)view->queries->call->operators[view->operator_index].D(P) - 1; }
+static int last_row(const pe_view *view) { return (int)operator_of(view)->D(P) - 1; }
 
 static void scan(pe_content *c, const pe_view *view, real *add)
 {

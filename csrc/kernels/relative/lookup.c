@@ -180,12 +180,11 @@ static void gather(const pe_row_map *r, int from, int to, int low, int n, int wi
     }
 }
 
-void FN(copy_to_diagonals)(const int32_t *row, int count, int low, int n, int width, const real *product,
-                           real *diagonals)
+void FN(copy_to_diagonals)(const int32_t *row, int count, int low, int n, int width, const real *product, real *out)
 {
     for (int i = 0; i < count; i++) {
         if (row[i] >= low && row[i] - low < n)
-            memcpy(diagonals + i * width, product + (row[i] - low) * width, (size_t)width * sizeof *diagonals);
+            memcpy(out + i * width, product + (row[i] - low) * width, (size_t)width * sizeof *out);
     }
 }
 

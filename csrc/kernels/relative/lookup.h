@@ -76,9 +76,8 @@ void FN(add_lookup)(pe_content *c, const pe_matrix *table, const pe_row_map *r, 
  * `from`. w is cleared first if `clear`. */
 void FN(sum_by_row)(pe_content *c, const pe_row_map *r, int from, int to, int low, int n, int width, const real *dx,
                     const real *factor, int clear, real *w);
-/* diagonals[i] = product[row[i] - low] for the i < count with low <= row[i] < low + n */
-void FN(copy_to_diagonals)(const int32_t *row, int count, int low, int n, int width, const real *product,
-                           real *diagonals);
+/* out[i] = product[row[i] - low] for the diagonals i < count with low <= row[i] < low + n */
+void FN(copy_to_diagonals)(const int32_t *row, int count, int low, int n, int width, const real *product, real *out);
 
 /* ---- the members of a pe_content_operator that are tables: values and gradients, called by content.c ---- */
 

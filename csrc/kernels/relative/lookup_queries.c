@@ -54,8 +54,8 @@ void FN(content_end_vjp)(pe_content_vjp *vjp, const pe_query_block *queries)
     const pe_view view = {.operator_index = vjp->plus_operator, .queries = queries};
     if (vjp->plus_operator < 0)
         return;
-    double *d_vector = gradient_of(
-        vjp, &view, FN(content_operators)[queries->call->operators[view.operator_index].entry]->query_table->d_vector);
+    const pe_content_operator *stages = FN(content_operators)[operator_of(&view)->entry];
+    double *d_vector = gradient_of(vjp, &view, stages->query_table->d_vector);
     for (const pe_panel *p = queries->panel; p < queries->panel + queries->panels; p++) {
         for (int k = 0; k < d; k++) {
             const idx at = p->first * d + k * p->width;

@@ -10,7 +10,7 @@
 
 #include "relative/lookup.h"
 
-INLINE idx channels_of(const pe_view *view) { return view->queries->call->operators[view->operator_index].D(P); }
+INLINE idx channels_of(const pe_view *view) { return operator_of(view)->D(P); }
 INLINE int piece_channels(const pe_view *view, idx first)
 {
     return (int)min_(CONTENT_PIECE, channels_of(view) - first);

@@ -212,6 +212,8 @@ KERNEL(rope)
                       .before = offset * size,
                       .after = (d - offset - 2 * e) * size,
                       .bytes = d * size};
+    /* Rows of reals are rotated in one go, in one or two heads. Others, and rows that are streamed, are converted or
+     * copied one by one. */
     for (idx unit = begin; unit < end; unit += count) {
         pe_row row = row_of_unit(call, &order, unit, end - unit, &rows.heads, &count);
         if (direct) {

@@ -37,8 +37,14 @@ INLINE row_order order_of_rows(const pe_call *call, const pe_work *work, const p
     return o;
 }
 
-/* Return the row of unit u. The units from u on, `count` of them but no more than `most`, are the next `count / heads`
- * rows of the run, each in `heads` heads, 1 or 2. */
+/* Return the row of unit u. *count units from u on, at most `most`, may be computed in one go: *count / *heads rows of
+ * the run, each in *heads heads, 1 or 2. The units of 3 heads and 4 positions, with runs of 2 positions:
+ *
+ *     position     0  1 |  2   3
+ *     head 0       0  2 |  6   8
+ *     head 1       1  3 |  7   9
+ *     head 2       4  5 | 10  11
+ */
 INLINE pe_row row_of_unit(const pe_call *call, const row_order *o, idx u, idx most, int *heads, idx *count)
 {
     const idx of_table = o->heads * o->positions, begin = u / of_table * of_table;

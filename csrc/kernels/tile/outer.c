@@ -44,10 +44,7 @@ INLINE void outer_rows(int rows, int cols, int strips, const void *of, int j)
 
 static NOINLINE void outer_narrow(outer_product w, int from, int to) { in_micro_tiles(outer_rows, 1, &w, from, to); }
 static NOINLINE void outer_wide(outer_product w, int from, int to) { in_micro_tiles(outer_rows, 2, &w, from, to); }
-static NOINLINE int outer_of_two(outer_product w, int from, int to)
-{
-    return in_micro_tiles_of_two(outer_rows, &w, from, to);
-}
+static NOINLINE int outer_of_two(outer_product w, int from, int to) { return in_two_panels(outer_rows, &w, from, to); }
 
 void FN(add_outer)(const pe_span *span, int spans, const real *x, int strip_lanes, int channels, int from, int to,
                    real *o, idx o_step)
@@ -96,7 +93,7 @@ static real *in_strips(real *strips, int strip_lanes, int channels, int i, int c
 
 int FN(strip_row)(const real *row, int n, real scale, real *restrict strips, int strip_lanes, int i)
 {
-    vec check = vec_set(0); /* sum of x * 0: 0 if all x are finite, else NaN */
+    vec check = vec_set(0); /* of vec_all_finite */
     int c = 0;
     for (; c + PANEL_LANES <= n; c += PANEL_LANES) {
         real *strip = strips + c * strip_lanes + i * PANEL_LANES;
@@ -116,7 +113,7 @@ int FN(strip_row)(const real *row, int n, real scale, real *restrict strips, int
             check = vec_fma(vec_load(last + k), vec_set(0), check);
         }
     }
-    if (vec_none(check))
+    if (vec_all_finite(check))
         return 0;
     for (c = 0; c < n; c++) {
         real *x = in_strips(strips, strip_lanes, n, i, c);

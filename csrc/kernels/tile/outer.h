@@ -12,8 +12,9 @@
 #include "tile/product.h"
 #include "tile/tile.h"
 
-/* Weights w[j][lane] of the rows from <= j < to and some lanes. Rows are multiplied SUMS at a time. So if the spans of
- * a call have different rows, MARGIN rows of zeros must precede and follow each span. */
+/* Weights w[j][lane] of the rows from <= j < to and some lanes. A micro-tile of up to SUMS rows reads them from each
+ * span that has one of them. So if the spans of a call have different rows, the caller puts MARGIN rows of zeros before
+ * and after each span (panel_by_row). */
 typedef struct {
     const real *w; /* address of row 0, which may be outside the array */
     int first, lanes, width, from, to;

@@ -69,10 +69,10 @@ INLINE void value_rows(int rows, int cols, int panels, const void *of, int d)
 /* Arguments are passed by value, so the compiler knows that no store changes them. */
 static NOINLINE void scores_narrow(product w, int from, int n) { in_micro_tiles(score_rows, 1, &w, from, n); }
 static NOINLINE void scores_wide(product w, int from, int n) { in_micro_tiles(score_rows, 2, &w, from, n); }
-static NOINLINE int scores_of_two(product w, int n) { return in_micro_tiles_of_two(score_rows, &w, 0, n); }
+static NOINLINE int scores_of_two(product w, int n) { return in_two_panels(score_rows, &w, 0, n); }
 static NOINLINE void values_narrow(product w, int from, int e) { in_micro_tiles(value_rows, 1, &w, from, e); }
 static NOINLINE void values_wide(product w, int from, int e) { in_micro_tiles(value_rows, 2, &w, from, e); }
-static NOINLINE int values_of_two(product w, int e) { return in_micro_tiles_of_two(value_rows, &w, 0, e); }
+static NOINLINE int values_of_two(product w, int e) { return in_two_panels(value_rows, &w, 0, e); }
 
 /* Return whether a side and the next one are one product. */
 static int goes_together(const pe_side *side, int left)

@@ -86,7 +86,7 @@ INLINE void in_micro_tiles(pe_micro_kernel *kernel, int cols, const void *w, int
 
 /* The same for two panels of two vectors, 6 or 4 rows at a time. Returns the first row that is left. If two rows would
  * be left, one micro-tile of 6 becomes two of 4, because sums of two rows do not hide the latency of FMA. */
-INLINE int in_micro_tiles_of_two(pe_micro_kernel *kernel, const void *w, int from, int to)
+INLINE int in_two_panels(pe_micro_kernel *kernel, const void *w, int from, int to)
 {
     const int fours = (to - from) % TWO_PANEL_ROWS == 2 && to - from >= 8 ? 2 : (to - from) % TWO_PANEL_ROWS >= 4;
     int j = from;
