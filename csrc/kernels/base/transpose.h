@@ -72,7 +72,7 @@ INLINE vec scaled_vec(const real *x, real scale, const real *divisor)
 static NOINLINE int unpack_transposed(const real *x, int width, int lanes, int n, real scale, const real *divisor,
                                       char *rows, idx step)
 {
-    vec check = vec_set(0); /* of vec_all_finite */
+    vec check = vec_set(0); /* sum of y * 0, for vec_all_finite */
     for (int l = 0; l < lanes; l += LANES, rows += LANES * step, x += LANES) {
         const int here = (int)min_(LANES, lanes - l), squares = here == LANES ? n - n % LANES : 0;
         const real *by = divisor ? divisor + l : NULL;

@@ -39,7 +39,7 @@ struct pe_split {
     pe_terms columns;
     uint16_t *transposed, *weight_rows; /* weight_rows: for the outer product */
     uint32_t *words;                    /* terms of weights */
-    real *sums, *row;                   /* of whole_dots rows, a copy of a row */
+    real *sums, *row;                   /* whole_dots rows of a product, a copy of a row */
     idx first_key;
 };
 

@@ -93,7 +93,7 @@ static real *in_strips(real *strips, int strip_lanes, int channels, int i, int c
 
 int FN(strip_row)(const real *row, int n, real scale, real *restrict strips, int strip_lanes, int i)
 {
-    vec check = vec_set(0); /* of vec_all_finite */
+    vec check = vec_set(0); /* sum of x * 0, for vec_all_finite */
     int c = 0;
     for (; c + PANEL_LANES <= n; c += PANEL_LANES) {
         real *strip = strips + c * strip_lanes + i * PANEL_LANES;

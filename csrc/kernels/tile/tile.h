@@ -27,9 +27,9 @@ typedef struct {
 } pe_panel;
 
 typedef struct {
-    double at[(int)BLOCK_N > (int)BLOCK_M ? (int)BLOCK_N : (int)BLOCK_M], low,
-        high;     /* low and high: least and largest */
-    int count_up; /* nonzero if they are integers that grow by one, so that a distance depends on indices only */
+    double at[(int)BLOCK_N > (int)BLOCK_M ? (int)BLOCK_N : (int)BLOCK_M];
+    double low, high; /* least and largest */
+    int count_up;     /* nonzero if they are integers that grow by one, so that a distance depends on indices only */
 } pe_positions;
 
 typedef struct {
