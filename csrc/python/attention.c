@@ -6,8 +6,8 @@
  *                     each dense array that heads or rows of the batch share
  *     logits_vjp      the same sums for operators that read q and k, in one chunk
  *
- * Python adds up slots and the batch. The decisions depend on lengths, operators and parameters, never on the number of
- * threads. kernels/attention/plan.c has the decisions that depend on the instruction set.
+ * Python adds up chunks and the batch. The decisions depend on lengths, operators and parameters, never on the number
+ * of threads. kernels/attention/plan.c has the decisions that depend on the instruction set.
  */
 #include "python/bind.h"
 
@@ -22,9 +22,6 @@ enum { MOST_ROWS = 16 };     /* most queries of a head that are stacked: more fi
 enum { KEY_PARTS = 16 };     /* most parts of the keys of a head */
 enum { FEWEST_KEYS = 4096 }; /* fewest keys of a part: both kernels take longer for them than a thread to wake up */
 enum { FEWEST_BLOCKS = 2 };  /* fewest blocks of queries in a chunk of the gradient */
-
-static idx least(idx a, idx b) { return a < b ? a : b; }
-static idx most(idx a, idx b) { return a > b ? a : b; }
 
 static idx size_of(pe_storage storage)
 {
@@ -92,10 +89,10 @@ static int check_call(const pe_binding *b, pe_call *call)
                         heads);
     if (call->D(d) > MOST_WIDTH || call->D(e) > MOST_WIDTH) /* offsets in a tile are ints */
         return pe_wrong(PyExc_ValueError, b, call->D(d) > MOST_WIDTH ? "q" : "v", "has width %zd; expected at most %d",
-                        most(call->D(d), call->D(e)), MOST_WIDTH);
+                        max_(call->D(d), call->D(e)), MOST_WIDTH);
     if (n > most_positions || m > most_positions)
         return pe_wrong(PyExc_ValueError, b, n > most_positions ? "q" : "k",
-                        "has sequence axis %zd; expected at most 2**53 positions", most(n, m));
+                        "has sequence axis %zd; expected at most 2**53 positions", max_(n, m));
     if (isnan(par[A_SCALE]))
         par[A_SCALE] = pow(call->D(d) > 0 ? (double)call->D(d) : 1, -0.5);
     if (!isnan(par[A_SHIFT]))
@@ -214,7 +211,7 @@ static idx count_parts(const pe_binding *b, const pe_call *call)
     int in_one_part = m < 2 * FEWEST_KEYS || call->par[A_INVARIANT] != 0;
     for (int t = 0; t < call->noperators; t++)
         in_one_part |= b->table->entry[call->operators[t].entry].operand[0].ordered;
-    return in_one_part ? 1 : most(1, least(KEY_PARTS / most(units, 1), m / FEWEST_KEYS));
+    return in_one_part ? 1 : max_(1, min_(KEY_PARTS / max_(units, 1), m / FEWEST_KEYS));
 }
 
 /* Attention to each part, and then the merged result: loops over heads and queries, of axes (p,e) and (p) */
@@ -263,36 +260,36 @@ static int run_attention(pe_binding *b, pe_call *call)
 /* How the work of a kv head is split: by heads first, then by blocks of queries. Chunks fix the order of the sums over
  * queries, so that it is the same for every batch and number of threads. */
 typedef struct {
-    idx head_parts, block_parts;
-    int apart; /* each chunk has sums of its own, in slots: those of a kv head, or of a head for sums over queries */
+    idx head_chunks, block_chunks;
+    int apart; /* each chunk has sums of its own, in chunks: those of a kv head, or of a head for sums over queries */
 } pe_split_work;
 
 static pe_split_work split_work(const pe_call *call)
 {
-    const idx groups = most(call->D(g), 1), wanted = BLOCKS(VJP_CHUNKS, groups), blocks = BLOCKS(call->D(n), BLOCK_M);
-    pe_split_work s = {.head_parts = most(1, least(call->D(h) / groups, wanted))};
-    s.block_parts = most(1, least(blocks / FEWEST_BLOCKS, wanted / s.head_parts));
-    s.apart = s.head_parts * s.block_parts > 1 && count_batch(call) * call->D(g) < VJP_CHUNKS;
+    const idx groups = max_(call->D(g), 1), wanted = BLOCKS(VJP_CHUNKS, groups), blocks = BLOCKS(call->D(n), BLOCK_M);
+    pe_split_work s = {.head_chunks = max_(1, min_(call->D(h) / groups, wanted))};
+    s.block_chunks = max_(1, min_(blocks / FEWEST_BLOCKS, wanted / s.head_chunks));
+    s.apart = s.head_chunks * s.block_chunks > 1 && count_batch(call) * call->D(g) < VJP_CHUNKS;
     return s;
 }
 
-/* What a gradient returns. An array that the kernel adds to is (batch axes, heads, slots, ...). */
+/* What a gradient returns. An array that the kernel adds to is (batch axes, heads, chunks, ...). */
 typedef struct {
     pe_binding *b;
     pe_call *call;
-    idx slots;                   /* of a head */
+    idx chunks;                  /* of a head */
     PyObject *result[PE_ARRAYS]; /* by operand; those of dS serve all operators */
     PyObject *of_operator[PE_OPERATORS][PE_OPERATOR_ARRAYS];
     int count[PE_OPERATORS]; /* of each operator */
 } pe_gradients;
 
-/* The shape (batch axes, heads, slots, other lengths); returns the number of its axes */
-static int shape_of(const pe_binding *b, idx slots, int naxes, const idx *length, npy_intp *shape)
+/* The shape (batch axes, heads, chunks, other lengths); returns the number of its axes */
+static int shape_of(const pe_binding *b, idx chunks, int naxes, const idx *length, npy_intp *shape)
 {
     const int n = b->nloops;
     memcpy(shape, b->loops + PE_LOOPS - n, (size_t)n * sizeof *shape);
     shape[n] = length[0];
-    shape[n + 1] = slots;
+    shape[n + 1] = chunks;
     memcpy(shape + n + 2, length + 1, (size_t)(naxes - 1) * sizeof *shape);
     return n + naxes + 1;
 }
@@ -302,15 +299,15 @@ static PyObject *new_zeros(pe_binding *b, int type, int n, npy_intp *shape)
     return pe_allocate(b, (PyObject *)PyArray_DescrFromType(type), n, shape, 1);
 }
 
-/* Zeros of that shape, in which heads and slots are one axis for the kernel; NULL with an exception */
-static PyObject *new_gradient(const pe_gradients *g, int type, idx slots, int naxes, const idx *length, pe_array *out)
+/* Zeros of that shape, in which heads and chunks are one axis for the kernel; NULL with an exception */
+static PyObject *new_gradient(const pe_gradients *g, int type, idx chunks, int naxes, const idx *length, pe_array *out)
 {
     npy_intp shape[NPY_MAXDIMS];
-    const int n = shape_of(g->b, slots, naxes, length, shape);
+    const int n = shape_of(g->b, chunks, naxes, length, shape);
     PyObject *array = new_zeros(g->b, type, n, shape);
     idx merged[PE_CORE];
     memcpy(merged, length, (size_t)naxes * sizeof *length);
-    merged[0] *= slots;
+    merged[0] *= chunks;
     if (array)
         *out = whole_array(PyArray_BYTES(A(array)), (pe_storage)pe_storage_of(array), g->call->nloops, g->call->shape,
                            naxes, merged);
@@ -318,10 +315,10 @@ static PyObject *new_gradient(const pe_gradients *g, int type, idx slots, int na
 }
 
 /* Zeros for an output of the kernel, unless it has them already; NULL with an exception */
-static PyObject *add_result(pe_gradients *g, int operand, int type, idx slots, int naxes, const idx *length)
+static PyObject *add_result(pe_gradients *g, int operand, int type, idx chunks, int naxes, const idx *length)
 {
     if (!g->result[operand])
-        g->result[operand] = new_gradient(g, type, slots, naxes, length, &g->call->array[operand]);
+        g->result[operand] = new_gradient(g, type, chunks, naxes, length, &g->call->array[operand]);
     return g->result[operand];
 }
 
@@ -381,7 +378,7 @@ static idx length_of(const pe_gradients *g, const pe_operator *operator_, const 
     return BLOCKS((letter < PE_OWN_AXES ? operator_->dim : g->call->dim)[letter], VECTOR_PADDING) * VECTOR_PADDING;
 }
 
-/* Zeros without heads and slots, for an output that is summed over all rows; NULL with an exception */
+/* Zeros without heads and chunks, for an output that is summed over all rows; NULL with an exception */
 static PyObject *new_sum(pe_binding *b, int naxes, idx *length, pe_array *out)
 {
     PyObject *sum = new_zeros(b, NPY_DOUBLE, naxes, length);
@@ -401,7 +398,7 @@ static int add_own_gradients(pe_gradients *g, int t)
     const pe_signature *entry = &g->b->table->entry[operator_->entry], *vjp = gradients_of(g, operator_);
     for (int k = 0; k < vjp->noperands; k++) {
         const pe_operand *o = &vjp->operand[k];
-        const int has_slots = o->axes[0] == 't' - 'A';
+        const int has_chunks = o->axes[0] == 't' - 'A';
         idx length[PE_CORE];
         if (!o->output)
             continue;
@@ -410,10 +407,10 @@ static int add_own_gradients(pe_gradients *g, int t)
             continue;
         for (int axis = 0; axis < o->naxes; axis++)
             length[axis] =
-                has_slots && axis == 0 ? g->call->D(h) : length_of(g, operator_, o, &entry->operand[i], axis);
+                has_chunks && axis == 0 ? g->call->D(h) : length_of(g, operator_, o, &entry->operand[i], axis);
         PyObject **own = &g->of_operator[t][i];
         *own = entry->vjp ? new_sum(g->b, o->naxes, length, &operator_->gradient[i])
-                          : new_gradient(g, o->type == 'f' ? NPY_DOUBLE : work_type(g->b), has_slots ? g->slots : 1,
+                          : new_gradient(g, o->type == 'f' ? NPY_DOUBLE : work_type(g->b), has_chunks ? g->chunks : 1,
                                          o->naxes, length, &operator_->array[k]);
         if (!*own)
             return -1;
@@ -422,23 +419,23 @@ static int add_own_gradients(pe_gradients *g, int t)
 }
 
 /* Zeros for a sum of dS that an operator needs; NULL with an exception */
-static PyObject *add_sum(pe_gradients *g, int t, int operand, int type, idx slots, int naxes, const idx *length)
+static PyObject *add_sum(pe_gradients *g, int t, int operand, int type, idx chunks, int naxes, const idx *length)
 {
-    return g->of_operator[t][g->count[t]++] = add_result(g, operand, type, slots, naxes, length);
+    return g->of_operator[t][g->count[t]++] = add_result(g, operand, type, chunks, naxes, length);
 }
 
 /* Zeros for all that the operators need; -1 with an exception */
 static int add_operator_gradients(pe_gradients *g)
 {
     pe_call *call = g->call;
-    const idx h = call->D(h), n = call->D(n), m = call->D(m), l = most(n + m - 1, 0);
+    const idx h = call->D(h), n = call->D(n), m = call->D(m), l = max_(n + m - 1, 0);
     for (int t = 0; t < call->noperators; t++) {
         const int sums = sums_of(g, &call->operators[t]);
         if (call->operators[t].is_constant || g->count[t] > 0) /* run_shared computed it */
             continue;
-        if ((sums & DIAGONALS && !add_sum(g, t, A_DIAGONAL_SUMS, NPY_DOUBLE, g->slots, 2, (const idx[]){h, l}))
+        if ((sums & DIAGONALS && !add_sum(g, t, A_DIAGONAL_SUMS, NPY_DOUBLE, g->chunks, 2, (const idx[]){h, l}))
             || (sums & ROWS && !add_sum(g, t, A_ROW_SUMS, NPY_DOUBLE, 1, 3, (const idx[]){h, n, 1}))
-            || (sums & COLUMNS && !add_sum(g, t, A_COLUMN_SUMS, NPY_DOUBLE, g->slots, 3, (const idx[]){h, 1, m}))
+            || (sums & COLUMNS && !add_sum(g, t, A_COLUMN_SUMS, NPY_DOUBLE, g->chunks, 3, (const idx[]){h, 1, m}))
             || (sums & PAIRS && !add_sum(g, t, A_DS, work_type(g->b), 1, 3, (const idx[]){h, n, m}))
             || (!sums && add_own_gradients(g, t) < 0))
             return -1;
@@ -524,20 +521,20 @@ static int run_attention_vjp(pe_gradients *g)
     pe_call *call = g->call;
     const pe_split_work work = split_work(call);
     const idx heads = call->D(h), groups = call->D(g), n = call->D(n), m = call->D(m), d = call->D(d), e = call->D(e);
-    const idx parts = work.head_parts * work.block_parts, kv_slots = work.apart ? parts : 1;
+    const idx parts = work.head_chunks * work.block_chunks, kv_chunks = work.apart ? parts : 1;
     const int is_summed = parts > 1, has_sink = call->array[A_SINK].data != NULL;
     memset(&call->array[A_DIAGONAL_SUMS], 0, (A_DS + 1 - A_DIAGONAL_SUMS) * sizeof *call->array);
     call->narrays = A_DS + 1;
-    g->slots = work.apart ? work.block_parts : 1;
+    g->chunks = work.apart ? work.block_chunks : 1;
     g->b->writes = count_batch(call) * heads * n > 0 && (m > 0 || has_sink);
     if (run_shared(g) < 0 || !add_result(g, A_DQ, type_of_gradient(g, A_Q, 0), 1, 3, (const idx[]){heads, n, d})
-        || !add_result(g, A_DK, type_of_gradient(g, A_K, is_summed), kv_slots, 3, (const idx[]){groups, m, d})
-        || !add_result(g, A_DV, type_of_gradient(g, A_V, is_summed), kv_slots, 3, (const idx[]){groups, m, e})
+        || !add_result(g, A_DK, type_of_gradient(g, A_K, is_summed), kv_chunks, 3, (const idx[]){groups, m, d})
+        || !add_result(g, A_DV, type_of_gradient(g, A_V, is_summed), kv_chunks, 3, (const idx[]){groups, m, e})
         || (has_sink && !add_result(g, A_D_SINK, NPY_DOUBLE, 1, 2, (const idx[]){heads, n}))
         || add_operator_gradients(g) < 0)
         return -1;
-    call->par[A_HEAD_CHUNKS] = (double)work.head_parts;
-    call->par[A_BLOCK_CHUNKS] = (double)work.block_parts;
+    call->par[A_HEAD_CHUNKS] = (double)work.head_chunks;
+    call->par[A_BLOCK_CHUNKS] = (double)work.block_chunks;
     call->par[A_MODE] = work.apart ? VJP_APART : VJP_TOGETHER;
     return pe_run_call(g->b, PE_attention_vjp, call) < 0 ? -1 : return_gradients(g, returned, 4);
 }
@@ -551,7 +548,7 @@ static int run_logits_vjp(pe_gradients *g)
     for (int t = 0; t < call->noperators; t++)
         call->operators[t].is_constant |=
             sums_of(g, &call->operators[t]) != 0 || g->b->table->entry[call->operators[t].entry].vjp;
-    g->slots = 1;
+    g->chunks = 1;
     g->b->writes = count_batch(call) * heads * n * m > 0;
     if (!add_result(g, L_DQ, work_type(g->b), 1, 3, (const idx[]){heads, n, d})
         || !add_result(g, L_DK, work_type(g->b), 1, 3, (const idx[]){call->D(g), m, d})

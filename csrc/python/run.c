@@ -61,7 +61,7 @@ static int interrupted(const pe_call *call)
     return w->interrupted;
 }
 
-/* Run a job whose outputs are summed over the rows. A block adds to partial sums of its own, which the kernel finds at
+/* Run a job whose outputs are summed over the loops. A block adds to partial sums of its own, which the kernel finds at
  * data + block * loop[0]. They are added up in the order of the blocks, so the number of threads does not matter. */
 static int run_summed(const pe_binding *b, const pe_job *job)
 {
@@ -125,7 +125,7 @@ int pe_run_call(const pe_binding *b, int number, pe_call *call)
     }
     for (int d = 0; d < call->nloops; d++)
         job.units *= call->shape[d];
-    if (!b->writes || (job.units == 0 && b->sums == 0)) /* 2**56 rows without a column are no work */
+    if (!b->writes || (job.units == 0 && b->sums == 0)) /* 2**56 loops without a column are no work */
         return 0;
     if (pe_rehearses())
         return 0;
