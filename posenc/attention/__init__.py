@@ -517,8 +517,8 @@ def merge_attention(
     if lse.shape != out.shape[:-1]:
         fail(ValueError, "lses", f"shape {lse.shape}", f"{out.shape[:-1]}, as outs without the last axis")
     lse = cast_operand("lses", lse, compute_dtype(out))
-    merged: tuple[Array, Array] = _core.merge_attention(outs=np.moveaxis(out, 0, -2), lses=np.moveaxis(lse, 0, -1))
-    return merged
+    merged, lse = _core.merge_attention(outs=np.moveaxis(out, 0, -2), lses=np.moveaxis(lse, 0, -1))
+    return merged, lse
 
 
 def _stack_parts(argument: str, parts: object) -> Array:

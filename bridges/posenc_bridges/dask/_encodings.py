@@ -29,7 +29,7 @@ from ._arrays import (
 )
 from ._blocks import Axes, Key, Tasks, from_tasks, map_blocks, name_axes
 
-__all__ = ["learned", "combine", "mrope", "rope", "rope_2d", "rope_nd", "sinusoidal", "xpos"]
+__all__ = ["combine", "learned", "mrope", "rope", "rope_2d", "rope_nd", "sinusoidal", "xpos"]
 
 ChunksArgument = int | str | tuple[object, ...]
 """Chunks as dask.array takes them."""
