@@ -29,7 +29,7 @@ KERNELS = (
     "attention/decode.c", "attention/dropout.c", "attention/forward.c", "attention/logits.c", "attention/plan.c",
     "attention/scores.c", "base/half.c", "bias/*.c", "relative/*.c", "rotary/rope.c", "absolute/sinusoid.c", "tile/*.c",
 )  # fmt: skip
-"""Files of csrc/kernels that the rows of explore.c reach."""
+"""Files of csrc/kernels that the entries of explore.c reach."""
 SCRIPTS = ("library.js", "config.js", "numbers.js", "drawing.js", "figures.js", "page.js")
 TARGET = ("-target", "wasm32-wasi", "-msimd128")
 LINK = ("-mexec-model=reactor", "-Wl,--gc-sections", "-Wl,--strip-all")

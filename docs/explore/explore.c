@@ -1,7 +1,7 @@
 /* explore.c -- the kernels for a page that has no Python: calls to fill and run from JavaScript.
  *
- * library.js does the work of python/bind.c, for dense arrays with at most one loop axis: it reads the signature of a
- * row and sets lengths, operands and parameters, one function call each. Memory belongs to JavaScript too. It begins at
+ * library.js does the work of python/bind.c, for dense arrays with at most one loop axis: it reads the signature of an
+ * entry and sets lengths, operands and parameters, one function call each. Memory belongs to JavaScript too. It begins at
  * the address that pe_heap returns.
  */
 #include "fits.h"
@@ -10,8 +10,8 @@
 
 #define EXPORT(name) __attribute__((export_name(#name))) name
 
-/* The rows that the page calls, and their scratch. The linker leaves out what only other rows need. */
-#define ROWS(R, bits)             \
+/* The entries that the page calls, and their scratch. The linker leaves out what only other entries need. */
+#define ENTRIES(R, bits)          \
     R(sinusoid, sinusoid, bits)   \
     R(rope, none, bits)           \
     R(alibi, none, bits)          \
@@ -26,52 +26,52 @@
 #define DECLARE(name, layout, bits)                                      \
     void name##_base_##bits(const pe_call *, idx, idx, const pe_work *); \
     size_t layout##_scratch_base_##bits(const pe_call *);
-#define ENTRY(name, layout, bits) [PE_##name] = {name##_base_##bits, layout##_scratch_base_##bits},
-ROWS(DECLARE, 32)
-ROWS(DECLARE, 64)
+#define KERNEL_OF(name, layout, bits) [PE_##name] = {name##_base_##bits, layout##_scratch_base_##bits},
+ENTRIES(DECLARE, 32)
+ENTRIES(DECLARE, 64)
 size_t none_scratch_base_32(const pe_call *of) { return (void)of, 0; }
 size_t none_scratch_base_64(const pe_call *of) { return (void)of, 0; }
-static const pe_kernel kernels[2][PE_COUNT] = {{ROWS(ENTRY, 32)}, {ROWS(ENTRY, 64)}};
+static const pe_kernel kernels[2][PE_COUNT] = {{ENTRIES(KERNEL_OF, 32)}, {ENTRIES(KERNEL_OF, 64)}};
 
 static const char *const signatures[PE_COUNT] = {
 #define CALLABLE(name, signature, ...) [PE_##name] = #name " " signature,
-#define TERM(name, fits, signature) [PE_##name] = #name " " signature,
+#define OPERATOR(name, fits, signature) [PE_##name] = #name " " signature,
 #include "ops.def"
 };
 
 static pe_call call;
-static pe_term term[PE_TERMS];
-static int op;
+static pe_operator operators[PE_OPERATORS];
+static int entry;
 
 extern char __heap_base;
 const char *EXPORT(pe_heap)(void) { return &__heap_base; }
 int EXPORT(pe_count)(void) { return PE_COUNT; }
-const char *EXPORT(pe_signature)(int row) { return signatures[row]; }
+const char *EXPORT(pe_signature)(int of) { return signatures[of]; }
 
-void EXPORT(pe_begin)(int row, int narrays)
+void EXPORT(pe_begin)(int of, int narrays)
 {
-    op = row;
+    entry = of;
     memset(&call, 0, sizeof call);
-    memset(term, 0, sizeof term);
+    memset(operators, 0, sizeof operators);
     for (int axis = 0; axis < PE_AXES; axis++)
         call.dim[axis] = -1;
     call.narrays = narrays;
-    call.term = term;
+    call.operators = operators;
 }
 
 /* The arrays that follow belong to an operator of attention. */
-void EXPORT(pe_begin_term)(int row)
+void EXPORT(pe_begin_operator)(int of)
 {
-    term[call.nterms].op = row;
+    operators[call.noperators].entry = of;
     for (int axis = 0; axis < PE_OWN_AXES; axis++)
-        term[call.nterms].dim[axis] = -1;
-    call.nterms++;
+        operators[call.noperators].dim[axis] = -1;
+    call.noperators++;
 }
 
 /* A length of the call; a capital axis is a length of the last operator, if there is one. */
 void EXPORT(pe_length)(int axis, idx length)
 {
-    idx *const dim = call.nterms && axis < PE_OWN_AXES ? term[call.nterms - 1].dim : call.dim;
+    idx *const dim = call.noperators && axis < PE_OWN_AXES ? operators[call.noperators - 1].dim : call.dim;
     dim[axis] = length;
 }
 
@@ -80,11 +80,11 @@ void EXPORT(pe_operand)(int k, char *data, int storage, idx loop, idx step0, idx
 {
     const pe_array array = {
         .data = data, .core = {step0, step1, step2}, .loop = {loop}, .storage = (pe_storage)storage};
-    if (call.nterms == 0) {
+    if (call.noperators == 0) {
         call.array[k] = array;
         return;
     }
-    term[call.nterms - 1].array[k] = array;
+    operators[call.noperators - 1].array[k] = array;
 }
 
 /* The length of the only loop axis */
@@ -95,7 +95,7 @@ void EXPORT(pe_loop)(idx length)
 }
 
 void EXPORT(pe_parameter)(int k, double value) { call.par[k] = value; }
-idx EXPORT(pe_scratch)(int is_double) { return (idx)kernels[is_double][op].scratch(&call); }
+idx EXPORT(pe_scratch)(int is_double) { return (idx)kernels[is_double][entry].scratch(&call); }
 
 /* Run all units; return their number, negative if lengths or parameters do not fit. */
 idx EXPORT(pe_run)(int is_double, char *scratch)
@@ -104,7 +104,7 @@ idx EXPORT(pe_run)(int is_double, char *scratch)
     const double *const par = call.par;
     const pe_work work = {.scratch = scratch};
     idx units = -1;
-    switch (op) {
+    switch (entry) {
 #define CALLABLE(name, signature, units_, ns, scratch_) \
     case PE_##name:                                     \
         units = (units_);                               \
@@ -115,6 +115,6 @@ idx EXPORT(pe_run)(int is_double, char *scratch)
     if (call.nloops)
         units *= call.shape[0];
     if (units > 0)
-        kernels[is_double][op].run(&call, 0, units, &work);
+        kernels[is_double][entry].run(&call, 0, units, &work);
     return units;
 }

@@ -25,11 +25,11 @@ class Kernels {
 
   constructor(c) {
     this.c = c;
-    this.rows = new Map();
+    this.entries = new Map();
     this.calls = 0;
-    for (let row = 0; row < c.pe_count(); row++) {
-      const [name, signature] = this.text(c.pe_signature(row)).split(/ (.*)/s);
-      this.rows.set(name, { row, ...readSignature(signature) });
+    for (let entry = 0; entry < c.pe_count(); entry++) {
+      const [name, signature] = this.text(c.pe_signature(entry)).split(/ (.*)/s);
+      this.entries.set(name, { entry, ...readSignature(signature) });
     }
   }
 
@@ -74,18 +74,18 @@ class Kernels {
   }
 
   /**
-   * Run a row of ops.def: `operands` by name, outputs included, which are filled. `terms` are operators of attention,
-   * each [row, operands].
+   * Run an entry of ops.def: `operands` by name, outputs included, which are filled. `operators` are those of attention,
+   * each [name, operands].
    */
-  call(name, operands, parameters = [], terms = []) {
-    const { row, operands: signature } = this.rows.get(name), lengths = new Map(), written = [];
+  call(name, operands, parameters = [], operators = []) {
+    const { entry, operands: signature } = this.entries.get(name), lengths = new Map(), written = [];
     for (const given of Object.keys(operands)) {
       if (!signature.some((o) => o.name === given)) throw new Error(`${name} has no operand ${given}`);
     }
     const real = signature.find((o) => o.type === "real" && operands[o.name]);
     const isDouble = real && operands[real.name].data instanceof Float64Array ? 1 : 0;
     this.free = this.c.pe_heap();
-    this.c.pe_begin(row, signature.length);
+    this.c.pe_begin(entry, signature.length);
     signature.forEach((o, k) => {
       const address = this.operand(k, o, operands[o.name], lengths);
       if (o.output && address) written.push([operands[o.name].data, address]);
@@ -94,10 +94,10 @@ class Kernels {
     lengths.delete("loop");
     for (const [axis, length] of lengths) this.c.pe_length(axis.charCodeAt(0) - 65, length);
     parameters.forEach((value, k) => this.c.pe_parameter(k, value));
-    for (const [term, given] of terms) {
-      const its = this.rows.get(term), own = new Map();
-      this.c.pe_begin_term(its.row);
-      its.operands.filter((o) => !o.inTile && (!o.output || given[o.name])).forEach((o, k) => {
+    for (const [operator, given] of operators) {
+      const its = this.entries.get(operator), own = new Map();
+      this.c.pe_begin_operator(its.entry);
+      its.operands.filter((o) => !o.tiled && (!o.output || given[o.name])).forEach((o, k) => {
         this.operand(k, o, given[o.name], own);
       });
       for (const [axis, length] of own) if (axis < "a") this.c.pe_length(axis.charCodeAt(0) - 65, length);
@@ -113,8 +113,8 @@ class Kernels {
 
 function readSignature(text) {
   const [inputs, outputs = ""] = text.split(";")[0].split("->");
-  const read = (part, output) => [...part.matchAll(/(\w+) \+?(\w+)([^\w\s(]*)\(([^)]*)\)/g)].map(
-    ([, type, name, marks, axes]) => ({ type, name, output, inTile: marks.includes("@"), axes: axes ? axes.split(",") : [] }));
+  const read = (part, output) => [...part.matchAll(/(\w+) (\w+)\(([^)]*)\)([^()]*)(?:,|$)/g)].map(([, type, name, axes, words]) => ({
+    type, name, output, tiled: words.split(" ").includes("tiled"), axes: axes ? axes.split(",") : [] }));
   return { operands: [...read(inputs, false), ...read(outputs, true)] };
 }
 
@@ -392,34 +392,34 @@ class Library {
     return out;
   }
 
-  /** A DISTANCE row: the bias (H, distances) in float32. */
-  distance(row, operands, heads, rel) {
+  /** A DISTANCE entry: the bias (H, distances) in float32. */
+  distance(entry, operands, heads, rel) {
     const out = zeros(Float32Array, heads, rel.length);
-    this.kernels.call(row, { ...operands, rel: doubles(rel), out });
+    this.kernels.call(entry, { ...operands, rel: doubles(rel), out });
     return out;
   }
 
-  /** A PAIR row: the bias (H, n, m) in float32. */
-  pair(row, operands, heads, q, k) {
+  /** A PAIR entry: the bias (H, n, m) in float32. */
+  pair(entry, operands, heads, q, k) {
     const out = zeros(Float32Array, heads, q.length, k.length);
-    this.kernels.call(row, { ...operands, q_positions: doubles(q), k_positions: doubles(k), out });
+    this.kernels.call(entry, { ...operands, q_positions: doubles(q), k_positions: doubles(k), out });
     return out;
   }
 
   /** posenc.attention of float32 arrays (H, n, d), with the first query at position `shift`. */
-  attention(q, k, v, { causal = false, shift = 0, terms = [], scale = q.shape[2] ** -0.5 } = {}) {
+  attention(q, k, v, { causal = false, shift = 0, operators = [], scale = q.shape[2] ** -0.5 } = {}) {
     const [heads, n] = q.shape, out = zeros(Float32Array, heads, n, v.shape[2]), lse = zeros(Float32Array, heads, n);
     const softcap = 0, precision = 0, dropout = [0, 0, 0], invariant = 0, parts = 1;
     this.kernels.call(
       "attention", { q, k, v, out, lse },
-      [scale, softcap, -INFINITY, causal ? 0 : INFINITY, shift, precision, ...dropout, invariant, parts], terms);
+      [scale, softcap, -INFINITY, causal ? 0 : INFINITY, shift, precision, ...dropout, invariant, parts], operators);
     return { out, lse };
   }
 
   /** The logits that an operator on q and k adds, before the common scale: (H, n, m). */
-  logits(q, k, shift, term) {
+  logits(q, k, shift, operator) {
     const out = zeros(Float32Array, q.shape[0], q.shape[1], k.shape[1]);
-    this.kernels.call("logits", { q, k, out }, [q.shape[2] ** -0.5, 0, -INFINITY, INFINITY, shift], [term]);
+    this.kernels.call("logits", { q, k, out }, [q.shape[2] ** -0.5, 0, -INFINITY, INFINITY, shift], [operator]);
     return out;
   }
 }

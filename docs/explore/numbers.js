@@ -133,7 +133,7 @@ class Numbers {
     const stack = (x) => array(x.data, 1, ...x.shape);
     const eye = zeros(Float32Array, 1, length, length);
     keys.forEach((j) => { eye.data[j * (length + 1)] = 1; });
-    let q = stack(zeros(Float32Array, 1, dim)), k = stack(zeros(Float32Array, length, dim)), terms = [], logits;
+    let q = stack(zeros(Float32Array, 1, dim)), k = stack(zeros(Float32Array, length, dim)), operators = [], logits;
     if (kind === "absolute") {
       q = stack(this.library.sinusoidal([query], dim, state.base));
       k = stack(this.library.sinusoidal(keys, dim, state.base));
@@ -144,14 +144,14 @@ class Numbers {
     } else if (kind === "bias") {
       const all = this.bias(state, name, [query], keys);
       logits = all.data.slice(state.head * length, (state.head + 1) * length);
-      terms = [["toeplitz", { diagonals: array(logits, 1, length) }]];
+      operators = [["toeplitz", { diagonals: array(logits, 1, length) }]];
     } else if (kind === "content") {
       const table = this.nezha(state), rows = array(BigInt64Array.from(range(table.shape[0]).map(BigInt)), table.shape[0]);
-      terms = [["shaw", { rel_k: stack(table), rows }]];
+      operators = [["shaw", { rel_k: stack(table), rows }]];
       q = stack(ones(1));
-      logits = this.library.logits(q, k, query, terms[0]).data.map((x) => x * Math.fround(dim ** -0.5));
+      logits = this.library.logits(q, k, query, operators[0]).data.map((x) => x * Math.fround(dim ** -0.5));
     }
-    const { out, lse } = this.library.attention(q, k, eye, { causal, shift: query, terms });
+    const { out, lse } = this.library.attention(q, k, eye, { causal, shift: query, operators });
     // Without an operator the logits are the product of q and k: the attention weight times exp(lse).
     logits ??= Float32Array.from(this.library.products(q, k).data, (x) => x * dim ** -0.5);
     return { logits, weights: out.data, lse: lse.data[0] };
@@ -206,17 +206,17 @@ class Numbers {
       if (state.positions === "sinusoidal") {
         this.library.sinusoidal(range(n), dim, 10000).data.forEach((p, i) => { x[i] += p; });
       }
-      let q = array(x, n, dim), k = array(x.map((_, i) => x[i - i % dim + (i + 5) % dim]), n, dim), terms = [];
+      let q = array(x, n, dim), k = array(x.map((_, i) => x[i - i % dim + (i + 5) % dim]), n, dim), operators = [];
       if (state.positions === "rope") [q, k] = [q, k].map((rows) => this.library.rope(rows, range(n), ropeFrequencies(dim, 10000)));
       if (state.positions === "alibi") {
         const rel = range(2 * n - 1).map((d) => d - n + 1);
-        terms = [["toeplitz", { diagonals: this.library.distance("alibi", { slopes: doubles([0.5]) }, 1, rel) }]];
+        operators = [["toeplitz", { diagonals: this.library.distance("alibi", { slopes: doubles([0.5]) }, 1, rel) }]];
       }
       const heads = (rows) => array(rows.data, 1, n, dim), v = array(x, n, dim);
-      const { out } = this.library.attention(heads(q), heads(k), heads(v), { terms });
+      const { out } = this.library.attention(heads(q), heads(k), heads(v), { operators });
       const eye = zeros(Float32Array, 1, n, n);
       for (let i = 0; i < n; i++) eye.data[i * (n + 1)] = 1;
-      return { out: out.data, weights: this.library.attention(heads(q), heads(k), eye, { terms }).out.data };
+      return { out: out.data, weights: this.library.attention(heads(q), heads(k), eye, { operators }).out.data };
     };
     const places = range(n), before = read(places), after = read(exchanged);
     const change = places.map((word) => {
