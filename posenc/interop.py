@@ -30,7 +30,8 @@ import numpy.typing as npt
 import posenc
 
 from . import _core
-from ._core_api.arguments import cast_result, door
+from ._core_api.convert import result as cast_result
+from ._core_api.door import door
 from .attention import AttentionGradient as AttentionGradient
 from .bias.operator import read_row
 from .runtime import follow_threads

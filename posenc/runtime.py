@@ -10,8 +10,9 @@ from functools import partial
 from pathlib import Path
 
 from . import _core
-from ._core_api.arguments import as_index, check_choice, door, fail_value
+from ._core_api import read
 from ._core_api.constants import MOST_THREADS
+from ._core_api.door import door, fail_value
 
 EMULATED = ("amx-emulated",)
 """Instruction sets for tests: slow, on every machine, with the bits of the hardware. `isas` does not list them."""
@@ -76,7 +77,7 @@ def set_num_threads(n: int) -> None:
     >>> posenc.set_num_threads(before)
     """
     global _is_chosen
-    _core.set_threads(as_index("n", n, 1, MOST_THREADS))
+    _core.set_threads(read.index("n", n, 1, MOST_THREADS))
     _is_chosen = True
 
 
@@ -201,7 +202,7 @@ def use_isa(name: str) -> Iterator[None]:
 @partial(door, name="use_isa")
 def _check_isa(name: str) -> None:
     if name not in EMULATED:
-        check_choice("name", name, isas())
+        read.choice("name", name, isas())
 
 
 @partial(door, name="posenc")
@@ -216,7 +217,7 @@ def _read_environment() -> None:
     name = os.environ.get("POSENC_ISA", "")
     if name:
         if name not in EMULATED:
-            check_choice("POSENC_ISA", name, isas())
+            read.choice("POSENC_ISA", name, isas())
         _core.set_isa(name)
 
 

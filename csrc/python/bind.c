@@ -1,7 +1,7 @@
 /* bind.c -- a call of _core from top to bottom: arguments by name, then objects, arrays, parameters, kernels, results.
  *
  * A call is _core.<entry>(function, operand=..., parameter=..., ...): `function` is the public name that messages begin
- * with. Below a door of Python (`door` in posenc/_core_api/arguments.py) it is left out: then messages begin with ": ".
+ * with. Below a door of Python (`door` in posenc/_core_api/door.py) it is left out: then messages begin with ": ".
  * Optional operands and results may be left out. Besides, a call takes `dtype`, that of results marked `typed`;
  * `start`, from which an int n counts; and the length of an axis that only results have, by its letter.
  *

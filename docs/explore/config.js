@@ -79,7 +79,7 @@ function isEqual(a, b) {
   return Object.keys(a).every((key) => has(b, key) && isEqual(a[key], b[key]));
 }
 
-// ---- checks: posenc/_core_api/arguments.py ----
+// ---- checks: posenc/_core_api/read.py ----
 
 function fail(argument, found, expected) { throw new Error(`${argument} has ${found}; expected ${expected}`); }
 function failValue(argument, value, expected) { throw new Error(`${argument} is ${shown(value)}; expected ${expected}`); }

@@ -7,22 +7,9 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 import numpy.typing as npt
 
-from .._core_api.arguments import (
-    F64,
-    Array,
-    as_data,
-    broadcasts_to,
-    cast_copied,
-    cast_operand,
-    cast_result,
-    check_choice,
-    compute_dtype,
-    door,
-    fail,
-    store_result,
-    unbroadcast,
-    without_warnings,
-)
+from .._core_api import convert, read
+from .._core_api.arrays import F64, Array
+from .._core_api.door import door, fail
 
 Mode = Literal["add", "mul", "mul1p", "replace", "concat"]
 
@@ -91,26 +78,26 @@ def combine(x: npt.ArrayLike, p: npt.ArrayLike, *, mode: Mode = "add", out: Arra
     """
     data, encoding, _ = _read(x, p, mode)
     if mode in ("replace", "concat"):
-        copied = np.broadcast_to(cast_copied("p", encoding, data.dtype), (*data.shape[:-1], *encoding.shape[-1:]))
-        return store_result(out, np.concatenate([data, copied], -1) if mode == "concat" else copied, data.dtype)
-    factor = cast_operand("p", encoding, compute_dtype(data)).astype(compute_dtype(data), copy=False)
-    wide = data.astype(compute_dtype(data), copy=False)
-    with without_warnings():
+        copied = np.broadcast_to(convert.copied("p", encoding, data.dtype), (*data.shape[:-1], *encoding.shape[-1:]))
+        return convert.store(out, np.concatenate([data, copied], -1) if mode == "concat" else copied, data.dtype)
+    factor = convert.operand("p", encoding, convert.arithmetic(data)).astype(convert.arithmetic(data), copy=False)
+    wide = data.astype(convert.arithmetic(data), copy=False)
+    with convert.without_warnings():
         result = wide + factor if mode == "add" else wide * (factor if mode == "mul" else 1 + factor)
-    return store_result(out, result, data.dtype)
+    return convert.store(out, result, data.dtype)
 
 
 def _read(x: npt.ArrayLike, p: npt.ArrayLike, mode: object) -> tuple[Array, Array, tuple[int, ...]]:
     """Return the checked arrays and the shape of the result."""
-    check_choice("mode", mode, get_args(Mode))
-    data, encoding = as_data("x", x), as_data("p", p)
+    read.choice("mode", mode, get_args(Mode))
+    data, encoding = read.data("x", x), read.data("p", p)
     shape = data.shape
     if mode == "concat":
         for argument, array in (("x", data), ("p", encoding)):
             if array.ndim == 0:
                 fail(ValueError, argument, "0 axes", "at least 1, the channels")
         shape = (*shape[:-1], encoding.shape[-1])
-    if not broadcasts_to(encoding.shape, shape):
+    if not convert.broadcasts_to(encoding.shape, shape):
         of_x = f"the {'leading axes' if mode == 'concat' else 'shape'} of x"
         fail(ValueError, "p", f"shape {encoding.shape}", f"a shape that broadcasts to {shape}, {of_x}")
     return data, encoding, shape if mode != "concat" else (*shape[:-1], data.shape[-1] + shape[-1])
@@ -145,14 +132,14 @@ def combine_vjp(grad: npt.ArrayLike, x: npt.ArrayLike, p: npt.ArrayLike, *, mode
            [5.]]), p=array([5.]))
     """
     data, encoding, shape = _read(x, p, mode)
-    cotangent = as_data("grad", grad)
+    cotangent = read.data("grad", grad)
     if cotangent.shape != shape:
         fail(ValueError, "grad", f"shape {cotangent.shape}", str(shape))
-    cotangent = cast_operand("grad", cotangent, compute_dtype(data)).astype(F64)
+    cotangent = convert.operand("grad", cotangent, convert.arithmetic(data)).astype(F64)
     of_x, of_p = np.split(cotangent, [data.shape[-1]], -1) if mode == "concat" else (cotangent, cotangent)
-    with without_warnings():
+    with convert.without_warnings():
         if mode in ("mul", "mul1p"):
-            factor = cast_operand("p", encoding, compute_dtype(data)).astype(F64)
+            factor = convert.operand("p", encoding, convert.arithmetic(data)).astype(F64)
             of_x, of_p = of_x * (factor if mode == "mul" else 1 + factor), of_p * data.astype(F64)
     d_x = np.zeros(data.shape, F64) if mode == "replace" else of_x
-    return CombineGradient(cast_result(d_x, data.dtype), unbroadcast(of_p, encoding.shape, encoding.dtype))
+    return CombineGradient(convert.result(d_x, data.dtype), convert.unbroadcast(of_p, encoding.shape, encoding.dtype))

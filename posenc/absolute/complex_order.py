@@ -9,18 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import _core
-from .._core_api.arguments import (
-    F64,
-    Array,
-    Float64,
-    as_array,
-    compute_dtype,
-    door,
-    fail,
-    unbroadcast,
-    without_warnings,
-)
+from .._core_api import convert, read
+from .._core_api.arrays import F64, Array, Float64
 from .._core_api.constants import LARGEST_ANGLE
+from .._core_api.door import door, fail
 from .frequency import check_plain
 from .rotated_pairs import halves, row_blocks, select_rows, with_axes
 
@@ -162,7 +154,7 @@ def complex_order(
            [-1.+0.j]])
     """
     operands, _ = _read_operands(amplitude, frequency, positions, phase)
-    dtype = compute_dtype(operands.amplitude)
+    dtype = convert.arithmetic(operands.amplitude)
     out: Array = np.empty(operands.amplitude.shape, np.complex128 if dtype is F64 else np.complex64)
     pairs = out.view(dtype)
     for index in row_blocks(out.shape[:-1], out.shape[-1]):
@@ -211,7 +203,7 @@ def complex_order_vjp(
     """
     operands, shapes = _read_operands(amplitude, frequency, positions, phase)
     amplitude, frequency, positions, phase = operands
-    grad = as_array("grad", grad)
+    grad = read.array("grad", grad)
     if not (grad.dtype.kind == "c" and grad.dtype.itemsize <= 16):
         grad = _core.read("f64 grad()", grad=grad)
     if grad.shape != amplitude.shape:
@@ -225,7 +217,7 @@ def complex_order_vjp(
         _, d_angle = _core.complex_order_vjp(
             amplitude=amplitude[index], grad=pairs[index], cos=cos, sin=sin, damplitude=d_amplitude[index]
         )
-        with without_warnings():
+        with convert.without_warnings():
             _add(_rows(d_positions, index), (_rows(frequency, index) * d_angle).sum(-1, keepdims=True))
             _add(_rows(d_frequency, index), _rows(positions, index) * d_angle)
         if d_phase is not None:
@@ -240,4 +232,4 @@ def complex_order_vjp(
 
 def _add(target: Float64, terms: Float64) -> None:
     """Add terms to a target that was broadcast to their shape."""
-    target += unbroadcast(terms, target.shape, F64)
+    target += convert.unbroadcast(terms, target.shape, F64)

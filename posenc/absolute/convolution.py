@@ -8,7 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import _core
-from .._core_api.arguments import Array, as_index, cast_result, compute_dtype, door, fail, fail_value, without_warnings
+from .._core_api import convert, read
+from .._core_api.arrays import Array
+from .._core_api.door import door, fail, fail_value
 
 Padding = Literal["zero", "circular", "replicate"]
 
@@ -81,14 +83,14 @@ def _read_convolution(
         fail(ValueError, "kernel", f"shape {kernel.shape}", "at least one tap")
     n = x.shape[-2]
     names = ("height", "width", "prefix")
-    height, width, prefix = (as_index(*one, 0) for one in zip(names, size, strict=True)) if size else (1, n, 0)
+    height, width, prefix = (read.index(*one, 0) for one in zip(names, size, strict=True)) if size else (1, n, 0)
     if n != prefix + height * width:
         fail(ValueError, "x", f"{n} tokens", f"{prefix + height * width}, prefix + height * width")
     taps = (kernel if size else kernel[:, None]).transpose(1, 2, 0)
     rows, columns, _ = taps.shape
     top, before = (rows - 1) // 2, (columns - 1) // 2
     if left is not None:
-        before = as_index("left", left, 0)
+        before = read.index("left", left, 0)
         if before >= columns:
             fail_value(ValueError, "left", before, f"less than {columns}, the taps of the kernel")
     if isinstance(padding, str) and padding == "circular" and height * width:  # `==` compares each element of an array
@@ -133,7 +135,7 @@ def _gradients(
         edges = (c.top, rows - 1 - c.top), (c.left, columns - 1 - c.left)
         if replicates:
             tokens = np.pad(tokens, [(0, 0)] * (x.ndim - 2) + [*edges, (0, 0)])
-            d_tokens = np.empty(tokens.shape, compute_dtype(x))
+            d_tokens = np.empty(tokens.shape, convert.arithmetic(x))
         _core.convolution(
             x=tokens,
             kernel=c.taps[::-1, ::-1],
@@ -145,17 +147,17 @@ def _gradients(
             dtype=d_tokens.dtype,
         )
         if replicates:
-            c.grid(d_x)[...] = cast_result(_add_edges(_add_edges(d_tokens, -3, *edges[0]), -2, *edges[1]), d_x.dtype)
-    d_x[..., : c.prefix, :] = cast_result(grad[..., : c.prefix, :], d_x.dtype)
-    d_kernel = np.ascontiguousarray(cast_result(d_taps.transpose(2, 0, 1), c.taps.dtype))
-    return d_x, d_kernel, None if c.bias is None else cast_result(d_bias, c.bias.dtype)
+            c.grid(d_x)[...] = convert.result(_add_edges(_add_edges(d_tokens, -3, *edges[0]), -2, *edges[1]), d_x.dtype)
+    d_x[..., : c.prefix, :] = convert.result(grad[..., : c.prefix, :], d_x.dtype)
+    d_kernel = np.ascontiguousarray(convert.result(d_taps.transpose(2, 0, 1), c.taps.dtype))
+    return d_x, d_kernel, None if c.bias is None else convert.result(d_bias, c.bias.dtype)
 
 
 def _add_edges(array: Array, axis: int, before: int, after: int) -> Array:
     """Add the first and the last entries along an axis to the nearest entry that stays."""
     array = np.moveaxis(array, axis, 0)
     last = len(array) - after - 1
-    with without_warnings():
+    with convert.without_warnings():
         if last == before:
             summed = np.add.accumulate(array)[-1:]  # in order, whatever the strides are
         else:

@@ -6,13 +6,15 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import _core
-from .._core_api.arguments import I64, Float64, as_array, as_index, door, fail
+from .._core_api import read
+from .._core_api.arrays import I64, Float64
 from .._core_api.constants import LARGEST_POSITION
+from .._core_api.door import door, fail
 
 
 def _read_numbers(numbers: npt.ArrayLike, base: int, width: int) -> tuple[npt.NDArray[np.int64], Float64 | None]:
     """Return the integer parts, whose 64 bits are unsigned, and the fractions, or None for integers."""
-    array = as_array("numbers", numbers, "less than 2**64")
+    array = read.array("numbers", numbers, "less than 2**64")
     if array.dtype.kind not in "iu":
         array = _core.read("f64 numbers()", numbers=array)
     if array.size:
@@ -78,7 +80,7 @@ def digits(numbers: npt.ArrayLike, *, base: int = 10, width: int) -> Float64:
     >>> posenc.digits(1749, base=16, width=3)
     array([ 6., 13.,  5.])
     """
-    base, width = as_index("base", base, 2), as_index("width", width, 1)
+    base, width = read.index("base", base, 2), read.index("width", width, 1)
     whole, fraction = _read_numbers(numbers, base, width)
     return _core.digits(whole=whole, fraction=fraction, base=base, w=width)
 
@@ -118,7 +120,7 @@ def from_digits(digits: npt.ArrayLike, *, base: int = 10) -> Float64:
     >>> posenc.from_digits([[8.0, 7.0, 4.5], [7.0, 4.0, 9.0]])
     array([874.5, 749. ])
     """
-    return _core.from_digits(digits=digits, base=as_index("base", base, 2))
+    return _core.from_digits(digits=digits, base=read.index("base", base, 2))
 
 
 @door
@@ -160,5 +162,5 @@ def positions_from_mask(keep: npt.ArrayLike, *, start: int = 0) -> npt.NDArray[n
     >>> posenc.positions_from_mask([[False, False, True, True, True]])
     array([[0, 0, 0, 1, 2]])
     """
-    start = as_index("start", start, -LARGEST_POSITION)
+    start = read.index("start", start, -LARGEST_POSITION)
     return _core.positions_from_mask(keep=keep, start=start)

@@ -9,7 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import _core
-from .._core_api.arguments import I64, Array, Dtype, Float64, as_number, door, fail_value
+from .._core_api import read
+from .._core_api.arrays import I64, Array, Dtype, Float64
+from .._core_api.door import door, fail_value
 
 Indices = npt.NDArray[np.int64]
 
@@ -147,7 +149,7 @@ def learned_vjp(grad: npt.ArrayLike, table: npt.ArrayLike, positions: npt.ArrayL
 
 
 def _read_alpha(alpha: float) -> float:
-    number = as_number("alpha", alpha)
+    number = read.number("alpha", alpha)
     if not 0 < number < 1:
         fail_value(ValueError, "alpha", alpha, "more than 0 and less than 1")
     return number

@@ -8,8 +8,10 @@ from typing import Literal, get_args
 import numpy as np
 
 from .. import _core
-from .._core_api.arguments import Float64, as_index, as_number, as_positive, check_choice, door, fail, fail_value, shown
+from .._core_api import read
+from .._core_api.arrays import Float64
 from .._core_api.constants import MOST_WIDTH
+from .._core_api.door import door, fail, fail_value, shown
 
 Schedule = Literal["geometric", "power"]
 Denominator = Literal["dim", "half-1"]
@@ -67,11 +69,11 @@ def frequencies(
     >>> posenc.frequencies(4, denominator="half-1")
     array([1.e+00, 1.e-04])
     """
-    dim = as_index("dim", dim, 1, MOST_WIDTH)
-    check_choice("schedule", schedule, get_args(Schedule))
-    check_choice("denominator", denominator, DENOMINATORS)
+    dim = read.index("dim", dim, 1, MOST_WIDTH)
+    read.choice("schedule", schedule, get_args(Schedule))
+    read.choice("denominator", denominator, DENOMINATORS)
     geometric, _ = exact_frequencies(dim, base, denominator)
-    exponent = as_number("alpha", alpha)
+    exponent = read.number("alpha", alpha)
     if exponent < 0:
         fail_value(ValueError, "alpha", alpha, "at least 0")
     if schedule == "geometric":
@@ -92,7 +94,7 @@ def exact_frequencies(dim: int, base: float, denominator: Denominator) -> tuple[
 
     With `high` alone, an angle at position 2**31 could be wrong by 1e-7.
     """
-    number = as_positive("base", base)
+    number = read.positive("base", base)
     # A Python int stays exact: float64 could round an int beyond 2**53.
     return _exact_frequencies(dim, base if isinstance(base, int) else number, denominator)
 

@@ -8,22 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import _core
-from .._core_api.arguments import (
-    I64,
-    Array,
-    Dtype,
-    Float64,
-    as_array,
-    as_bool,
-    as_index,
-    cast_result,
-    check_choice,
-    check_table_size,
-    compute_dtype,
-    door,
-    fail,
-    fail_value,
-)
+from .._core_api import convert, read
+from .._core_api.arrays import I64, Array, Dtype, Float64
+from .._core_api.door import door, fail, fail_value
 from .embedding import Entries, weighted_rows
 
 Method = Literal["linear", "cubic"]
@@ -64,7 +51,7 @@ class _Resampling(NamedTuple):
 def _read_pair(argument: str, value: object) -> tuple[int, int]:
     if not isinstance(value, tuple | list) or len(value) != 2:
         fail_value(ValueError, argument, value, "two lengths, such as (14, 14)")
-    first, second = (as_index(argument, length, 0, MOST_ROWS) for length in value)
+    first, second = (read.index(argument, length, 0, MOST_ROWS) for length in value)
     return first, second
 
 
@@ -79,17 +66,17 @@ def _read_arguments(
     out: Array | None = None,
 ) -> tuple[Array, Array, _Resampling]:
     """Return the table, the array of the result, which has no numbers yet, and what is to be computed."""
-    check_choice("method", method, REACH)
-    antialias, prefix = as_bool("antialias", antialias), as_index("prefix", prefix, 0, MOST_ROWS)
+    read.choice("method", method, REACH)
+    antialias, prefix = read.flag("antialias", antialias), read.index("prefix", prefix, 0, MOST_ROWS)
     is_line = not isinstance(n, tuple | list)
-    size = (as_index("n", n, 0, MOST_ROWS),) if is_line else _read_pair("n", n)
-    corners = is_line and method == "linear" and not antialias if corners is None else as_bool("corners", corners)
+    size = (read.index("n", n, 0, MOST_ROWS),) if is_line else _read_pair("n", n)
+    corners = is_line and method == "linear" and not antialias if corners is None else read.flag("corners", corners)
     if is_line and grid is not None:
         fail_value(ValueError, "grid", grid, "None, because n is one number")
     signature = "real table(r,d) alone -> real out(n,d) like_first"
     lengths = {"n": prefix + int(np.prod(size, dtype=object))}
     if not is_line and grid is None:
-        table = as_array("table", table)
+        table = read.array("table", table)
         if table.ndim == 2:
             fail_value(ValueError, "n", n, "an integer for a table (N, D); (h, w) needs (H, W, D), or grid=(H, W)")
         signature, lengths = "real table(r,s,d) alone -> real out(m,n,d) like_first", {"m": size[0], "n": size[-1]}
@@ -109,7 +96,7 @@ def _read_arguments(
         if rows > MOST_ROWS:
             fail(ValueError, "table", f"{rows} rows", f"at most {MOST_ROWS}")
     _, target = _core.read(signature, table=table, **lengths, out=out)  # beyond memory it is refused before its weights
-    check_table_size(max(size) * 4, n=max(size))  # the weights of positions
+    read.check_table_size(max(size) * 4, n=max(size))  # the weights of positions
     axes = zip(shape, size, strict=True)
     entries = tuple([_resample(rows, length, method, corners, antialias) for rows, length in axes])
     return table, target, _Resampling(signature, lengths, prefix, shape, size, entries)
@@ -233,7 +220,7 @@ def interpolate_table(
     result = table[to.prefix :].reshape(*to.grid, table.shape[-1])
     for axis, (rows, entries) in enumerate(zip(to.size, to.entries, strict=True)):
         is_last = axis == len(to.size) - 1
-        result = _sum_rows(result, axis, rows, entries, target.dtype if is_last else compute_dtype(table))
+        result = _sum_rows(result, axis, rows, entries, target.dtype if is_last else convert.arithmetic(table))
     kept = table[: to.prefix].copy()  # `out` may be the memory of the table
     target[to.prefix :] = result.reshape(target[to.prefix :].shape)
     if to.prefix:
@@ -285,8 +272,8 @@ def interpolate_table_vjp(
     result = grad[to.prefix :].reshape(*to.size, table.shape[-1])
     for axis, (rows, entries) in reversed(list(enumerate(zip(to.grid, to.entries, strict=True)))):
         transposed = entries._replace(row=entries.position, position=entries.row)
-        result = _sum_rows(result, axis, rows, transposed, compute_dtype(table) if axis else dtype)
+        result = _sum_rows(result, axis, rows, transposed, convert.arithmetic(table) if axis else dtype)
     result = result.reshape(len(table) - to.prefix, *table.shape[1:])
     if to.prefix:
-        result = np.concatenate([cast_result(grad[: to.prefix], dtype), result])
+        result = np.concatenate([convert.result(grad[: to.prefix], dtype), result])
     return InterpolateTableGradient(result)

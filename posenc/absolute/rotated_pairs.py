@@ -8,7 +8,8 @@ from typing import Literal, NamedTuple, TypeAlias, get_args
 import numpy as np
 
 from .. import _core
-from .._core_api.arguments import F64, Array, Dtype, Float64, unbroadcast, without_warnings
+from .._core_api import convert
+from .._core_api.arrays import F64, Array, Dtype, Float64
 
 Index: TypeAlias = tuple[slice, ...]
 Layout = Literal["half", "interleaved"]
@@ -115,13 +116,17 @@ class RotatedPairs(NamedTuple):
         for index in row_blocks(x.shape[:-1], x.shape[-1]):
             x0, x1 = self._widen(x[index], self.interleaved)
             dy0, dy1 = self._widen(grad[index], self.out_interleaved)
-            with without_warnings():
+            with convert.without_warnings():
                 d_cos, d_sin = dy0 * x0 + dy1 * x1, dy1 * x0 - dy0 * x1
             block = tuple(
                 [1 if length == 1 else rows_of_x for length, rows_of_x in zip(rows, x0.shape[:-1], strict=True)]
             )
             shape = (*block, self.pairs)
-            yield select_rows(index, rows), unbroadcast(d_cos, shape, F64), unbroadcast(d_sin, shape, F64)
+            yield (
+                select_rows(index, rows),
+                convert.unbroadcast(d_cos, shape, F64),
+                convert.unbroadcast(d_sin, shape, F64),
+            )
 
     def _widen(self, x: Array, interleaved: bool) -> tuple[Float64, Float64]:
         """Return both channels of each pair in float64."""
@@ -146,14 +151,14 @@ class RotatedPairs(NamedTuple):
         for index, d_cos, d_sin in self.table_gradients(grad, x, rows):
             c, s = cos[index].astype(F64), sin[index].astype(F64)
             p = places[select_rows(index, places.shape)].astype(F64)
-            with without_warnings():
+            with convert.without_warnings():
                 d_angle = c * d_sin - s * d_cos
                 for axis in range(len(w)):
                     heads = select_rows(index, w.shape[1:])
                     d_rows[index][..., axis] += (w[axis][heads] * d_angle).sum(-1)
                     if growth is not None:
                         d_rows[index][..., axis] += (growth[axis] * (c * d_cos + s * d_sin)).sum(-1)
-                    d_w[axis][heads] += unbroadcast(p[..., axis, None] * d_angle, w[axis][heads].shape, F64)
+                    d_w[axis][heads] += convert.unbroadcast(p[..., axis, None] * d_angle, w[axis][heads].shape, F64)
         return AngleGradient(
-            unbroadcast(d_rows, places.shape, F64).reshape(positions.shape), d_w.reshape(frequencies.shape)
+            convert.unbroadcast(d_rows, places.shape, F64).reshape(positions.shape), d_w.reshape(frequencies.shape)
         )

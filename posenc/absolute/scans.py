@@ -12,24 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import _core
-from .._core_api.arguments import (
-    F64,
-    Array,
-    Float64,
-    as_bool,
-    as_data,
-    as_index,
-    as_number,
-    cast_result,
-    check_choice,
-    compute_dtype,
-    door,
-    fail,
-    fail_value,
-    store_result,
-    unbroadcast,
-)
+from .._core_api import convert, read
+from .._core_api.arrays import F64, Array, Float64
 from .._core_api.constants import TABLEAUS
+from .._core_api.door import door, fail, fail_value
 
 Cell = Literal["tanh", "gru"]
 Method = Literal["rk4_38", "rk4", "midpoint", "euler"]
@@ -95,7 +81,7 @@ def _merge_batch(array: Array, core: int = 1) -> Array:
 def _split_batch(rows: Array, p0: Array, out: Array | None) -> Array:
     """Return n states (B, n, C) with the batch axes of p0, in `out` if it is an array."""
     states = rows.reshape(*p0.shape[:-1], *rows.shape[1:])
-    return states if out is None else store_result(out, states, states.dtype)
+    return states if out is None else convert.store(out, states, states.dtype)
 
 
 def _read_grad(grad: npt.ArrayLike, p0: Array, n: int) -> Array:
@@ -107,7 +93,7 @@ def _read_grad(grad: npt.ArrayLike, p0: Array, n: int) -> Array:
 def _like_arguments(gradients: Iterable[Array], arguments: Iterable[Array]) -> Iterator[Array]:
     """Yield gradients in the shapes and dtypes of their arguments."""
     for gradient, argument in zip(gradients, arguments, strict=True):
-        yield cast_result(gradient.reshape(argument.shape), argument.dtype)
+        yield convert.result(gradient.reshape(argument.shape), argument.dtype)
 
 
 class _States(NamedTuple):
@@ -122,7 +108,7 @@ class _States(NamedTuple):
 
 
 def _read_states(cell: Cell, n: int, **arguments: npt.ArrayLike | None) -> _States:
-    check_choice("cell", cell, CELLS)
+    read.choice("cell", cell, CELLS)
     if arguments["inputs"] is None and arguments["input_weight"] is not None:
         fail(ValueError, "input_weight", "an array", "None, because inputs is None")
     if arguments["inputs"] is not None and arguments["input_weight"] is None:
@@ -223,7 +209,7 @@ def recurrent(
            [0.245],
            [0.122]])
     """
-    n, include_p0 = as_index("n", n, 0), as_bool("include_p0", include_p0)
+    n, include_p0 = read.index("n", n, 0), read.flag("include_p0", include_p0)
     states = _read_states(cell, n, p0=p0, weight=weight, bias=bias, inputs=inputs, input_weight=input_weight)
     rows = _core.recurrent(p0=_merge_batch(states.start), **states.operands, n=n, skip=not include_p0)
     return _split_batch(rows, states.start, out)
@@ -274,12 +260,12 @@ def recurrent_vjp(
     >>> posenc.recurrent_vjp(np.ones((2, 1)), [0.0], [[0.5]], [0.0], 2)
     RecurrentGradient(p0=array([1.5]), weight=array([[0.]]), bias=array([1.]), inputs=None, input_weight=None)
     """
-    n, include_p0 = as_index("n", n, 0), as_bool("include_p0", include_p0)
+    n, include_p0 = read.index("n", n, 0), read.flag("include_p0", include_p0)
     states = _read_states(cell, n, p0=p0, weight=weight, bias=bias, inputs=inputs, input_weight=input_weight)
     (first, *of_weights, x, of_x), start, operands = states
     grad = _read_grad(grad, start, n)
     path = _core.recurrent(
-        p0=_merge_batch(start), **operands, skip=False, dtype=compute_dtype(start), n=n + (not include_p0)
+        p0=_merge_batch(start), **operands, skip=False, dtype=convert.arithmetic(start), n=n + (not include_p0)
     )
     has_inputs = None if x is None else True
     d_p0, d_weight, d_bias, *of_inputs = _core.recurrent_vjp(
@@ -287,9 +273,9 @@ def recurrent_vjp(
     )
     d_inputs = d_input_weight = None
     if has_inputs:
-        d_inputs = unbroadcast(of_inputs[0].reshape(*start.shape[:-1], *x.shape[-2:]), x.shape, x.dtype)
-        d_input_weight = cast_result(of_inputs[1], of_x.dtype)
-    d_p0 = unbroadcast(d_p0.reshape(start.shape), first.shape, first.dtype)
+        d_inputs = convert.unbroadcast(of_inputs[0].reshape(*start.shape[:-1], *x.shape[-2:]), x.shape, x.dtype)
+        d_input_weight = convert.result(of_inputs[1], of_x.dtype)
+    d_p0 = convert.unbroadcast(d_p0.reshape(start.shape), first.shape, first.dtype)
     d_weight, d_bias = _like_arguments((d_weight, d_bias), of_weights)
     return RecurrentGradient(d_p0, d_weight, d_bias, d_inputs, d_input_weight)
 
@@ -301,9 +287,9 @@ def _read_flow(dt: float, substeps: int, **arguments: npt.ArrayLike) -> tuple[Ar
     for name, weight, width in (("w1", w1, p0.shape[-1]), ("w2", w2, len(b1))):
         if weight.shape[1] != width + 1:
             fail(ValueError, name, f"{weight.shape[1]} columns", f"{width + 1}, the last of them for time")
-    substeps = as_index("substeps", substeps, 1)
+    substeps = read.index("substeps", substeps, 1)
     when = np.arange(substeps) / substeps  # the start of each substep, as a fraction of dt
-    return p0, {"w1": w1, "b1": b1, "w2": w2, "b2": b2}, {"when": when, "dt": as_number("dt", dt)}
+    return p0, {"w1": w1, "b1": b1, "w2": w2, "b2": b2}, {"when": when, "dt": read.number("dt", dt)}
 
 
 @door
@@ -372,7 +358,7 @@ def floater(
     array([1.      , 2.718282, 7.389056])
     """
     p0, field, steps = _read_flow(dt, substeps, p0=p0, w1=w1, b1=b1, w2=w2, b2=b2)
-    rows = _core.floater(p0=_merge_batch(p0), n=as_index("n", n, 0), **field, **steps, method=method)
+    rows = _core.floater(p0=_merge_batch(p0), n=read.index("n", n, 0), **field, **steps, method=method)
     return _split_batch(rows, p0, out)
 
 
@@ -427,9 +413,9 @@ def floater_vjp(
     array([3.718])
     """
     p0, field, steps = _read_flow(dt, substeps, p0=p0, w1=w1, b1=b1, w2=w2, b2=b2)
-    n = as_index("n", n, 0)
+    n = read.index("n", n, 0)
     grad = _read_grad(grad, p0, n)
-    path = _core.floater(p0=_merge_batch(p0), n=n, **field, **steps, method=method, dtype=compute_dtype(p0))
+    path = _core.floater(p0=_merge_batch(p0), n=n, **field, **steps, method=method, dtype=convert.arithmetic(p0))
     gradients = _core.floater_vjp(grad=grad, path=path, **field, **steps, method=method)
     return FloaterGradient(*_like_arguments(gradients, (p0, *field.values())))
 
@@ -497,14 +483,14 @@ def integrate(
     if not callable(h):
         fail(TypeError, "h", f"type {type(h).__name__}", "a callable h(t, p)")
     start, times = _core.read("real p0(c), f64 times(n) finite alone", p0=p0, times=times)
-    substeps = as_index("substeps", substeps, 1)
-    check_choice("method", method, TABLEAUS)
+    substeps = read.index("substeps", substeps, 1)
+    read.choice("method", method, TABLEAUS)
     stages, weights = TABLEAUS[method]
-    dtype, p = compute_dtype(start), start.astype(F64)
+    dtype, p = convert.arithmetic(start), start.astype(F64)
     states = np.empty((len(times), *start.shape))
 
     def slope(t: float, state: Float64) -> Float64:
-        array = as_data("h", h(t, cast_result(state, dtype)))
+        array = read.data("h", h(t, convert.result(state, dtype)))
         if array.shape != start.shape:
             fail(ValueError, "h", f"a result of shape {array.shape}", str(start.shape))
         return array.astype(F64)
@@ -526,4 +512,4 @@ def integrate(
                 p = moved(step, weights, slopes)
         states[k] = p
         begin = end
-    return store_result(out, np.moveaxis(states, 0, -2), start.dtype)
+    return convert.store(out, np.moveaxis(states, 0, -2), start.dtype)

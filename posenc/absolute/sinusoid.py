@@ -10,26 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import _core
-from .._core_api.arguments import (
-    F64,
-    Array,
-    Float64,
-    as_index,
-    as_number,
-    broadcasts_to,
-    cast_result,
-    check_choice,
-    check_range,
-    check_table_size,
-    compute_dtype,
-    door,
-    fail,
-    fail_value,
-    result_dtype,
-    unbroadcast,
-    without_warnings,
-)
+from .._core_api import convert, read
+from .._core_api.arrays import F64, Array, Float64
 from .._core_api.constants import MOST_WIDTH
+from .._core_api.door import door, fail, fail_value
 from .frequency import DENOMINATORS, Denominator, as_frequencies, exact_frequencies
 from .rotated_pairs import LAYOUTS, Layout, RotatedPairs, cos_sin_table, halves, row_blocks
 
@@ -94,18 +78,18 @@ def read_columns(
     denominator: Denominator,
 ) -> Columns:
     """Check the options of an encoding, and return its frequencies and columns."""
-    check_choice("layout", layout, LAYOUTS)
-    check_choice("order", order, ORDERS)
-    check_choice("denominator", denominator, DENOMINATORS)
+    read.choice("layout", layout, LAYOUTS)
+    read.choice("order", order, ORDERS)
+    read.choice("denominator", denominator, DENOMINATORS)
     low: Float64 | None = None
     if frequencies is None:
         if dim is None:
             fail_value(TypeError, "dim", None, "an integer, or frequencies")
-        dim = as_index("dim", dim, 1, MOST_WIDTH)
+        dim = read.index("dim", dim, 1, MOST_WIDTH)
         w, low = exact_frequencies(dim, base, denominator)
     else:
         w = as_frequencies(frequencies)
-        dim = 2 * len(w) if dim is None else as_index("dim", dim, 1, MOST_WIDTH)
+        dim = 2 * len(w) if dim is None else read.index("dim", dim, 1, MOST_WIDTH)
         if len(w) not in (dim // 2, (dim + 1) // 2):
             counts = f"{(dim + 1) // 2} or {dim // 2}" if dim % 2 else f"{dim // 2}"
             fail(ValueError, "frequencies", f"{len(w)} entries", counts)
@@ -201,14 +185,14 @@ def sinusoidal(
     >>> words = np.ones((2, 3, 4), np.float32)
     >>> encoded = words + posenc.sinusoidal(3, 4, start=100)
     """
-    read = _kept_columns if frequencies is None else read_columns
+    read_or_find = _kept_columns if frequencies is None else read_columns
     try:
-        columns = read(dim, base, frequencies, layout, order, denominator)
+        columns = read_or_find(dim, base, frequencies, layout, order, denominator)
     except TypeError:  # an argument that is not hashable, or one that is wrong
         columns = read_columns(dim, base, frequencies, layout, order, denominator)
     if type(scale) is not float or scale != 1.0:
-        scale = as_number("scale", scale)
-        check_range("scale", scale, result_dtype(dtype, out))
+        scale = read.number("scale", scale)
+        read.check_range("scale", scale, read.result_dtype(dtype, out))
     return _core.sinusoid(
         positions=positions,
         frequencies=columns.frequencies,
@@ -267,8 +251,8 @@ def sinusoidal_vjp(
     """
     columns = read_columns(dim, base, frequencies, layout, order, denominator)
     positions, grad = _core.read("sinusoid", positions=positions, grad=grad, d=columns.width, start=start)
-    scale = as_number("scale", scale)
-    check_range("scale", scale, grad.dtype)
+    scale = read.number("scale", scale)
+    read.check_range("scale", scale, grad.dtype)
     w, count = columns.frequencies, len(columns.frequencies)
     d_positions, d_frequencies = np.empty(positions.shape), np.zeros(count)
     for index in row_blocks(positions.shape, columns.width):
@@ -277,10 +261,10 @@ def sinusoidal_vjp(
         wide = np.zeros((*places.shape, 2 * count))  # 0 where the last column of an odd width has no partner
         wide[..., : columns.width] = grad[index][..., : 2 * count]
         grad_sin, grad_cos = (wide[..., first :: columns.step][..., :count] for first in (columns.sine, columns.cosine))
-        with without_warnings():
+        with convert.without_warnings():
             d_angles = cos * grad_sin - sin * grad_cos
             d_positions[index] = (w * d_angles).sum(-1)
-            d_frequencies += unbroadcast(places[..., None] * d_angles, (count,), F64)
+            d_frequencies += convert.unbroadcast(places[..., None] * d_angles, (count,), F64)
     return SinusoidalGradient(d_positions, d_frequencies)
 
 
@@ -310,12 +294,14 @@ def _read_shift(
         fail(ValueError, "encoding", f"last axis {width}", EVEN_WIDTH)
     columns = read_columns(width, base, frequencies, layout, order, denominator)
     offset = _core.read("pos offset()", offset=offset)
-    if not broadcasts_to(offset.shape, encoding.shape[:-1]) or (offset.ndim and offset.shape[-1] != encoding.shape[-2]):
+    if not convert.broadcasts_to(offset.shape, encoding.shape[:-1]) or (
+        offset.ndim and offset.shape[-1] != encoding.shape[-2]
+    ):
         expected = f"one offset, or one per row of {encoding.shape[:-1]}"
         fail(ValueError, "offset", f"shape {offset.shape}", expected)
     sign = -1 if order == "sincos" else 1  # sin(a + b) = sin a cos b + cos a sin b
     positions = np.asarray(offset * sign)
-    table = cos_sin_table(positions, columns.frequencies, compute_dtype(encoding), low=columns.low)
+    table = cos_sin_table(positions, columns.frequencies, convert.arithmetic(encoding), low=columns.low)
     interleaved = layout == "interleaved"
     return _Shift(table, positions, sign, columns.frequencies, RotatedPairs(0, width // 2, interleaved, interleaved))
 
@@ -419,7 +405,7 @@ def shift_vjp(
     d_encoding = s.pairs.x_gradient(grad, *halves(s.table))
     angles = s.pairs.angle_gradient(grad, data, s.table, s.positions[..., None], s.frequencies[None])
     d_offset = np.asarray(s.sign * angles.positions[..., 0])  # an array for one offset, too
-    return ShiftGradient(cast_result(d_encoding, data.dtype), d_offset, angles.frequencies[0])
+    return ShiftGradient(convert.result(d_encoding, data.dtype), d_offset, angles.frequencies[0])
 
 
 @door
@@ -467,11 +453,11 @@ def shift_matrix(
     array([[ 0.54 ,  0.841],
            [-0.841,  0.54 ]])
     """
-    dim = as_index("dim", dim, 1, MOST_WIDTH)
+    dim = read.index("dim", dim, 1, MOST_WIDTH)
     number = _core.read("pos offset() alone", offset=offset)
     if dim % 2:
         fail_value(ValueError, "dim", dim, EVEN_WIDTH)
-    check_table_size(dim * dim, dim=dim)
+    read.check_table_size(dim * dim, dim=dim)
     identity = np.eye(dim)
     s = _read_shift(identity, number, base, frequencies, layout, order, denominator)
     return np.ascontiguousarray(s.pairs.rotate(identity, *halves(s.table)).T)

@@ -8,7 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import RopeFrequencies
-from .._core_api.arguments import Array, Float64, as_array, as_data, as_positions, fail, fail_value
+from .._core_api import read
+from .._core_api.arrays import Array, Float64
+from .._core_api.door import fail, fail_value
 
 PairFrequencies: TypeAlias = "npt.ArrayLike | RopeFrequencies"
 """Radians per position of each pair of channels, (e,)."""
@@ -16,7 +18,7 @@ PairFrequencies: TypeAlias = "npt.ArrayLike | RopeFrequencies"
 
 def read_finite(argument: str, value: object) -> Float64:
     """Convert to finite float64 numbers."""
-    array = as_data(argument, value).astype(np.float64)
+    array = read.data(argument, value).astype(np.float64)
     if not np.isfinite(array).all():
         fail(ValueError, argument, "NaN or infinity", "finite numbers")
     return array
@@ -37,5 +39,5 @@ def read_pairs(argument: str, value: PairFrequencies, count: int | None = None) 
 
 def read_places(argument: str, value: npt.ArrayLike) -> Array:
     """Convert to finite int64 or float64 positions of any shape; an int is one position, not a count."""
-    array = as_array(argument, value)
-    return as_positions(argument, array.reshape(-1)).reshape(array.shape)
+    array = read.array(argument, value)
+    return read.positions(argument, array.reshape(-1)).reshape(array.shape)

@@ -8,7 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import reference
-from .._core_api.arguments import Float64, as_index, door, fail
+from .._core_api import read
+from .._core_api.arrays import Float64
+from .._core_api.door import door, fail
 from .arguments import PairFrequencies, read_pairs
 
 
@@ -96,7 +98,7 @@ def rope_bands(scaled: PairFrequencies, original: PairFrequencies, *, train_leng
     """
     before = read_pairs("original", original)
     after = read_pairs("scaled", scaled, len(before))
-    length = as_index("train_length", train_length, 1)
+    length = read.index("train_length", train_length, 1)
     if not (before > 0).all():
         fail(ValueError, "original", "a frequency that is not positive", "positive numbers")
     return RopeBands(*reference.rope_bands(after, before, train_length=length))
@@ -162,8 +164,8 @@ def rope_coverage(
     for name, numbers in (("frequencies", trained), ("test_frequencies", tested)):
         if (numbers < 0).any():
             fail(ValueError, name, "a negative frequency", "frequencies of at least 0")
-    length = as_index("train_length", train_length, 1)
-    end = length if test_length is None else as_index("test_length", test_length, length)
+    length = read.index("train_length", train_length, 1)
+    end = length if test_length is None else read.index("test_length", test_length, length)
     pairs = zip(trained, tested, strict=True)  # one at a time, because the reference keeps all angles
     found = [reference.rope_coverage([w], length, test_length=end, test_frequencies=[v]) for w, v in pairs]
     return RopeCoverage(*map(np.concatenate, zip(*found, strict=True)))

@@ -9,7 +9,9 @@ import numpy.typing as npt
 
 from .. import frequencies as frequencies_of
 from .. import sinusoidal
-from .._core_api.arguments import Array, Float64, as_index, as_number, as_positive, check_choice, door, fail, fail_value
+from .._core_api import read
+from .._core_api.arrays import Array, Float64
+from .._core_api.door import door, fail, fail_value
 from .arguments import PairFrequencies, read_finite, read_pairs, read_places
 from .integrals import Complex128, Curve, integrate_geometric, integrate_power, integrate_wave, read_curve
 
@@ -270,13 +272,13 @@ def decay(
     array([1.   , 0.987, 0.763])
     """
     if not callable(schedule):
-        check_choice("schedule", schedule, ("geometric", "power"))
+        read.choice("schedule", schedule, ("geometric", "power"))
     x = read_places("distances", distances)
-    base, exponent = as_positive("base", base), as_number("alpha", alpha)
+    base, exponent = read.positive("base", base), read.number("alpha", alpha)
     if exponent < 0:
         fail_value(ValueError, "alpha", alpha, "at least 0")
     if dim is not None:
-        width = as_index("dim", dim, 1)
+        width = read.index("dim", dim, 1)
         t = np.arange((width + 1) // 2) * 2 / width
         if callable(schedule):
             w = read_curve("schedule", schedule, t)

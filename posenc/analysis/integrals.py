@@ -7,7 +7,9 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from .._core_api.arguments import Float64, as_data, fail
+from .._core_api import read
+from .._core_api.arrays import Float64
+from .._core_api.door import fail
 
 Complex128 = npt.NDArray[np.complex128]
 Curve = Callable[[Float64], npt.ArrayLike]
@@ -34,7 +36,7 @@ UNIT_NODES, UNIT_WEIGHTS = (np.polynomial.legendre.leggauss(64) + np.array([[1.0
 
 def read_curve(argument: str, curve: Curve, t: Float64) -> Float64:
     """Return the values of a user's function at t."""
-    values = as_data(argument, np.asarray(curve(t))).astype(np.float64)
+    values = read.data(argument, np.asarray(curve(t))).astype(np.float64)
     if values.shape not in ((), t.shape):
         fail(ValueError, argument, f"results of shape {values.shape}", f"{t.shape}, the shape of t")
     if not np.isfinite(values).all():

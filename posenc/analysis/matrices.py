@@ -8,7 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import reference
-from .._core_api.arguments import Array, Float64, as_data, compute_dtype, door, fail, store_result
+from .._core_api import convert, read
+from .._core_api.arrays import Array, Float64
+from .._core_api.door import door, fail
 
 BLOCK_NUMBERS = 1 << 16
 """Differences that are held in memory at a time; they stay in the cache."""
@@ -31,7 +33,7 @@ class TrianglePoints(NamedTuple):
 
 def _read_rows(encoding: npt.ArrayLike) -> Array:
     """Convert to an array of a storage dtype with at least two axes."""
-    array = as_data("encoding", encoding)
+    array = read.data("encoding", encoding)
     if array.ndim < 2:
         fail(ValueError, "encoding", f"{array.ndim} axes", "at least 2: (..., N, d)")
     return array
@@ -101,8 +103,8 @@ def gram_matrix(encoding: npt.ArrayLike, *, out: Array | None = None) -> Array:
            [0.584, 1.54 , 2.   ]])
     """
     array = _read_rows(encoding)
-    rows = np.require(array, compute_dtype(array), ("C", "A"))  # BLAS takes no other layout
-    return store_result(out, _products(rows), array.dtype)
+    rows = np.require(array, convert.arithmetic(array), ("C", "A"))  # BLAS takes no other layout
+    return convert.store(out, _products(rows), array.dtype)
 
 
 @door
@@ -148,7 +150,7 @@ def distance_matrix(encoding: npt.ArrayLike, *, out: Array | None = None) -> Arr
     distances = np.empty((*rows.shape[:-1], rows.shape[-2]))
     for index in np.ndindex(rows.shape[:-2]):
         distances[index] = _distances(rows[index])
-    return store_result(out, distances, array.dtype)
+    return convert.store(out, distances, array.dtype)
 
 
 @door
@@ -197,10 +199,10 @@ def correlation_matrix(encoding: npt.ArrayLike, *, out: Array | None = None) -> 
     rows /= abs(rows).max(-1, keepdims=True)  # squares neither overflow nor underflow
     rows -= rows.mean(-1, keepdims=True)
     rows /= np.sqrt(np.einsum("...nd,...nd->...n", rows, rows))[..., None]
-    correlations = np.clip(_products(rows.astype(compute_dtype(array))), -1, 1)
+    correlations = np.clip(_products(rows.astype(convert.arithmetic(array))), -1, 1)
     diagonal = np.einsum("...nn->...n", correlations)
     diagonal[diagonal > 0] = 1
-    return store_result(out, correlations, array.dtype)
+    return convert.store(out, correlations, array.dtype)
 
 
 @door
@@ -237,7 +239,7 @@ def triangle_points(distance: npt.ArrayLike, correlation: npt.ArrayLike) -> Tria
     """
     matrices = []
     for name, value in (("correlation", correlation), ("distance", distance)):
-        array = as_data(name, value)
+        array = read.data(name, value)
         if array.ndim != 2 or array.shape[0] != array.shape[1]:
             fail(ValueError, name, f"shape {array.shape}", "(N, N)")
         matrices.append(array)

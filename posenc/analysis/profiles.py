@@ -9,7 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import Bias, ContentBias, PositionBias, RopeFrequencies, reference, rope
-from .._core_api.arguments import Array, Float64, as_data, as_index, as_number, as_positions, door, fail, fail_value
+from .._core_api import read
+from .._core_api.arrays import Array, Float64
+from .._core_api.door import door, fail, fail_value
 from .arguments import PairFrequencies, read_pairs, read_places
 
 
@@ -90,7 +92,7 @@ def attention_profile(
     """
     rel, place = read_places("distances", distances), read_places("position", position)
     if rel.ndim == 0 and rel.dtype.kind == "i":
-        rel = np.arange(1 - as_index("distances", int(rel), 0), 1)
+        rel = np.arange(1 - read.index("distances", int(rel), 0), 1)
     for argument, array, axes, expected in (("distances", rel, 1, "1"), ("position", place, 0, "a number")):
         if array.ndim != axes:
             fail(ValueError, argument, f"{array.ndim} axes", expected)
@@ -131,7 +133,7 @@ def _position_logits(
         layout: Literal["half"] | None = None if isinstance(scheme, RopeFrequencies) and scheme.layout else "half"
         query = rope(query, q_positions, scheme, layout=layout)
         products = (rope(keys, k_positions, scheme, layout=layout) @ query.swapaxes(-1, -2))[..., 0]
-    logits: Array = products * (float(key.shape[-1]) ** -0.5 if scale is None else as_number("scale", scale))
+    logits: Array = products * (float(key.shape[-1]) ** -0.5 if scale is None else read.number("scale", scale))
     return logits
 
 
@@ -157,7 +159,7 @@ def _read_heads(q: npt.ArrayLike | None, k: npt.ArrayLike | None, width: int | N
     for name, value in (("q", q), ("k", k)):
         if value is None and width is None:
             fail_value(ValueError, name, None, "q and k together")
-        array = np.ones(width or 0) if value is None else as_data(name, value).astype(np.float64)
+        array = np.ones(width or 0) if value is None else read.data(name, value).astype(np.float64)
         if array.ndim not in (1, 2) or (width is not None and array.shape[-1] != width):
             d = "D" if width is None else width
             fail(ValueError, name, f"shape {array.shape}", f"({d},) or (H, {d})")
@@ -222,7 +224,7 @@ def order_sensitivity(
     """
     if not callable(function):
         fail(TypeError, "function", f"type {type(function).__name__}", "a callable")
-    rows = as_data("x", x)
+    rows = read.data("x", x)
     if rows.ndim < 1 or len(rows) == 0:
         fail(ValueError, "x", f"shape {rows.shape}", "at least one row")
     orders = _read_permutations(permutations, len(rows), seed)
@@ -243,8 +245,8 @@ def order_sensitivity(
 def _read_permutations(permutations: int | npt.ArrayLike, n: int, seed: int) -> Array:
     """Draw or check the permutations of n rows, (P, n)."""
     if isinstance(permutations, int | np.integer) and not isinstance(permutations, bool):
-        rng = np.random.default_rng(as_index("seed", seed, 0))
-        return np.stack([rng.permutation(n) for _ in range(as_index("permutations", permutations, 1))])
+        rng = np.random.default_rng(read.index("seed", seed, 0))
+        return np.stack([rng.permutation(n) for _ in range(read.index("permutations", permutations, 1))])
     orders = np.asarray(permutations)
     if orders.dtype.kind not in "iu":
         fail(TypeError, "permutations", f"dtype {orders.dtype}", "an integer, or an array of integers")
@@ -258,7 +260,7 @@ def _read_permutations(permutations: int | npt.ArrayLike, n: int, seed: int) -> 
 
 def _check_places(n: int, m: int, q_positions: npt.ArrayLike | None, k_positions: npt.ArrayLike | None) -> None:
     for argument, value, length in (("q_positions", q_positions, n), ("k_positions", k_positions, m)):
-        if value is not None and (shape := as_positions(argument, value).shape) != (length,):
+        if value is not None and (shape := read.positions(argument, value).shape) != (length,):
             fail(ValueError, argument, f"shape {shape}", f"({length},)")
 
 
@@ -303,8 +305,8 @@ def reference_matrix(
     """
     if not isinstance(bias, PositionBias):
         fail(TypeError, "bias", f"type {type(bias).__name__}", "a PositionBias")
-    n = as_index("n", n, 0)
-    m = n if m is None else as_index("m", m, 0)
+    n = read.index("n", n, 0)
+    m = n if m is None else read.index("m", m, 0)
     _check_places(n, m, q_positions, k_positions)
     matrix: Float64 = reference.reference_matrix(bias, n, m, q_positions=q_positions, k_positions=k_positions)
     return matrix
@@ -358,7 +360,7 @@ def reference_logits(
     """
     if not isinstance(bias, ContentBias):
         fail(TypeError, "bias", f"type {type(bias).__name__}", "a ContentBias")
-    queries, keys = as_data("q", q), as_data("k", k)
+    queries, keys = read.data("q", q), read.data("k", k)
     for argument, array in (("q", queries), ("k", keys)):
         if array.ndim < 2:
             fail(ValueError, argument, f"{array.ndim} axes", "at least 2: (..., N, D)")

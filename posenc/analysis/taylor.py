@@ -9,7 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import reference
-from .._core_api.arguments import Float64, as_data, as_index, as_positive, door, fail, fail_value
+from .._core_api import read
+from .._core_api.arrays import Float64
+from .._core_api.door import door, fail, fail_value
 
 SequenceFunction = Callable[[Float64], npt.ArrayLike]
 """A function of a sequence (N, d)."""
@@ -46,14 +48,14 @@ class TaylorTerms(NamedTuple):
 
 
 def _read_sequence(argument: str, value: npt.ArrayLike) -> Float64:
-    array = as_data(argument, value).astype(np.float64)
+    array = read.data(argument, value).astype(np.float64)
     if array.ndim != 2 or 0 in array.shape:
         fail(ValueError, argument, f"shape {array.shape}", "a sequence (N, d), N and d at least 1")
     return array
 
 
 def _read_rows(x: Float64, m: int, n: int) -> tuple[int, int]:
-    m, n = as_index("m", m, 0, len(x) - 1), as_index("n", n, 0, len(x) - 1)
+    m, n = read.index("m", m, 0, len(x) - 1), read.index("n", n, 0, len(x) - 1)
     if m == n:
         fail_value(ValueError, "n", n, "a row other than m")
     return m, n
@@ -63,7 +65,7 @@ def _checked(f: SequenceFunction, scalar: bool = False) -> Callable[[Float64], F
     """Return f with checks of its result: a finite array, or one finite number."""
 
     def call(x: Float64) -> Float64:
-        value = as_data("f", np.asarray(f(x))).astype(np.float64)
+        value = read.data("f", np.asarray(f(x))).astype(np.float64)
         if not np.isfinite(value).all():
             fail(ValueError, "f", "a result with NaN or infinity", "finite numbers")
         if scalar and value.ndim:
@@ -130,7 +132,7 @@ def taylor_terms(
     if p.shape != x.shape:
         fail(ValueError, "encoding", f"shape {p.shape}", f"{x.shape}, the shape of x")
     m, n = _read_rows(x, m, n)
-    number = as_positive("step", step)
+    number = read.positive("step", step)
     return TaylorTerms(*reference.taylor_terms(_checked(f), x, p, m, n, step=number))
 
 
@@ -175,6 +177,6 @@ def interaction_matrix(f: SequenceFunction, x: npt.ArrayLike, m: int, n: int, *,
     """
     x = _read_sequence("x", x)
     m, n = _read_rows(x, m, n)
-    number = as_positive("step", step)
+    number = read.positive("step", step)
     matrix: Float64 = reference.interaction_matrix(_checked(f, scalar=True), x, m, n, step=number)
     return matrix

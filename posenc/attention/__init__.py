@@ -10,23 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import _core
-from .._core_api.arguments import (
-    F64,
-    Array,
-    as_bool,
-    as_data,
-    cast_copied,
-    cast_operand,
-    cast_result,
-    compute_dtype,
-    door,
-    fail,
-    fail_value,
-    store_result,
-    unbroadcast,
-    without_warnings,
-)
+from .._core_api import convert, read
+from .._core_api.arrays import F64, Array
 from .._core_api.constants import MOST_WIDTH
+from .._core_api.door import door, fail, fail_value
 from ..bias.operator import Bias, Gradients, add_slots, name_gradients, read_row
 from .inputs import INFINITY, HeadScale, Inputs, read_inputs, read_keys, read_operators
 from .options import Options, show_options
@@ -250,7 +237,7 @@ def attention(
             invariant=options.get("invariant", False),
         )
         return kernel_result
-    returns_lse = as_bool("return_lse", return_lse)
+    returns_lse = read.flag("return_lse", return_lse)
     inputs = read_inputs("attention", q, k, v, options)
     result, lse = _core.attention(
         **inputs.arguments,
@@ -261,7 +248,7 @@ def attention(
     )
     result, lse = inputs.without_heads(result), inputs.without_heads(lse)
     if out is not None and result is not out:
-        result = store_result(out, result, result.dtype)
+        result = convert.store(out, result, result.dtype)
     return (result, lse) if returns_lse else result
 
 
@@ -362,31 +349,31 @@ def attention_vjp(
     )
     arrays = zip(of_arrays, [inputs.arguments[name] for name in ("q", "k", "v")], strict=True)
     gradients = zip(of_parts, inputs.positions, strict=True)
-    with without_warnings():
-        d_q, d_k, d_v = (unbroadcast(add_slots(d, 2), array.shape, array.dtype) for d, array in arrays)
+    with convert.without_warnings():
+        d_q, d_k, d_v = (convert.unbroadcast(add_slots(d, 2), array.shape, array.dtype) for d, array in arrays)
         d_bias = tuple(
             name_gradients(bias, [part.scheme.kind.gradient(part, *next(gradients)) for part in bias.parts])
             for bias in inputs.operators
         )
         if d_sink is not None:
             sink = inputs.arguments["sink"]
-            d_sink = unbroadcast(d_sink[..., 0, :].sum(-1), sink.shape, sink.dtype).reshape(inputs.sink_shape)
+            d_sink = convert.unbroadcast(d_sink[..., 0, :].sum(-1), sink.shape, sink.dtype).reshape(inputs.sink_shape)
     d_scale = None
     if inputs.head_scale is not None:
-        with without_warnings():
+        with convert.without_warnings():
             d_q, of_heads = _scale_gradient(inputs, inputs.head_scale, d_q)
-        scale = as_data("scale", inputs.options["scale"])
-        d_scale = cast_result(of_heads if scale.ndim else of_heads.sum(), scale.dtype)
+        scale = read.data("scale", inputs.options["scale"])
+        d_scale = convert.result(of_heads if scale.ndim else of_heads.sum(), scale.dtype)
     d_q, d_k, d_v = map(inputs.without_heads, (d_q, d_k, d_v))
     return AttentionGradient(d_q, d_k, d_v, d_bias, d_sink, d_scale)
 
 
 def _read_result(argument: str, value: object, inputs: Inputs, *width: int) -> Array:
     """Return an argument that is as long as the result, or without a width as lse, with an axis of heads."""
-    array, shape = as_data(argument, value), (*inputs.shape[inputs.is_one_head : -1], *width)
+    array, shape = read.data(argument, value), (*inputs.shape[inputs.is_one_head : -1], *width)
     if array.shape != shape:
         fail(ValueError, argument, f"shape {array.shape}", str(shape))
-    return inputs.with_heads(cast_operand(argument, array, inputs.dtype))
+    return inputs.with_heads(convert.operand(argument, array, inputs.dtype))
 
 
 def _scale_gradient(inputs: Inputs, scale: HeadScale, grad: Array) -> tuple[Array, Array]:
@@ -398,7 +385,7 @@ def _scale_gradient(inputs: Inputs, scale: HeadScale, grad: Array) -> tuple[Arra
     factors = (array.astype(F64, order="C", copy=False) for array in (scale.q, grad))
     of_heads = np.einsum("...hnd,...hnd->...h", *factors)
     of_heads = of_heads.reshape(-1, of_heads.shape[-1]).sum(0)
-    d_q = cast_result(grad * scale.factors.astype(inputs.dtype)[:, None, None], scale.q.dtype)
+    d_q = convert.result(grad * scale.factors.astype(inputs.dtype)[:, None, None], scale.q.dtype)
     return d_q, of_heads
 
 
@@ -447,12 +434,12 @@ def attention_weights(q: npt.ArrayLike, k: npt.ArrayLike, **options: Unpack[Opti
             [0.5  , 0.5  , 0.   ],
             [0.333, 0.333, 0.333]]])
     """
-    query = as_data("q", q)
+    query = read.data("q", q)
     key, _ = read_keys("attention_weights", "k", k, query.dtype)
     m = key.shape[-2] if key.ndim > 1 else 0
     if m > MOST_WIDTH:
         fail(ValueError, "k", f"sequence axis {m}", f"at most {MOST_WIDTH} keys")
-    unit_vectors = np.broadcast_to(np.eye(m, dtype=compute_dtype(query)), (*key.shape[-3:-2], m, m))
+    unit_vectors = np.broadcast_to(np.eye(m, dtype=convert.arithmetic(query)), (*key.shape[-3:-2], m, m))
     operators = read_operators(options.get("bias"))
     parts = [_without_values(part) for operator in operators for part in operator.parts]
     inputs = read_inputs("attention_weights", query, key, unit_vectors, {**options, "bias": parts})
@@ -516,7 +503,7 @@ def merge_attention(
         fail(ValueError, "outs", f"shape {out.shape}", "(parts, ..., Dv), at least one part")
     if lse.shape != out.shape[:-1]:
         fail(ValueError, "lses", f"shape {lse.shape}", f"{out.shape[:-1]}, as outs without the last axis")
-    lse = cast_operand("lses", lse, compute_dtype(out))
+    lse = convert.operand("lses", lse, convert.arithmetic(out))
     merged, lse = _core.merge_attention(outs=np.moveaxis(out, 0, -2), lses=np.moveaxis(lse, 0, -1))
     return merged, lse
 
@@ -524,9 +511,9 @@ def merge_attention(
 def _stack_parts(argument: str, parts: object) -> Array:
     """Return a sequence of parts as one array in the dtype of the first part."""
     if not isinstance(parts, tuple | list):
-        return as_data(argument, parts)
-    arrays = [as_data(argument, part) for part in parts]
-    arrays = [cast_copied(argument, array, arrays[0].dtype) for array in arrays]
+        return read.data(argument, parts)
+    arrays = [read.data(argument, part) for part in parts]
+    arrays = [convert.copied(argument, array, arrays[0].dtype) for array in arrays]
     if not arrays or any(array.shape != arrays[0].shape for array in arrays):
         shapes = ", ".join(str(array.shape) for array in arrays) or "no parts"
         fail(ValueError, argument, shapes, "one or more parts of one shape")

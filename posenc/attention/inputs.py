@@ -8,25 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from .._core_api.arguments import (
-    BOOLS,
-    F64,
-    I64,
-    INTEGERS,
-    LARGEST_SCALE32,
-    Array,
-    Dtype,
-    as_array,
-    as_data,
-    as_number,
-    broadcasts_to,
-    check_range,
-    compute_dtype,
-    fail,
-    fail_value,
-    without_warnings,
-)
+from .._core_api import convert, read
+from .._core_api.arrays import F64, I64, LARGEST_SCALE32, Array, Dtype
 from .._core_api.constants import LARGEST_POSITION
+from .._core_api.door import fail, fail_value
 from ..bias.operator import Bias, Call, allows_shift, place_term, resolve_positions
 from ..bias.positions import Positions, read_positions
 from ..relative.content import ContentBias
@@ -82,10 +67,10 @@ class Inputs(NamedTuple):
 def read_inputs(caller: str, q: object, k: object, v: object, options: Mapping[str, object]) -> Inputs:
     """Return the checked arguments of `attention`, for some of its options."""
     option = read_options(caller, options)
-    query = as_data("q", q)
+    query = read.data("q", q)
     key, k_scale = read_keys(caller, "k", k, query.dtype)
     value, v_scale = read_keys(caller, "v", v, query.dtype)
-    sink = None if option["sink"] is None else as_data("sink", option["sink"])
+    sink = None if option["sink"] is None else read.data("sink", option["sink"])
     sink_shape = () if sink is None else sink.shape
     is_one_head = query.ndim == key.ndim == value.ndim == 2
     if is_one_head:
@@ -95,7 +80,7 @@ def read_inputs(caller: str, q: object, k: object, v: object, options: Mapping[s
     batch = check_shapes(query, key, value)
     heads, n, width = query.shape[-3:]
     shape = (*batch, heads, n, key.shape[-2])
-    dtype, result_dtype = compute_dtype(query), query.dtype.newbyteorder("=")
+    dtype, result_dtype = convert.arithmetic(query), query.dtype.newbyteorder("=")
 
     operators = read_operators(option["bias"])
     parts = tuple([part for operator in operators for part in operator.parts])
@@ -114,7 +99,7 @@ def read_inputs(caller: str, q: object, k: object, v: object, options: Mapping[s
     terms = tuple([place_term(part, call, at) for part, at in zip(parts, positions, strict=True)])
     scale, head_scale = _read_scale(caller, option["scale"], query, parts)
     if head_scale is not None:
-        with without_warnings():
+        with convert.without_warnings():
             query = query.astype(dtype) * head_scale.factors.astype(dtype)[:, None, None]
     if option["dropout"] and option["seed"] is None:
         fail_value(ValueError, "seed", None, "an integer, because dropout is not 0")
@@ -139,35 +124,35 @@ def _read_scale(caller: str, scale: object, q: Array, parts: tuple[Bias, ...]) -
     Only the gradient takes a number in an array without axes as one scale for each head, whose gradients are added.
     """
     heads, width = q.shape[-3], q.shape[-1]
-    dtype = compute_dtype(q)
+    dtype = convert.arithmetic(q)
     if scale is None:
         return default_scale(width, parts), None
     readers = [part.name for part in parts if isinstance(part, ContentBias)]
-    is_number = isinstance(scale, (*BOOLS, *INTEGERS, float, str))  # text is refused as a number
-    array = None if is_number else as_array("scale", scale)
+    is_number = isinstance(scale, (*read.BOOLS, *read.INTEGERS, float, str))  # text is refused as a number
+    array = None if is_number else read.array("scale", scale)
     if array is None or array.ndim == 0:
-        number = as_number("scale", scale if array is None else array)
-        check_range("scale", number, dtype, LARGEST_SCALE32)
+        number = read.number("scale", scale if array is None else array)
+        read.check_range("scale", number, dtype, LARGEST_SCALE32)
         has_gradient = caller == "attention_vjp" and isinstance(scale, np.ndarray) and not readers
         if not has_gradient:
             return number, None
         scales = np.full(heads, number)
     else:
-        scales = as_data("scale", array).astype(F64, copy=False)
+        scales = read.data("scale", array).astype(F64, copy=False)
         if scales.shape != (heads,):
             fail(ValueError, "scale", f"shape {scales.shape}", f"a number, or {(heads,)}, one for each head")
         if readers:
             expected = f"a number, because {readers[0]} reads queries and keys"
             fail(TypeError, "scale", f"shape {scales.shape}", expected)
         for head in scales:
-            check_range("scale", as_number("scale", head), dtype, LARGEST_SCALE32)
+            read.check_range("scale", read.number("scale", head), dtype, LARGEST_SCALE32)
     return 1.0, HeadScale(q, scales)  # no scale of all heads: it could make a head's queries subnormal
 
 
 def read_keys(caller: str, argument: str, value: object, dtype: Dtype) -> tuple[Array, Array | None]:
     """Return keys or values and, if they are quantised, their scales; `dtype` is that of q."""
     if not isinstance(value, Quantized):
-        return as_data(argument, value), None
+        return read.data(argument, value), None
     if caller != "attention":
         fail(TypeError, argument, "type Quantized", "an array, as dequantize() returns")
     if dtype.char == "d":
@@ -222,8 +207,8 @@ def read_visible_range(causal: bool, window: object) -> tuple[float, float]:
         if not isinstance(window, tuple | list) or len(window) != 2:
             fail_value(ValueError, "window", window, "(left, right), each a number or None")
         left, right = window
-        low = -INFINITY if left is None else -as_number("window", left)
-        high = INFINITY if right is None else as_number("window", right)
+        low = -INFINITY if left is None else -read.number("window", left)
+        high = INFINITY if right is None else read.number("window", right)
     return low, min(high, 0.0) if causal else high
 
 
@@ -270,7 +255,7 @@ def read_call_positions(
 
 
 def _read_keep(keep: object, shape: Shape) -> Array:
-    mask = as_array("keep", keep)
+    mask = read.array("keep", keep)
     if mask.dtype != np.bool_:
         fail(TypeError, "keep", f"dtype {mask.dtype}", "bool, True = this key may be seen")
     try:
@@ -291,7 +276,7 @@ def _read_segments(q_segments: object, k_segments: object, shape: Shape) -> tupl
 
 
 def _read_segments_of(argument: str, segments: object, batch: Shape, length: int) -> Array:
-    array = as_array(argument, segments)
+    array = read.array(argument, segments)
     if array.dtype.kind not in "iu":
         fail(TypeError, argument, f"dtype {array.dtype}", "integers")
     if array.dtype.char in "QL" and array.size and int(array.max()) >= 2**63:
@@ -310,6 +295,6 @@ def _check_sink(sink: Array, shape: Shape) -> None:
 
 def check_batch(argument: str, array: Array, batch: Shape, length: int) -> None:
     """Refuse an array that is not (N,) or (batch axes, N); it has no axis of heads."""
-    if array.ndim < 1 or array.shape[-1] != length or not broadcasts_to(array.shape[:-1], batch):
+    if array.ndim < 1 or array.shape[-1] != length or not convert.broadcasts_to(array.shape[:-1], batch):
         expected = f"({length},)" + (f" or {(*batch, length)}" if batch else "")
         fail(ValueError, argument, f"shape {array.shape}", expected)

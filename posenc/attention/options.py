@@ -13,7 +13,8 @@ from typing import Literal, NamedTuple, NoReturn, TypeAlias, TypedDict, TypeVar,
 
 import numpy.typing as npt
 
-from .._core_api.arguments import as_bool, as_index, as_number, check_choice, fail_value
+from .._core_api import read
+from .._core_api.door import fail_value
 from ..bias.operator import Bias
 
 Function = TypeVar("Function", bound=Callable[..., object])
@@ -51,7 +52,7 @@ class Flag(NamedTuple):
     """True or False."""
 
     def read(self, name: str, value: object) -> bool:
-        return as_bool(name, value)
+        return read.flag(name, value)
 
 
 class Choice(NamedTuple):
@@ -60,7 +61,7 @@ class Choice(NamedTuple):
     words: tuple[str, ...]
 
     def read(self, name: str, value: object) -> object:
-        check_choice(name, value, self.words)
+        read.choice(name, value, self.words)
         return value
 
 
@@ -71,7 +72,7 @@ class Integer(NamedTuple):
     most: int
 
     def read(self, name: str, value: object) -> int:
-        return as_index(name, value, self.least, self.most)
+        return read.index(name, value, self.least, self.most)
 
 
 class Number(NamedTuple):
@@ -83,7 +84,7 @@ class Number(NamedTuple):
     below: float = inf
 
     def read(self, name: str, value: object) -> float:
-        number = as_number(name, value)
+        number = read.number(name, value)
         if number < self.least or number <= self.above or number >= self.below:
             fail_value(ValueError, name, value, self.expected)
         return number

@@ -7,17 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from .._core_api.arguments import (
-    F32,
-    F64,
-    LARGEST32,
-    as_data,
-    as_index,
-    compute_dtype,
-    door,
-    fail,
-    fail_value,
-)
+from .._core_api import convert, read
+from .._core_api.arrays import F32, F64, LARGEST32
+from .._core_api.door import door, fail, fail_value
 
 LARGEST_CODE = 127
 LARGEST_SCALE = np.nextafter(F32.type(LARGEST32 / LARGEST_CODE), F32.type(0))
@@ -89,7 +81,7 @@ class Quantized:
 
 def read_axis(axis: object, ndim: int) -> int:
     """Return an axis of an array with `ndim` axes, counted from 0."""
-    number = as_index("axis", axis, -ndim)
+    number = read.index("axis", axis, -ndim)
     if number >= ndim:
         fail_value(ValueError, "axis", number, f"at most {ndim - 1}")
     return number % ndim
@@ -140,11 +132,11 @@ def quantize(x: npt.ArrayLike, *, axis: int = -1) -> Quantized:
     >>> x.dequantize().round(2)
     array([ 0.1 , -1.27,  0.64], dtype=float32)
     """
-    array = as_data("x", x)
+    array = read.data("x", x)
     if array.ndim == 0:
         fail(ValueError, "x", "0 axes", "at least 1")
     position = read_axis(axis, array.ndim)
-    work = array.astype(compute_dtype(array), copy=False)
+    work = array.astype(convert.arithmetic(array), copy=False)
     size = np.abs(work).max(position, keepdims=True, initial=0)
     if not np.isfinite(size).all():
         fail(ValueError, "x", "NaN or infinity", "finite numbers")

@@ -7,7 +7,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from .._core_api.arguments import MOST_CHANNELS, Array, Float64, as_index, as_number, door, fail_value
+from .._core_api import read
+from .._core_api.arrays import Array, Float64
+from .._core_api.door import door, fail_value
 from .kinds import DISTANCE
 from .operator import PositionBias, Scheme
 
@@ -63,8 +65,8 @@ def alibi_slopes(heads: int, *, bias_max: float = 8.0) -> Float64:
     >>> posenc.alibi_slopes(3)
     array([0.0625    , 0.00390625, 0.25      ])
     """
-    heads = as_index("heads", heads, 1, MOST_CHANNELS)
-    largest = as_number("bias_max", bias_max)
+    heads = read.index("heads", heads, 1, read.MOST_CHANNELS)
+    largest = read.number("bias_max", bias_max)
     power = 1 << (heads.bit_length() - 1)
     slopes = 2.0 ** (-largest * np.arange(1, power + 1) / power)
     between = 2.0 ** (-largest * np.arange(1, 2 * power + 1, 2) / (2 * power))

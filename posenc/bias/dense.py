@@ -7,20 +7,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from .._core_api.arguments import (
-    F32,
-    F64,
-    Array,
-    Dtype,
-    as_data,
-    broadcasts_to,
-    cast_operand,
-    cast_result,
-    door,
-    fail,
-    store_result,
-    unbroadcast,
-)
+from .._core_api import convert, read
+from .._core_api.arrays import F32, F64, Array, Dtype
+from .._core_api.door import door, fail
 from .operator import Bias, Call, Gradients, Kind, PositionBias, Scheme, Term, add_slots, check_cotangent
 from .positions import Positions
 
@@ -46,17 +35,17 @@ def _shape_of(bias: Bias, n: int, m: int) -> tuple[int, ...]:
 def _cast_array(array: Array, dtype: Dtype) -> Array:
     """Return the array for arithmetic in `dtype`; the most negative float64, used as a mask, is -inf in float32."""
     if dtype is F64 or array.dtype.char != "d":
-        return cast_operand("array", array, dtype)
-    small = cast_result(array, F32)
+        return convert.operand("array", array, dtype)
+    small = convert.result(array, F32)
     if (small == np.inf).any():
-        cast_operand("array", array[small == np.inf], dtype)  # refuses finite numbers
+        convert.operand("array", array[small == np.inf], dtype)  # refuses finite numbers
     return small
 
 
 def _term(bias: Bias, call: Call, positions: Positions) -> Term:
     """Return the array over all heads and pairs; the kernel sees the axes along which it broadcasts."""
     array, shape = bias.arrays.array, call.shape
-    if not broadcasts_to(array.shape, shape):
+    if not convert.broadcasts_to(array.shape, shape):
         fail(ValueError, "array", f"shape {array.shape}", f"to broadcast to {shape}")
     operand = _cast_array(array, call.dtype)  # before broadcasting, which makes H N M numbers of it
     if not (operand.dtype.isnative and operand.flags.aligned):
@@ -67,18 +56,18 @@ def _term(bias: Bias, call: Call, positions: Positions) -> Term:
 
 
 def _gradient(bias: Bias, sums: Gradients, positions: Positions) -> Gradients:
-    return (unbroadcast(add_slots(sums[0], 2), bias.arrays.array.shape, sums[0].dtype),)
+    return (convert.unbroadcast(add_slots(sums[0], 2), bias.arrays.array.shape, sums[0].dtype),)
 
 
 def _matrix(bias: Bias, positions: Positions, dtype: Dtype, out: Array | None) -> Array:
     shape = _shape_of(bias, positions.n, positions.m)
-    matrix = np.broadcast_to(cast_result(bias.arrays.array, dtype), shape)
-    return matrix if out is None else store_result(out, matrix, dtype)
+    matrix = np.broadcast_to(convert.result(bias.arrays.array, dtype), shape)
+    return matrix if out is None else convert.store(out, matrix, dtype)
 
 
 def _vjp(bias: Bias, grad: Array, positions: Positions) -> Gradients:
     cotangent = check_cotangent(grad, _shape_of(bias, positions.n, positions.m))
-    return (unbroadcast(np.array(cotangent, F64, order="C"), bias.arrays.array.shape, F64),)
+    return (convert.unbroadcast(np.array(cotangent, F64, order="C"), bias.arrays.array.shape, F64),)
 
 
 DENSE = Scheme("dense", Kind(_term, _gradient, _matrix, _vjp), DenseArrays, reads_positions=False)
@@ -122,7 +111,7 @@ def dense(array: npt.ArrayLike) -> PositionBias[DenseArrays]:
     >>> posenc.attention(q, k, v, bias=posenc.dense(mask)).shape
     (2, 8, 4, 16)
     """
-    kept = as_data("array", array)
+    kept = read.data("array", array)
     if kept.ndim < 2:
         fail(ValueError, "array", f"{kept.ndim} axes", "at least 2, queries and keys")
     bias: PositionBias[DenseArrays] = DENSE.from_arrays(kept)

@@ -9,20 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import _core
-from .._core_api.arguments import (
-    F64,
-    Array,
-    Dtype,
-    Float64,
-    as_data,
-    as_index,
-    cast_operand,
-    cast_result,
-    door,
-    fail,
-    fail_value,
-    store_result,
-)
+from .._core_api import convert, read
+from .._core_api.arrays import F64, Array, Dtype, Float64
+from .._core_api.door import door, fail, fail_value
 from .kinds import fill_matrix, read_diagonal_sums
 from .operator import (
     Bias,
@@ -66,7 +55,7 @@ def _matrix(bias: Bias, positions: Positions, dtype: Dtype, out: Array | None) -
     positions = positions.as_consecutive()
     n, m = positions.n, positions.m
     if positions.arrays is None:
-        values = cast_result(_values(bias, _diagonals(positions)), dtype)
+        values = convert.result(_values(bias, _diagonals(positions)), dtype)
         return fill_matrix(values, n, m, out)
     batch = np.broadcast_shapes(*(array.shape[:-1] for array in positions.arrays))
     heads = bias.heads or 1
@@ -76,17 +65,17 @@ def _matrix(bias: Bias, positions: Positions, dtype: Dtype, out: Array | None) -
         for rows, rel in blocks:
             flat = rel.reshape(*batch, rel.shape[-2] * m)
             block = _core.distance_function(values=values, distances=distances, rel=flat, dtype=F64)
-            result[..., rows, :] = cast_result(block.reshape(*batch, heads, rel.shape[-2], m), dtype)
-    return result if out is None else store_result(out, result, dtype)
+            result[..., rows, :] = convert.result(block.reshape(*batch, heads, rel.shape[-2], m), dtype)
+    return result if out is None else convert.store(out, result, dtype)
 
 
 def _term(bias: Bias, call: Call, positions: Positions) -> Term:
     check_heads(bias, call.shape)
     for array in bias.arrays.arrays:
-        cast_operand("arrays", array, call.dtype)
+        convert.operand("arrays", array, call.dtype)
     distances, has_gradient = _distances(positions), bool(bias.arrays.arrays)
     values = _values(bias, distances, positions.low, positions.high)
-    small = cast_operand("function", values, call.dtype)
+    small = convert.operand("function", values, call.dtype)
     if positions.arrays is None:
         return Term("toeplitz", {"diagonals": small}, has_gradient=has_gradient)
     return Term(bias.name, {"values": values, "distances": distances}, has_gradient=has_gradient)
@@ -132,7 +121,7 @@ def _values(bias: Bias, rel: Float64, low: float = -np.inf, high: float = np.inf
         return values
     visible = rel[seen]
     visible.flags.writeable = False
-    found = as_data("function", bias.options["function"](visible, *bias.arrays.arrays))
+    found = read.data("function", bias.options["function"](visible, *bias.arrays.arrays))
     has_heads = bias.options["heads"] is not None
     if found.shape != ((heads, len(visible)) if has_heads else visible.shape):
         hint = "" if has_heads or found.ndim != 2 else f"; pass heads={len(found)} for a result of heads and distances"
@@ -217,7 +206,9 @@ def _call_vjp(bias: Bias, grad: Array, rel: Array) -> tuple[Array, ...]:
     if not isinstance(gradients, tuple | list) or len(gradients) != len(arrays):
         count = len(gradients) if isinstance(gradients, tuple | list) else type(gradients).__name__
         fail(ValueError, "vjp", f"a result of {count}", f"a tuple of {len(arrays)}, one per array")
-    found = tuple(np.array(as_data("vjp", gradient)) for gradient in gradients)  # the function may use its arrays again
+    found = tuple(
+        np.array(read.data("vjp", gradient)) for gradient in gradients
+    )  # the function may use its arrays again
     for gradient, array in zip(found, arrays, strict=True):
         if gradient.shape != array.shape:
             fail(ValueError, "vjp", f"a gradient of shape {gradient.shape}", str(array.shape))
@@ -292,11 +283,11 @@ def distance_function(
             fail(TypeError, argument, f"type {type(value).__name__}", "a function")
     if not isinstance(arrays, tuple | list):
         fail(TypeError, "arrays", f"type {type(arrays).__name__}", "a tuple or list of arrays")
-    kept = tuple(np.array(as_data("arrays", array)) for array in arrays)
+    kept = tuple(np.array(read.data("arrays", array)) for array in arrays)
     for array in kept:
         if not np.isfinite(array.astype(F64, copy=False)).all():
             fail(ValueError, "arrays", "NaN or infinity", "finite numbers")
-    count = None if heads is None else as_index("heads", heads, 1)
+    count = None if heads is None else read.index("heads", heads, 1)
     options = {"function": function, "heads": count, "vjp": vjp}
     bias: PositionBias[FunctionArrays] = FUNCTION.from_arrays(kept, options=options, dtypes=(None,))
     return bias

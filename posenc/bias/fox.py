@@ -8,7 +8,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from .._core_api.arguments import F64, Array, Float64, as_data, door, fail, unbroadcast
+from .._core_api import convert, read
+from .._core_api.arrays import F64, Array, Float64
+from .._core_api.door import door, fail
 from .kinds import PAIR, check_positions, pair_vjp
 from .operator import Bias, Gradients, PositionBias, Scheme, add_slots
 from .positions import Positions
@@ -40,7 +42,7 @@ def _gradient(bias: Bias, sums: Gradients, positions: Positions) -> Gradients:
     for at, part in sides if positions.n and positions.m else ():
         place = first + at[..., None, :].astype(np.intp)  # all heads have the same positions
         np.add.at(total.reshape(-1), place.reshape(-1), part.reshape(-1))
-    return _cumsum_vjp(unbroadcast(total, shape, F64))
+    return _cumsum_vjp(convert.unbroadcast(total, shape, F64))
 
 
 def _vjp(bias: Bias, grad: Array, positions: Positions) -> Gradients:
@@ -106,7 +108,7 @@ def fox(log_forget: npt.ArrayLike) -> PositionBias[FoxArrays]:
             [-1.,  0.,  2.],
             [-3., -2.,  0.]]], dtype=float32)
     """
-    array = as_data("log_forget", log_forget)
+    array = read.data("log_forget", log_forget)
     if array.ndim < 2:
         fail(ValueError, "log_forget", f"{array.ndim} axes", "at least 2, heads and positions")
     gates = np.array(array, F64, order="C")

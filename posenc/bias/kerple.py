@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 import numpy.typing as npt
 
-from .._core_api.arguments import Array, door, fail
+from .._core_api.arrays import Array
+from .._core_api.door import door, fail
 from .kinds import DISTANCE
 from .operator import PositionBias, Scheme
 

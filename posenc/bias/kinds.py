@@ -6,18 +6,9 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from .. import _core
-from .._core_api.arguments import (
-    F64,
-    LARGEST32,
-    Array,
-    Dtype,
-    Float64,
-    broadcasts_to,
-    cast_operand,
-    fail,
-    store_result,
-    unbroadcast,
-)
+from .._core_api import convert
+from .._core_api.arrays import F64, LARGEST32, Array, Dtype, Float64
+from .._core_api.door import fail
 from .operator import Bias, Call, Gradients, Kind, Term, add_diagonals, check_heads, read_cotangent, read_row
 from .positions import Positions
 
@@ -28,7 +19,7 @@ def check_parameters(bias: Bias, call: Call) -> None:
     if call.dtype is not F64 and call.dtype not in bias.casts:
         for name, array in bias.arrays._asdict().items():
             if np.abs(array).max(initial=0.0) > LARGEST32:
-                cast_operand(name, array, call.dtype)  # says so
+                convert.operand(name, array, call.dtype)  # says so
         bias.casts[call.dtype] = {}
 
 
@@ -65,7 +56,7 @@ def read_diagonal_sums(grad: Array, heads: int, n: int, m: int) -> Float64:
     elif grad.shape[-2:] != (heads, length):
         expected = f"(..., {heads}, {n}, {m}) or (..., {heads}, {length})"
         fail(ValueError, "grad", f"shape {grad.shape}", expected)
-    return unbroadcast(np.array(grad, F64, order="C"), (heads, length), F64)
+    return convert.unbroadcast(np.array(grad, F64, order="C"), (heads, length), F64)
 
 
 # ---- functions of the distance ----
@@ -105,7 +96,7 @@ def _distance_matrix(bias: Bias, positions: Positions, dtype: Dtype, out: Array 
     rel = positions.pair_distances()
     values = distance_values(bias, rel.reshape(*rel.shape[:-2], n * m), dtype)
     matrix = values.reshape(*values.shape[:-1], n, m)
-    return matrix if out is None else store_result(out, matrix, dtype)
+    return matrix if out is None else convert.store(out, matrix, dtype)
 
 
 def _distance_vjp(bias: Bias, grad: Array, positions: Positions) -> Gradients:
@@ -146,7 +137,7 @@ def check_positions(bias: Bias, positions: Positions) -> tuple[Array, Array]:
 
 def check_batch(bias: Bias, call: Call, batch: tuple[int, ...]) -> None:
     """Refuse batch axes of arrays that do not fit those of the call."""
-    if not broadcasts_to(batch, call.shape[:-3]):
+    if not convert.broadcasts_to(batch, call.shape[:-3]):
         has = f"batch axes {batch} ({bias.name})"
         fail(ValueError, "bias", has, f"to broadcast to {call.shape[:-3]}")
 
@@ -199,7 +190,9 @@ def pair_vjp(bias: Bias, grad: Array, positions: Positions) -> Gradients:
         sums = _row_gradients(bias, grad=cotangent[row], **operands, q_positions=q[row], k_positions=k[row])
         for gradient, one in zip(gradients, sums, strict=True):
             gradient[(*row, ...)] = one
-    return tuple(unbroadcast(d, bias.operands[name].shape, F64) for d, name in zip(gradients, axes, strict=True))
+    return tuple(
+        convert.unbroadcast(d, bias.operands[name].shape, F64) for d, name in zip(gradients, axes, strict=True)
+    )
 
 
 def _over_batch(array: Array, rank: int, batch: tuple[int, ...]) -> Array:

@@ -19,25 +19,9 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import _core
-from .._core_api.arguments import (
-    F32,
-    F64,
-    Array,
-    Dtype,
-    Float64,
-    as_data,
-    as_index,
-    broadcasts_to,
-    cast_operand,
-    cast_result,
-    door,
-    fail,
-    fail_value,
-    result_dtype,
-    store_result,
-    unbroadcast,
-    without_warnings,
-)
+from .._core_api import convert, read
+from .._core_api.arrays import F32, F64, Array, Dtype, Float64
+from .._core_api.door import door, fail, fail_value
 from .._core_api.notebook import picture
 from .positions import OwnPositions, Positions, copy_positions, read_positions
 
@@ -409,7 +393,7 @@ class PositionBias(Bias[Arrays]):
         positions = resolve_positions(self, positions)
         compute = self.scheme.kind.matrix
         assert compute is not None  # only the kinds of relative/content.py have no matrix
-        return compute(self, positions, result_dtype(dtype, out), out)
+        return compute(self, positions, read.result_dtype(dtype, out), out)
 
     @door
     def vjp(
@@ -452,8 +436,8 @@ class PositionBias(Bias[Arrays]):
         positions = resolve_positions(self, positions)
         differentiate = self.scheme.kind.vjp
         assert differentiate is not None
-        with without_warnings():
-            gradients = differentiate(self, as_data("grad", grad), positions)
+        with convert.without_warnings():
+            gradients = differentiate(self, read.data("grad", grad), positions)
         return name_gradients(self, gradients if self.scheme is SUM else (gradients,))
 
 
@@ -491,9 +475,9 @@ def name_gradients(bias: Bias[Arrays], of_parts: Sequence[Gradients]) -> Arrays:
         for gradient, array, dtype in zip(gradients, part.arrays, part.dtypes, strict=True):
             if type(array) is tuple:
                 pairs = zip(gradient, array, strict=True)
-                arrays.append(tuple([cast_result(one, each.dtype) for one, each in pairs]))
+                arrays.append(tuple([convert.result(one, each.dtype) for one, each in pairs]))
             else:
-                arrays.append(None if gradient is None or dtype is None else cast_result(gradient, dtype))
+                arrays.append(None if gradient is None or dtype is None else convert.result(gradient, dtype))
         named.append(part.arrays._make(arrays))
     return cast("Arrays", tuple(named) if bias.scheme is SUM else named[0])
 
@@ -519,7 +503,7 @@ def resolve_positions(bias: Bias, of_call: Positions, batch: tuple[int, ...] | N
     for argument, own, length in (("q_positions", q, of_call.n), ("k_positions", k, of_call.m)):
         if own is not None and own.shape[-1] != length:
             fail(ValueError, argument, f"length {own.shape[-1]} ({bias.name}.at)", str(length))
-        if own is not None and batch is not None and not broadcasts_to(own.shape[:-1], batch):
+        if own is not None and batch is not None and not convert.broadcasts_to(own.shape[:-1], batch):
             has = f"batch axes {own.shape[:-1]} ({bias.name}.at)"
             fail(ValueError, argument, has, f"to broadcast to {batch}")
     of_queries, of_keys = of_call.as_arrays()
@@ -531,8 +515,8 @@ def read_method_positions(
     bias: Bias, n: int, m: int | None, q_positions: npt.ArrayLike | None, k_positions: npt.ArrayLike | None
 ) -> Positions:
     """Return the positions of a call of a method; refuse those of a side on which every part has its own."""
-    n = as_index("n", n, 0)
-    m = n if m is None else as_index("m", m, 0)
+    n = read.index("n", n, 0)
+    m = n if m is None else read.index("m", m, 0)
     for side, (argument, positions) in enumerate((("q_positions", q_positions), ("k_positions", k_positions))):
         if positions is not None and all(part.own_positions[side] is not None for part in bias.parts):
             fail(ValueError, argument, "a value", f"None, because {bias.name} has positions of its own")
@@ -576,7 +560,7 @@ def _matrices(bias: Bias, positions: Positions) -> list[Array]:
 
 
 def _sum_matrix(bias: Bias, positions: Positions, dtype: Dtype, out: Array | None) -> Array:
-    return store_result(out, reduce(np.add, _matrices(bias, positions)), dtype)
+    return convert.store(out, reduce(np.add, _matrices(bias, positions)), dtype)
 
 
 def _sum_vjp(bias: Bias, grad: Array, positions: Positions) -> Gradients:
@@ -585,7 +569,7 @@ def _sum_vjp(bias: Bias, grad: Array, positions: Positions) -> Gradients:
     gradients = []
     for part, shape in zip(bias.parts, shapes, strict=True):
         at = resolve_positions(part, positions)
-        gradients.append(part.scheme.kind.vjp(part, unbroadcast(grad, shape, F64), at))  # type: ignore[misc]
+        gradients.append(part.scheme.kind.vjp(part, convert.unbroadcast(grad, shape, F64), at))  # type: ignore[misc]
     return tuple(gradients)
 
 
@@ -650,14 +634,14 @@ def copy_finite(argument: str, array: Array) -> Array:
 def cast_arrays(arrays: Mapping[str, Array | None], dtype: Dtype) -> Operands:
     """Return arrays in the dtype of the arithmetic."""
     return {
-        name: None if array is None else cast_operand(name, array, dtype).astype(dtype, copy=False)
+        name: None if array is None else convert.operand(name, array, dtype).astype(dtype, copy=False)
         for name, array in arrays.items()
     }
 
 
 def read_cotangent(grad: Array, shape: tuple[int, ...]) -> Float64:
     """Return `grad` summed over the axes before those of the matrix, which has this shape."""
-    return unbroadcast(check_cotangent(grad, shape).astype(F64, copy=False), shape, F64)
+    return convert.unbroadcast(check_cotangent(grad, shape).astype(F64, copy=False), shape, F64)
 
 
 def check_cotangent(grad: Array, shape: tuple[int, ...]) -> Array:

@@ -7,8 +7,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from .._core_api.arguments import F64, I64, Array, Float64, as_positions, fail, fail_value
+from .._core_api import read
+from .._core_api.arrays import F64, I64, Array, Float64
 from .._core_api.constants import LARGEST_POSITION
+from .._core_api.door import fail, fail_value
 
 OwnPositions = tuple[Array | None, Array | None]
 """An operator's own positions of queries and of keys; None is those of the call."""
@@ -85,7 +87,7 @@ def read_positions(n: int, m: int, q_positions: npt.ArrayLike | None, k_position
 
 def read_side(argument: str, value: npt.ArrayLike, length: int) -> Array:
     """Return the positions of the queries or of the keys."""
-    array = as_positions(argument, value)
+    array = read.positions(argument, value)
     if array.shape[-1] != length:
         fail(ValueError, argument, f"length {array.shape[-1]}", str(length))
     return array
@@ -93,5 +95,5 @@ def read_side(argument: str, value: npt.ArrayLike, length: int) -> Array:
 
 def copy_positions(argument: str, value: npt.ArrayLike) -> Array:
     """Return a copy of positions for an operator to keep."""
-    array = as_positions(argument, value)
+    array = read.positions(argument, value)
     return np.array(array, array.dtype.newbyteorder("="), order="C")

@@ -6,8 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._core_api.arguments import MOST_CHANNELS, as_index, door, fail_value
+from .._core_api import read
 from .._core_api.constants import MOST_WIDTH
+from .._core_api.door import door, fail_value
 from ..absolute.frequency import exact_frequencies
 from .kinds import DISTANCE
 from .operator import Bias, Operands, PositionBias, Scheme
@@ -66,8 +67,8 @@ def sandwich(heads: int, dim: int) -> PositionBias[SandwichArrays]:
     array([[-2.211, -1.14 , -0.312,  0.   ],
            [-1.106, -0.57 , -0.156,  0.   ]], dtype=float32)
     """
-    heads = as_index("heads", heads, 1, MOST_CHANNELS)
-    dim = as_index("dim", dim, 2, MOST_WIDTH)
+    heads = read.index("heads", heads, 1, read.MOST_CHANNELS)
+    dim = read.index("dim", dim, 2, MOST_WIDTH)
     if dim % 2:
         fail_value(ValueError, "dim", dim, "an even number")
     bias: PositionBias[SandwichArrays] = SANDWICH.from_arrays(options={"heads": heads, "dim": dim})

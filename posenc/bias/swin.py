@@ -7,7 +7,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from .._core_api.arguments import I64, Array, as_index, door, fail
+from .._core_api import read
+from .._core_api.arrays import I64, Array
+from .._core_api.door import door, fail
 from .kinds import PAIR
 from .operator import Bias, Operands, PositionBias, Scheme
 
@@ -40,7 +42,7 @@ def _bias_of_grid(
     scheme: Scheme, table: npt.ArrayLike, height: int, width: int, class_rows: int = 0
 ) -> PositionBias[SwinArrays]:
     """Return an operator whose table has rows of a class token after those of the grid."""
-    height, width = as_index("height", height, 1), as_index("width", width, 1)
+    height, width = read.index("height", height, 1), read.index("width", width, 1)
     bias: PositionBias[SwinArrays] = scheme.from_parameters(table, options={"height": height, "width": width})
     rows = (2 * height - 1) * (2 * width - 1) + class_rows
     if len(bias.arrays.table) != rows:

@@ -11,7 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import _core
-from .._core_api.arguments import I64, Array, as_array, as_bool, as_index, door, fail, fail_value
+from .._core_api import read
+from .._core_api.arrays import I64, Array
+from .._core_api.door import door, fail, fail_value
 from .kinds import DISTANCE
 from .operator import Bias, Operands, PositionBias, Scheme, copy_parameters
 
@@ -94,7 +96,7 @@ def _bucket_tables(buckets: int, max_distance: int, bidirectional: bool) -> tupl
 def _read_max_distance(max_distance: object, buckets: int, bidirectional: bool) -> int:
     """Return `max_distance`, which must leave a bucket that holds several distances."""
     exact = buckets // (4 if bidirectional else 2)
-    distance = as_index("max_distance", max_distance, 1, _FARTHEST)
+    distance = read.index("max_distance", max_distance, 1, _FARTHEST)
     if distance <= exact:
         expected = f"more than {exact}, because each distance below {exact} has a bucket of its own"
         fail_value(ValueError, "max_distance", distance, expected)
@@ -103,7 +105,7 @@ def _read_max_distance(max_distance: object, buckets: int, bidirectional: bool) 
 
 def _as_integers(rel: npt.ArrayLike) -> Array:
     """Return distances truncated towards zero and clipped: integers to +-(2**63 - 1), reals to +-2**62."""
-    array = as_array("rel", rel)
+    array = read.array("rel", rel)
     if array.dtype.kind in "iu":
         return np.maximum(_core.read("i64 rel()", rel=array), -_FARTHEST)
     return np.clip(_core.read("f64 rel() finite", rel=array), -(2.0**62), 2.0**62).astype(I64)
@@ -153,8 +155,8 @@ def t5_bucket(
     >>> posenc.t5_bucket([0, -1, -8, -15, -16, 1, 127, 128])
     array([ 0,  1,  8,  9, 10, 17, 31, 31])
     """
-    both_sides = as_bool("bidirectional", bidirectional)
-    count = as_index("buckets", buckets, 4 if both_sides else 2)
+    both_sides = read.flag("bidirectional", bidirectional)
+    count = read.index("buckets", buckets, 4 if both_sides else 2)
     distance = _read_max_distance(max_distance, count, both_sides)
     integers = _as_integers(rel)
     lookup, further = _bucket_tables(count, distance, both_sides)
@@ -236,13 +238,13 @@ def t5(
             [ 2.,  1.,  0.]]], dtype=float32)
     """
     (array,), dtypes = copy_parameters("t5", table)
-    both_sides = as_bool("bidirectional", bidirectional)
+    both_sides = read.flag("bidirectional", bidirectional)
     fewest = 4 if both_sides else 2
     if len(array) < fewest:
         fail(ValueError, "table", f"{len(array)} rows", f"at least {fewest}")
     distance = _read_max_distance(max_distance, len(array), both_sides)
     options = {"bidirectional": both_sides, "max_distance": distance}
-    if as_bool("unscaled", unscaled):
+    if read.flag("unscaled", unscaled):
         options["unscaled"] = True
     bias: PositionBias[T5Arrays] = T5.from_arrays(array, options=options, dtypes=dtypes)
     return bias

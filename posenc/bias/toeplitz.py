@@ -7,7 +7,9 @@ from typing import NamedTuple
 import numpy.typing as npt
 
 from .. import _core
-from .._core_api.arguments import Array, Dtype, cast_result, door, fail
+from .._core_api import convert
+from .._core_api.arrays import Array, Dtype
+from .._core_api.door import door, fail
 from .kinds import fill_matrix, read_diagonal_sums
 from .operator import (
     Bias,
@@ -58,7 +60,7 @@ def _gradient(bias: Bias, sums: Gradients, positions: Positions) -> Gradients:
 
 def _matrix(bias: Bias, positions: Positions, dtype: Dtype, out: Array | None) -> Array:
     n, m = positions.n, positions.m
-    return fill_matrix(cast_result(_read_diagonals(bias, n, m), dtype), n, m, out)
+    return fill_matrix(convert.result(_read_diagonals(bias, n, m), dtype), n, m, out)
 
 
 def _vjp(bias: Bias, grad: Array, positions: Positions) -> Gradients:

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from .. import Bias
-from .._core_api.arguments import door
+from .._core_api.door import door
 from ._arguments import Float64, as_index, fail
 
 # ---- colours and dashes ----

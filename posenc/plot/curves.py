@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from .. import Bias, sinusoidal
 from .. import frequencies as geometric_frequencies
-from .._core_api.arguments import door
+from .._core_api.door import door
 from ..analysis import AttentionProfile, attention_profile, distance_matrix
 from ..analysis import decay as decay_of
 from ..analysis import rope_bands as bands_of

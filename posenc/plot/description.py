@@ -9,7 +9,7 @@ import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from .._core_api.arguments import door
+from .._core_api.door import door
 from ._arguments import fail
 
 NAMED = 8

@@ -15,7 +15,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator, NullLocator
 
 from .. import ContentBias
-from .._core_api.arguments import door
+from .._core_api.door import door
 from ..analysis import correlation_matrix, distance_matrix, gram_matrix, rope_coverage, triangle_points
 from ._arguments import Array, Float64, PairFrequencies, as_index, as_matrix, check_choice, fail
 from ._canvas import DIVERGING, axes_of, color_scale, draw_image, draw_logits, shades

@@ -8,24 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import _core
-from .._core_api.arguments import (
-    F32,
-    F64,
-    LARGEST_SCALE32,
-    Array,
-    Dtype,
-    as_data,
-    as_number,
-    broadcasts_to,
-    cast_operand,
-    check_range,
-    compute_dtype,
-    door,
-    fail,
-    store_result,
-    unbroadcast,
-    without_warnings,
-)
+from .._core_api import convert, read
+from .._core_api.arrays import F32, F64, LARGEST_SCALE32, Array, Dtype
+from .._core_api.door import door, fail
 from ..bias.operator import (
     SUM,
     Arrays,
@@ -127,7 +112,7 @@ class ContentBias(Bias[Arrays], Generic[Arrays, Gradient]):
         """
         inputs = read_logits(self, q, k, q_positions, k_positions, scale)
         logits = inputs.without_heads(_core.logits(**inputs.arguments))
-        return logits if out is None else store_result(out, logits, logits.dtype)
+        return logits if out is None else convert.store(out, logits, logits.dtype)
 
     @door
     def logits_vjp(
@@ -171,7 +156,7 @@ class ContentBias(Bias[Arrays], Generic[Arrays, Gradient]):
                [1.]])
         """
         inputs = read_logits(self, q, k, q_positions, k_positions, scale)
-        cotangent = as_data("grad", grad)
+        cotangent = read.data("grad", grad)
         if cotangent.shape != inputs.shape[inputs.is_one_head :]:
             fail(ValueError, "grad", f"shape {cotangent.shape}", str(inputs.shape[inputs.is_one_head :]))
         d_q, d_k, arrays = differentiate_logits(self, inputs, cotangent)
@@ -215,7 +200,7 @@ def read_logits(
     k_positions: npt.ArrayLike | None,
     scale: float | None,
 ) -> LogitsInputs:
-    query, key = as_data("q", q), as_data("k", k)
+    query, key = read.data("q", q), read.data("k", k)
     is_one_head = query.ndim == key.ndim == 2
     if is_one_head:
         query, key = query[None], key[None]
@@ -235,15 +220,15 @@ def read_logits(
         fail(ValueError, "q", f"{heads} heads", f"{bias.heads}, the heads of {bias.name}")
     of_call = read_method_positions(bias, n, m, q_positions, k_positions)
     for argument, array in zip(("q_positions", "k_positions"), of_call.arrays or (), strict=False):
-        if not broadcasts_to(array.shape[:-1], batch):
+        if not convert.broadcasts_to(array.shape[:-1], batch):
             fail(ValueError, argument, f"batch axes {array.shape[:-1]}", f"to broadcast to {batch}")
-    factor = (width or 1) ** -0.5 if scale is None else as_number("scale", scale)
-    check_range("scale", factor, query.dtype, LARGEST_SCALE32)
-    shape, dtype = (*batch, heads, n, m), compute_dtype(query)
+    factor = (width or 1) ** -0.5 if scale is None else read.number("scale", scale)
+    read.check_range("scale", factor, query.dtype, LARGEST_SCALE32)
+    shape, dtype = (*batch, heads, n, m), convert.arithmetic(query)
     call = Call(dtype, shape, width)
     positions = tuple(resolve_positions(part, of_call, batch) for part in bias.parts)
     terms = tuple(place_term(part, call, own) for part, own in zip(bias.parts, positions, strict=True))
-    arguments = _arguments(query, cast_operand("k", key, dtype), of_call, terms, factor)
+    arguments = _arguments(query, convert.operand("k", key, dtype), of_call, terms, factor)
     return LogitsInputs(query, key, is_one_head, shape, dtype, positions, arguments)
 
 
@@ -265,13 +250,13 @@ def _arguments(q: Array, k: Array, positions: Positions, terms: tuple[Term, ...]
 
 def differentiate_logits(bias: Bias, inputs: LogitsInputs, grad: Array) -> tuple[Array, Array, Any]:
     """Return the gradients of q, of k and of the arrays by name, for a cotangent of the logits."""
-    grad = cast_operand("grad", grad.reshape(inputs.shape), inputs.dtype)
-    with without_warnings():
+    grad = convert.operand("grad", grad.reshape(inputs.shape), inputs.dtype)
+    with convert.without_warnings():
         d_q, d_k, sums = _core.logits_vjp(**inputs.arguments, grad=grad)
         parts = zip(bias.parts, sums, inputs.positions, strict=True)
         gradients = [part.scheme.kind.gradient(part, own, at) for part, own, at in parts]
-    d_q = unbroadcast(add_slots(d_q, 2), inputs.q.shape, inputs.q.dtype)
-    d_k = unbroadcast(add_slots(d_k, 2), inputs.k.shape, inputs.k.dtype)
+    d_q = convert.unbroadcast(add_slots(d_q, 2), inputs.q.shape, inputs.q.dtype)
+    d_k = convert.unbroadcast(add_slots(d_k, 2), inputs.k.shape, inputs.k.dtype)
     return inputs.without_heads(d_q), inputs.without_heads(d_k), name_gradients(bias, gradients)
 
 
@@ -286,7 +271,7 @@ def _product_inputs(bias: Bias, positions: Positions, batch: tuple[int, ...], dt
 def product_matrix(bias: Bias, positions: Positions, batch: tuple[int, ...], dtype: Dtype, out: Array | None) -> Array:
     """Return the matrix of an operator that adds a product of its own vectors, from its CONTENT row."""
     inputs = _product_inputs(bias, positions, batch, F64 if dtype.char == "d" else F32)
-    return store_result(out, _core.logits(**inputs.arguments), dtype)
+    return convert.store(out, _core.logits(**inputs.arguments), dtype)
 
 
 def product_vjp(bias: Bias, positions: Positions, batch: tuple[int, ...], grad: Array) -> Gradients:
@@ -355,7 +340,7 @@ def rows_in_order(bias: Bias) -> Operands:
 
 def as_table(argument: str, value: npt.ArrayLike, *shapes: str) -> Array:
     """Return a copy of an array that has as many axes as one of `shapes`, such as "(H, 2 K + 1, D)"."""
-    array = as_data(argument, value)
+    array = read.data(argument, value)
     if array.ndim not in [len(shape.strip("(,)").split(",")) for shape in shapes]:
         fail(ValueError, argument, f"shape {array.shape}", " or ".join(shapes))
     return copy_finite(argument, array)

@@ -10,7 +10,9 @@ from typing import Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from .._core_api.arguments import I64, Array, as_index, check_choice, door, fail, fail_value
+from .._core_api import read
+from .._core_api.arrays import I64, Array
+from .._core_api.door import door, fail, fail_value
 from ..bias.operator import Bias, Operands, Scheme
 from ..bias.t5 import smallest_integer
 from .content import TABLE, ContentBias, as_table
@@ -141,10 +143,10 @@ def deberta(
     if not isinstance(terms, tuple | list) or not terms:
         fail_value(ValueError, "terms", terms, "one or both of 'c2p', 'p2c'")
     for term in terms:
-        check_choice("terms", term, _TERMS)
+        read.choice("terms", term, _TERMS)
     if len({*terms}) < len(terms):
         fail_value(ValueError, "terms", terms, "one or both of 'c2p', 'p2c'")
-    check_choice("p2c_index", p2c_index, ("code", "paper"))
+    read.choice("p2c_index", p2c_index, ("code", "paper"))
     tables = {
         argument: _read_table(argument, table, term)
         for argument, table, term in (("rel_q", rel_q, "p2c"), ("rel_k", rel_k, "c2p"))
@@ -159,8 +161,8 @@ def deberta(
         missing = "buckets" if buckets is None else "max_position"
         fail_value(ValueError, missing, None, "buckets and max_position together")
     if buckets is not None and max_position is not None:
-        count = as_index("buckets", buckets, 2)
-        end = as_index("max_position", max_position, 1)
+        count = read.index("buckets", buckets, 2)
+        end = read.index("max_position", max_position, 1)
         if end <= count // 2 + 1:
             expected = f"more than buckets // 2 + 1 = {count // 2 + 1}"
             fail_value(ValueError, "max_position", end, expected)

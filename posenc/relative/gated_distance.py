@@ -8,18 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import _core
-from .._core_api.arguments import (
-    F64,
-    I64,
-    Array,
-    Dtype,
-    as_index,
-    check_choice,
-    door,
-    fail,
-    fail_value,
-    unbroadcast,
-)
+from .._core_api import convert, read
+from .._core_api.arrays import F64, I64, Array, Dtype
+from .._core_api.door import door, fail, fail_value
 from ..bias.kinds import check_batch
 from ..bias.operator import (
     Bias,
@@ -92,7 +83,7 @@ def _gradient(bias: Bias, sums: Gradients, positions: Positions) -> Gradients:
     gates, table = bias.arrays
     d_gates, d_table = add_slots(sums[0], 2), add_rows(sums[1], 2)[..., : table.shape[-1]]
     d_table = d_table.sum(0, dtype=F64) if table.ndim == 2 else d_table
-    return unbroadcast(d_gates, gates.shape, F64), d_table[..., : table.shape[-2], :]
+    return convert.unbroadcast(d_gates, gates.shape, F64), d_table[..., : table.shape[-2], :]
 
 
 def _batch_of(bias: Bias, positions: Positions) -> tuple[int, ...]:
@@ -185,7 +176,7 @@ def gated_distance(
             [ 2.,  1.,  0.],
             [ 0., 20., 10.]]], dtype=float32)
     """
-    check_choice("rows", rows, _ROWS)
+    read.choice("rows", rows, _ROWS)
     of_queries = copy_finite("gates", _core.read("real gates()", gates=gates))
     if of_queries.ndim < 3:
         fail(ValueError, "gates", f"shape {of_queries.shape}", "(..., H, N, R)")
@@ -205,7 +196,7 @@ def gated_distance(
             fail_value(ValueError, "max_distance", None, 'an integer, because rows is "buckets"')
         if count < 4:
             fail(ValueError, "table", f"{count} rows", "at least 4")
-        options["max_distance"] = as_index("max_distance", max_distance, count // 4 + 1, _FARTHEST)
+        options["max_distance"] = read.index("max_distance", max_distance, count // 4 + 1, _FARTHEST)
     elif max_distance is not None:
         fail_value(ValueError, "max_distance", max_distance, f'None, because rows is "{rows}"')
     bias: PositionBias[GatedDistanceArrays] = GATED_DISTANCE.from_arrays(of_queries, kept, options=options)

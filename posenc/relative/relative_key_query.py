@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 import numpy.typing as npt
 
-from .._core_api.arguments import Array, door
+from .._core_api.arrays import Array
+from .._core_api.door import door
 from ..bias.operator import Scheme
 from .content import TABLE, ContentBias, as_table, check_odd_rows, rows_in_order
 

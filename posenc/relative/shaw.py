@@ -7,8 +7,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from .._core_api.arguments import I64, Array, Float64, as_index, check_table_size, door, fail
+from .._core_api import read
+from .._core_api.arrays import I64, Array, Float64
 from .._core_api.constants import MOST_WIDTH
+from .._core_api.door import door, fail
 from ..absolute.sinusoid import sinusoidal
 from ..bias.operator import Bias, Operands, Scheme
 from .content import TABLE, ContentBias, as_table, check_odd_rows, check_table_heads
@@ -120,7 +122,7 @@ def shaw(
     else:
         if not keys.shape[-2]:
             fail(ValueError, "rel_k", "no rows", "at least one")
-        options["k_min"] = as_index("k_min", k_min, 0, keys.shape[-2] - 1)
+        options["k_min"] = read.index("k_min", k_min, 0, keys.shape[-2] - 1)
     values = None
     if rel_v is not None:
         values = as_table("rel_v", rel_v, "(2 K + 1, Dv)", "(H, 2 K + 1, Dv)")
@@ -169,6 +171,6 @@ def nezha(dim: int, K: int = 64) -> Float64:
            [ 0.841,  0.54 ],
            [ 0.909, -0.416]])
     """
-    width, last = as_index("dim", dim, 1, MOST_WIDTH), as_index("K", K, 1)
-    check_table_size((2 * last + 1) * width, dim=width, K=last)
+    width, last = read.index("dim", dim, 1, MOST_WIDTH), read.index("K", K, 1)
+    read.check_table_size((2 * last + 1) * width, dim=width, K=last)
     return sinusoidal(2 * last + 1, width, dtype=np.float64)

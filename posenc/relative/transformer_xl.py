@@ -7,8 +7,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from .._core_api.arguments import Array, Float64, as_index, check_table_size, door, fail, fail_value
+from .._core_api import read
+from .._core_api.arrays import Array, Float64
 from .._core_api.constants import MOST_WIDTH
+from .._core_api.door import door, fail, fail_value
 from ..absolute.sinusoid import sinusoidal
 from ..bias.operator import Scheme
 from .content import TABLE, ContentBias, as_table, check_odd_rows, check_table_heads, rows_in_order
@@ -157,8 +159,8 @@ def xl_table(K: int, dim: int) -> Float64:
            [ 0.   ,  1.   ],
            [-0.841,  0.54 ]])
     """
-    last, width = as_index("K", K, 1), as_index("dim", dim, 2, MOST_WIDTH)
+    last, width = read.index("K", K, 1), read.index("dim", dim, 2, MOST_WIDTH)
     if width % 2:
         fail_value(ValueError, "dim", width, "an even number")
-    check_table_size((2 * last + 1) * width, K=last, dim=width)
+    read.check_table_size((2 * last + 1) * width, K=last, dim=width)
     return sinusoidal(last - np.arange(2 * last + 1), width, layout="half", dtype=np.float64)

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 import numpy.typing as npt
 
-from .._core_api.arguments import Array, Dtype, door, fail
+from .._core_api.arrays import Array, Dtype
+from .._core_api.door import door, fail
 from ..bias.operator import Bias, Call, Gradients, Kind, PositionBias, Scheme, Term, add_rows, cast_arrays, check_heads
 from ..bias.positions import Positions
 from .content import as_table, check_table_heads, product_matrix, product_vjp

@@ -10,7 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeAlias
 
-from .._core_api.arguments import MOST_CHANNELS, as_bool, as_index, as_number, door, fail, fail_value, shown
+from .._core_api import read
+from .._core_api.door import door, fail, fail_value, shown
 from .models import FULL, MODELS, OTHERS, ROTATES_IF, ROTATES_LAST, SLIDING, Model
 from .scaling import LENGTHS, Keys, RopeFrequencies, scaled_frequencies
 
@@ -65,7 +66,7 @@ class _Layer(NamedTuple):
         inside = {f"{key} inside": self.rope[key]} if key in self.rope else {}
         stored = inside if self.nested and inside else {**inside, **_present(self.config, names)}
         stored = {name: _one_of(self, name.split()[0], value) for name, value in stored.items()}
-        values = [as_number(name.split()[0], value) for name, value in stored.items()]
+        values = [read.number(name.split()[0], value) for name, value in stored.items()]
         if len(set(values)) > 1:
             fail(ValueError, key, " and ".join(f"{k} {v}" for k, v in stored.items()), "one value")
         return next(iter(stored.values()), None)
@@ -270,7 +271,7 @@ def _one_of(layer: _Layer, name: str, values: object) -> object:
     types = _listed(layer.config, "layer_types") if layer.layer_type is not None else [None] * len(values)
     chosen = [value for value, layer_type in zip(values, types, strict=False) if layer_type == layer.layer_type]
     for value in chosen:
-        as_number(name, value)
+        read.number(name, value)
     rotated = sorted({*chosen} - {0})  # layers with base 0 have no rotation
     if len(rotated) != 1:
         has = f"values {', '.join(map(str, rotated))}" if rotated else "no value above 0"
@@ -285,7 +286,7 @@ def _base(layer: _Layer) -> float:
         names, default = SLIDING_BASES, layer.model.sliding_base
     by_index = layer.config.get("layer_rope_theta")
     if isinstance(by_index, list | tuple):
-        base: float | None = as_number("layer_rope_theta", _one_of(layer, "layer_rope_theta", by_index))
+        base: float | None = read.number("layer_rope_theta", _one_of(layer, "layer_rope_theta", by_index))
     else:
         base = layer.number(names, "rope_theta")
     if base is None:
@@ -301,7 +302,7 @@ def _base(layer: _Layer) -> float:
 def _size(config: Config, *names: str) -> int | None:
     """Return the first of `names` that the config has, or None."""
     for name, value in _present(config, names).items():
-        return as_index(name, value, 1)
+        return read.index(name, value, 1)
     return None
 
 
@@ -379,8 +380,8 @@ def _rotary_dim(layer: _Layer, rope_type: str) -> tuple[int, bool]:
     value = part if name == "partial_rotary_factor" else dim
     if dim < 2 or dim % 2:
         fail_value(ValueError, name, value, f"an even number of rotated channels, not {dim}")
-    if dim > MOST_CHANNELS:
-        fail_value(ValueError, name, value, f"at most {MOST_CHANNELS} rotated channels, not {dim}")
+    if dim > read.MOST_CHANNELS:
+        fail_value(ValueError, name, value, f"at most {read.MOST_CHANNELS} rotated channels, not {dim}")
     return dim, qk_rope_head_dim is None and _model_type(config) not in ROTATES_LAST
 
 
@@ -482,7 +483,7 @@ def rope_from_config(
     inv_freq = -w.inv_freq if layer.model.is_backwards else w.inv_freq
     layout = layer.model.layout
     if part.get("rotary_emb_interleaved") is not None:
-        layout = "interleaved" if as_bool("rotary_emb_interleaved", part["rotary_emb_interleaved"]) else "half"
+        layout = "interleaved" if read.flag("rotary_emb_interleaved", part["rotary_emb_interleaved"]) else "half"
     elif layout == "interleaved" and part.get("rope_interleave") is False:
         layout = "half"
     return replace(w, inv_freq=inv_freq, layout=layout, rotary_dim=dim if is_first else None)

@@ -10,20 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import _core
-from .._core_api.arguments import (
-    I64,
-    MOST_CHANNELS,
-    Array,
-    Float64,
-    as_bool,
-    as_index,
-    cast_result,
-    check_choice,
-    check_table_size,
-    door,
-    fail,
-    fail_value,
-)
+from .._core_api import convert, read
+from .._core_api.arrays import I64, Array, Float64
+from .._core_api.door import door, fail, fail_value
 from ..absolute.frequency import exact_frequencies
 from ..absolute.rotated_pairs import Layout
 from .rotation import Angles, Frequencies, Indices, RopeGradient, Rotation, read_rotation
@@ -180,7 +169,7 @@ def _blocks_vjp(grad: npt.ArrayLike, rotation: Rotation, angles: Angles) -> Rope
     _view_blocks(rotation, d_x)[...] = gradient.x
     d_positions = np.moveaxis(gradient.positions, rotation.seq_axis, -2)  # (..., N, 2)
     d_positions = np.moveaxis(d_positions, -1, 0).reshape(angles.positions.shape)
-    return RopeGradient(cast_result(d_x, rotation.x.dtype), np.ascontiguousarray(d_positions), gradient.frequencies)
+    return RopeGradient(convert.result(d_x, rotation.x.dtype), np.ascontiguousarray(d_positions), gradient.frequencies)
 
 
 def _view_blocks(rotation: Rotation, array: Array) -> Array:
@@ -191,7 +180,7 @@ def _view_blocks(rotation: Rotation, array: Array) -> Array:
 
 def _of_rows(frequencies: Frequencies, axes: Axes) -> Frequencies:
     """Return frequencies whose rotary_dim counts the channels of x, not those of one coordinate."""
-    check_choice("axes", axes, AXES)
+    read.choice("axes", axes, AXES)
     if axes == "alternate" or not isinstance(frequencies, RopeFrequencies):
         return frequencies
     return replace(frequencies, rotary_dim=None)
@@ -357,7 +346,7 @@ def _read_integers(argument: str, values: Iterable[int], expected: str) -> list[
     is_scalar = getattr(values, "ndim", 1) == 0  # an array without axes is an Iterable
     if not isinstance(values, Iterable) or isinstance(values, str | bytes) or is_scalar:
         fail(TypeError, argument, f"type {type(values).__name__}", expected)
-    return [as_index(argument, value, 0, MOST_CHANNELS) for value in values]
+    return [read.index(argument, value, 0, read.MOST_CHANNELS) for value in values]
 
 
 def _coordinate_of_pair(pairs: int, sections: Iterable[int], interleaved: bool, overflow: int) -> Indices:
@@ -366,10 +355,10 @@ def _coordinate_of_pair(pairs: int, sections: Iterable[int], interleaved: bool, 
     if len(counts) != 3 or sum(counts) != pairs:
         expected = f"three numbers that add up to rotary_dim // 2 = {pairs}"
         fail(ValueError, "sections", f"{counts}, {sum(counts)} pairs", expected)
-    overflow = as_index("overflow", overflow, 0)
+    overflow = read.index("overflow", overflow, 0)
     if overflow > 2:
         fail_value(ValueError, "overflow", overflow, "0, 1 or 2, a row of positions")
-    if not as_bool("interleaved", interleaved):
+    if not read.flag("interleaved", interleaved):
         return np.repeat(np.arange(3), counts)
     k = np.arange(pairs)
     return np.where(k < 3 * np.array(counts, I64)[k % 3], k % 3, overflow)
@@ -416,7 +405,7 @@ def axial_frequencies(dims: Sequence[int], *, base: float | Sequence[float] = 10
     bases = list(cast("Iterable[float]", base)) if has_axis else [cast("float", base)] * len(widths)
     if len(bases) != len(widths):
         fail(ValueError, "base", f"{len(bases)} entries", f"{len(widths)}, as dims")
-    check_table_size(len(widths) * sum(widths) // 2, dims=max(widths))
+    read.check_table_size(len(widths) * sum(widths) // 2, dims=max(widths))
     result = np.zeros((len(widths), sum(widths) // 2))
     first = 0
     for axis, (width, base_of_axis) in enumerate(zip(widths, bases, strict=True)):

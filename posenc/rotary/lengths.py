@@ -6,8 +6,10 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import _core
-from .._core_api.arguments import F64, Array, Float64, as_index, as_number, as_positive, door, fail, fail_value
+from .._core_api import read
+from .._core_api.arrays import F64, Array, Float64
 from .._core_api.constants import LARGEST_POSITION
+from .._core_api.door import door, fail, fail_value
 from ..absolute.rotated_pairs import Layout
 from .rotation import Angles, Frequencies, read_rotation
 
@@ -122,7 +124,7 @@ def logn_scale(positions: npt.ArrayLike, train_length: float, *, base_clip: floa
     >>> scaled = q * posenc.logn_scale(1024, 512)[:, None]
     """
     array = _core.read("rope_positions", positions=positions)
-    length, smallest = as_number("train_length", train_length), as_number("base_clip", base_clip)
+    length, smallest = read.number("train_length", train_length), read.number("base_clip", base_clip)
     if length <= 1:
         fail_value(ValueError, "train_length", train_length, "more than 1")
     if (array < 0).any():
@@ -172,8 +174,8 @@ def floor_log_scale(positions: npt.ArrayLike, *, floor: float, scale: float, off
     array([1.    , 1.    , 1.0693, 1.1099])
     """
     array = _core.read("rope_positions", positions=positions)
-    length, growth = as_positive("floor", floor), as_number("scale", scale)
-    counted = array + as_number("offset", offset)
+    length, growth = read.positive("floor", floor), read.number("scale", scale)
+    counted = array + read.number("offset", offset)
     if (counted < 0).any():
         expected = f"at least {0.0 - offset}, because p + offset must not be negative"
         fail(ValueError, "positions", array.min(), expected)
@@ -225,10 +227,10 @@ def rerope_positions(positions: npt.ArrayLike, *, window: float, leak: float | N
     (array([ 5., 10., 15.]), array([ 0.,  5., 10.]))
     """
     array = _core.read("rope_positions", positions=positions)
-    window = as_positive("window", window)
+    window = read.positive("window", window)
     if leak is None:
         return np.full(array.shape, window), np.zeros(array.shape)
-    leak = as_positive("leak", leak)
+    leak = read.positive("leak", leak)
     return (array + window * (leak - 1)) / leak, array / leak
 
 
@@ -272,6 +274,6 @@ def self_extend_positions(positions: npt.ArrayLike, *, group: int, window: float
     (array([2., 2., 3., 3., 4.]), array([0., 0., 1., 1., 2.]))
     """
     array = _core.read("rope_positions", positions=positions)
-    group, window = as_index("group", group, 1), as_positive("window", window)
+    group, window = read.index("group", group, 1), read.positive("window", window)
     k = (array // group).astype(F64, copy=False)
     return k + (window - window / group), k

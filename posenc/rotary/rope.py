@@ -9,23 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import _core
-from .._core_api.arguments import (
-    F64,
-    Array,
-    Float64,
-    as_index,
-    cast_result,
-    check_choice,
-    check_range,
-    check_table_size,
-    door,
-    fail,
-    fail_value,
-    result_dtype,
-    unbroadcast,
-    without_warnings,
-)
+from .._core_api import convert, read
+from .._core_api.arrays import F64, Array, Float64
 from .._core_api.constants import MOST_WIDTH
+from .._core_api.door import door, fail, fail_value
 from ..absolute.rotated_pairs import LAYOUTS, Layout, halves
 from .rotation import (
     Angles,
@@ -295,21 +282,21 @@ def _table_vjp(grad: npt.ArrayLike, rotation: Rotation, table: npt.ArrayLike | T
     d_cos, d_sin = np.zeros((2, *rows, c.shape[-1]))
     d_y, x_rows = (np.moveaxis(array, rotation.seq_axis, -2) for array in (grad, x))
     for index, of_cos, of_sin in rotation.pairs.table_gradients(d_y, x_rows, rows):
-        with without_warnings():
+        with convert.without_warnings():
             d_cos[index] += of_cos
             d_sin[index] += of_sin
     if rotation.inverse:
         d_cos, d_sin = _inverse_table_vjp(d_cos, d_sin, c.astype(F64), s.astype(F64))
     return RopeTableGradient(
-        cast_result(d_x, x.dtype),
-        unbroadcast(d_cos, c.shape, cos.dtype).reshape(cos.shape),
-        unbroadcast(d_sin, s.shape, sin.dtype).reshape(sin.shape),
+        convert.result(d_x, x.dtype),
+        convert.unbroadcast(d_cos, c.shape, cos.dtype).reshape(cos.shape),
+        convert.unbroadcast(d_sin, s.shape, sin.dtype).reshape(sin.shape),
     )
 
 
 def _inverse_table_vjp(d_cos: Float64, d_sin: Float64, cos: Float64, sin: Float64) -> tuple[Float64, Float64]:
     """Return the gradients of a table from those of its inverse ``(c, -s) / (c**2 + s**2)``."""
-    with without_warnings():
+    with convert.without_warnings():
         norm = cos**2 + sin**2
         same, other = (sin**2 - cos**2) / norm**2, 2 * cos * sin / norm**2
         return same * d_cos + other * d_sin, same * d_sin - other * d_cos
@@ -360,7 +347,7 @@ def rope_table(
     True
     """
     frequencies, factor = read_frequencies(frequencies)
-    check_range("attention_factor", factor, result_dtype(dtype, None))
+    read.check_range("attention_factor", factor, read.result_dtype(dtype, None))
     pairs = len(frequencies)
     table = _core.sinusoid(
         positions=positions,
@@ -422,8 +409,8 @@ def rope_matrix(
     if array.ndim:
         fail(ValueError, "position", f"{array.ndim} axes", "one number")
     rotary_dim = 2 * len(frequencies)
-    dim = rotary_dim if dim is None else as_index("dim", dim, rotary_dim, MOST_WIDTH)
-    check_table_size(dim * dim, dim=dim)
+    dim = rotary_dim if dim is None else read.index("dim", dim, rotary_dim, MOST_WIDTH)
+    read.check_table_size(dim * dim, dim=dim)
     rows = _core.rope_positions(
         x=np.eye(dim),
         positions=np.full(dim, array),
@@ -490,11 +477,11 @@ def convert_layout(
     >>> posenc.convert_layout(weight, source="interleaved", target="half", heads=2)[:, 0]
     array([0., 2., 1., 3., 4., 6., 5., 7.])
     """
-    check_choice("source", source, LAYOUTS)
-    check_choice("target", target, LAYOUTS)
+    read.choice("source", source, LAYOUTS)
+    read.choice("target", target, LAYOUTS)
     array, out = _core.read("real x(d) -> real out(d) like_first", x=x, out=out)
     channels = _channel_axis(array, heads, axis)
-    length, heads = array.shape[channels], 1 if heads is None else as_index("heads", heads, 1)
+    length, heads = array.shape[channels], 1 if heads is None else read.index("heads", heads, 1)
     if length % heads:
         fail(ValueError, "x", f"axis {channels} of length {length}", f"a multiple of {heads} heads")
     width = length // heads
@@ -502,7 +489,7 @@ def convert_layout(
         rotary_dim = width
         if width % 2:
             fail(ValueError, "x", f"width {width}", "an even width")
-    rotary_dim = as_index("rotary_dim", rotary_dim, 0)
+    rotary_dim = read.index("rotary_dim", rotary_dim, 0)
     if rotary_dim % 2 or rotary_dim > width:
         fail_value(ValueError, "rotary_dim", rotary_dim, f"an even number of at most {width}")
     order = np.arange(width)
@@ -521,5 +508,5 @@ def _channel_axis(x: Array, heads: int | None, axis: int | None) -> int:
             expected = "heads= for weights (heads * D, ...), or axis=-1 for activations (..., D)"
             fail(ValueError, "x", "2 axes", expected)
         return x.ndim - 1 if heads is None else 0
-    index = as_index("axis", axis, -x.ndim, x.ndim - 1)
+    index = read.index("axis", axis, -x.ndim, x.ndim - 1)
     return index % x.ndim

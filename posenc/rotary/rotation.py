@@ -13,22 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import _core
-from .._core_api.arguments import (
-    F64,
-    Array,
-    Dtype,
-    Float64,
-    as_bool,
-    as_index,
-    as_number,
-    cast_result,
-    check_choice,
-    check_range,
-    compute_dtype,
-    fail,
-    fail_value,
-    without_warnings,
-)
+from .._core_api import convert, read
+from .._core_api.arrays import F64, Array, Dtype, Float64
+from .._core_api.door import fail, fail_value
 from ..absolute.frequency import as_frequencies
 from ..absolute.rotated_pairs import LAYOUTS, Layout, RotatedPairs, cos_sin_table, halves
 from .scaling import RopeFrequencies
@@ -112,7 +99,7 @@ class Rotation:
     @property
     def dtype(self) -> Dtype:
         """The dtype of the arithmetic."""
-        return compute_dtype(self.x)
+        return convert.arithmetic(self.x)
 
     def frequencies(self, frequencies: Frequencies, divisor: int = 2) -> tuple[Float64, float]:
         """Return rotary_dim // divisor radians per position, and the attention_factor."""
@@ -128,7 +115,7 @@ class Rotation:
         w, factor = unpack(frequencies)
         if factor != 1.0:
             largest = max(abs(factor), 1 / abs(factor)) if self.inverse else factor
-            check_range("attention_factor", largest, self.x.dtype)
+            read.check_range("attention_factor", largest, self.x.dtype)
         return w, factor
 
     def positions(self, positions: npt.ArrayLike | Table, argument: str = "positions", start: int = 0) -> Array:
@@ -277,7 +264,7 @@ class Rotation:
         if self.inverse:
             d_positions, d_frequencies = -d_positions, -d_frequencies
         return RopeGradient(
-            cast_result(d_x, x.dtype),
+            convert.result(d_x, x.dtype),
             np.ascontiguousarray(d_positions.reshape(angles.positions.shape)),
             angles.gather(d_frequencies),
         )
@@ -305,14 +292,14 @@ def read_rotation(
     if out_layout is None:
         out_layout = layout
     else:
-        check_choice("out_layout", out_layout, LAYOUTS)
+        read.choice("out_layout", out_layout, LAYOUTS)
     if array.ndim < 2:
         fail(ValueError, argument, f"{array.ndim} axes", "at least 2, a sequence axis and channels")
-    seq_axis = as_index("seq_axis", seq_axis, -array.ndim)
+    seq_axis = read.index("seq_axis", seq_axis, -array.ndim)
     if seq_axis == -1 or seq_axis >= array.ndim - 1:
         fail_value(ValueError, "seq_axis", seq_axis, f"an axis of {argument} before the last of its {array.ndim}")
-    width, rotary_offset = array.shape[-1], as_index("rotary_offset", rotary_offset, 0)
-    channels = width - rotary_offset if rotary_dim is None else as_index("rotary_dim", rotary_dim, 2)
+    width, rotary_offset = array.shape[-1], read.index("rotary_offset", rotary_offset, 0)
+    channels = width - rotary_offset if rotary_dim is None else read.index("rotary_dim", rotary_dim, 2)
     if channels % 2 or not 2 <= channels <= width - rotary_offset:
         rest = f"2 or more channels from rotary_offset {rotary_offset} to {width}"
         expected = "an even rotary_dim" if channels % 2 else rest
@@ -321,7 +308,7 @@ def read_rotation(
         fail_value(ValueError, "rotary_dim", rotary_dim, expected)
     interleaved, out_interleaved = layout == "interleaved", out_layout == "interleaved"
     return Rotation(
-        array, seq_axis, channels, rotary_offset, interleaved, out_interleaved, as_bool("inverse", inverse), argument
+        array, seq_axis, channels, rotary_offset, interleaved, out_interleaved, read.flag("inverse", inverse), argument
     )
 
 
@@ -332,7 +319,7 @@ def read_layout(layout: Layout | None, frequencies: Frequencies | None) -> Layou
     if layout is None:
         expected = "'half' (GPT-NeoX, LLaMA in transformers) or 'interleaved' (GPT-J, RoFormer)"
         fail_value(ValueError, "layout", None, f"{expected}; only frequencies of rope_from_config have one")
-    check_choice("layout", layout, LAYOUTS)
+    read.choice("layout", layout, LAYOUTS)
     return layout
 
 
@@ -357,7 +344,7 @@ def _is_table(pair: tuple[object, ...] | list[object]) -> bool:
 def unpack(frequencies: Frequencies) -> tuple[npt.ArrayLike, float]:
     """Return radians per position, and the attention_factor, which multiplies cos and sin."""
     if isinstance(frequencies, RopeFrequencies):
-        factor = as_number("attention_factor", frequencies.attention_factor)
+        factor = read.number("attention_factor", frequencies.attention_factor)
         if factor == 0:
             fail_value(ValueError, "attention_factor", factor, "a number other than 0")
         return frequencies.inv_freq, factor
@@ -397,11 +384,11 @@ def align_table(rotation: Rotation, cos: Array, sin: Array) -> tuple[Array, Arra
     cos, sin = rotation.with_heads(cos, 1), rotation.with_heads(sin, 1)
     if rotation.inverse:
         cos, sin = cos.astype(F64), sin.astype(F64)
-        with without_warnings():
+        with convert.without_warnings():
             norm = cos**2 + sin**2
         if not norm.all():
             expected = "a table that can be inverted"
             fail(ValueError, "positions", "a pair with cos = sin = 0", expected)
-        with without_warnings():
+        with convert.without_warnings():
             cos, sin = cos / norm, -sin / norm
     return rotation.along_sequence(cos), rotation.along_sequence(sin)

@@ -11,18 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import _core
-from .._core_api.arguments import (
-    MOST_CHANNELS,
-    Array,
-    Float64,
-    as_bool,
-    as_index,
-    as_number,
-    check_choice,
-    door,
-    fail,
-    fail_value,
-)
+from .._core_api import read
+from .._core_api.arrays import Array, Float64
+from .._core_api.door import door, fail, fail_value
 from .._core_api.notebook import picture
 from ..absolute.frequency import exact_frequencies
 from ..absolute.rotated_pairs import Layout
@@ -138,7 +129,7 @@ class _Request(NamedTuple):
         expected = f"a number of at least {LEAST[key]:g}" if key in LEAST else "a number above 0"
         if key not in self.keys:
             return self.fail_missing(key, expected) if default is None else default
-        value = as_number(key, self.keys[key])
+        value = read.number(key, self.keys[key])
         if value < LEAST.get(key, 0.0) or (value == 0 and key not in LEAST):
             fail_value(ValueError, key, self.keys[key], expected)
         return value
@@ -257,7 +248,7 @@ def _keep_by_pair(r: _Request) -> Float64:
         return r.dim * (math.log(trained / (2 * math.pi)) - math.log(rotations)) / (2 * math.log(r.base))
 
     first, last = pair(fast), pair(slow)
-    if as_bool("truncate", r.keys.get("truncate", True)):
+    if read.flag("truncate", r.keys.get("truncate", True)):
         first, last = math.floor(first), math.ceil(last)
     # The limit is dim, although pairs end at dim / 2, because checkpoints were trained with it.
     first, last = max(first, 0), min(last, r.dim - 1)
@@ -323,11 +314,11 @@ def scaled_frequencies(
     dim: int, base: float, rope_type: str, seq_len: int | None, keys: Keys, argument: str = "keys"
 ) -> RopeFrequencies:
     """Return `rope_frequencies`; `argument` is the name of the keys in the public function."""
-    if as_index("dim", dim, 2, MOST_CHANNELS) % 2:
+    if read.index("dim", dim, 2, read.MOST_CHANNELS) % 2:
         fail_value(ValueError, "dim", dim, "an even number of channels")
-    check_choice("rope_type", rope_type, ROPE_TYPES)
+    read.choice("rope_type", rope_type, ROPE_TYPES)
     if seq_len is not None:
-        seq_len = as_index("seq_len", seq_len, 0)
+        seq_len = read.index("seq_len", seq_len, 0)
     scale, names = ROPE_TYPES[rope_type]
     known = names + LENGTHS
     for key in keys:
@@ -342,7 +333,7 @@ def scaled_frequencies(
                 )
             fail(TypeError, argument, repr(key), expected)
     present = {key: value for key, value in keys.items() if value is not None}
-    present |= {key: as_index(key, present[key], 1) for key in LENGTHS if key in present}
+    present |= {key: read.index(key, present[key], 1) for key in LENGTHS if key in present}
     inv_freq, _ = exact_frequencies(dim, base, "dim")
     if not math.isfinite(inv_freq[-1]):  # the largest one, if the base is below 1
         fail_value(ValueError, "base", base, "a number whose powers, the frequencies, are finite")

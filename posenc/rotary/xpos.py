@@ -5,16 +5,18 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from .._core_api.arguments import F32, F64, Array, Float64, as_bool, as_number, as_positive, cast_result, door, fail
+from .._core_api import convert, read
+from .._core_api.arrays import F32, F64, Array, Float64
+from .._core_api.door import door, fail
 from ..absolute.rotated_pairs import Layout, cos_sin_table
 from .rotation import Angles, Frequencies, RopeGradient, Rotation, read_rotation
 
 
 def _growth(pairs: int, scale_base: float, gamma: float, downscale: bool) -> Float64:
     """Return the logarithm of the factor by which one position scales each pair."""
-    base, offset = as_positive("scale_base", scale_base), as_positive("gamma", gamma)
+    base, offset = read.positive("scale_base", scale_base), read.positive("gamma", gamma)
     zeta = (np.arange(pairs) / pairs + offset) / (1 + offset)  # (2k + gamma D) / ((1 + gamma) D), D = 2 pairs
-    return np.log(zeta) / (-base if as_bool("downscale", downscale) else base)
+    return np.log(zeta) / (-base if read.flag("downscale", downscale) else base)
 
 
 def _logarithm_limit(dtype: np.dtype[np.floating]) -> float:
@@ -37,7 +39,7 @@ def _angles(
     angles = Angles(rotation.positions(positions), *rotation.frequencies(frequencies))
     positions, w = rotation.with_heads(angles.positions), angles.frequencies
     growth = _growth(len(w), scale_base, gamma, downscale)
-    center = as_number("center", center)
+    center = read.number("center", center)
     table = cos_sin_table(positions, w, F64, angles.factor)
     distance = positions.astype(F64) - center
     # growth[0] is the largest. The limit is equal on both sides of center, so a query and its key fail alike.
@@ -48,7 +50,7 @@ def _angles(
         fail(ValueError, "positions", positions.flat[np.abs(distance).argmax()], expected)
     cos_and_sin = table.reshape(*positions.shape, 2, len(w))
     cos_and_sin *= np.exp(distance[..., None, None] * growth)
-    return cast_result(table, rotation.dtype), angles, growth[None]
+    return convert.result(table, rotation.dtype), angles, growth[None]
 
 
 @door

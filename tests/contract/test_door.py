@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import posenc
-from posenc._core_api.arguments import door
+from posenc._core_api.door import door
 
 
 def _fail(text):
