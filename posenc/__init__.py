@@ -101,7 +101,7 @@ from .rotary.config import rope_from_config
 from .rotary.coordinates import axial_frequencies, mrope, mrope_vjp, rope_2d, rope_2d_vjp, rope_nd, rope_nd_vjp
 from .rotary.lengths import floor_log_scale, logn_scale, rerope_positions, rerotate, self_extend_positions
 from .rotary.rope import RopeTableGradient, convert_layout, rope, rope_matrix, rope_table, rope_vjp
-from .rotary.rotation import RopeGradient
+from .rotary.rotations import RopeGradient
 from .rotary.scaling import RopeFrequencies, rope_frequencies
 from .rotary.xpos import xpos, xpos_vjp
 from .runtime import build_flags, get_num_threads, isa, isas, set_num_threads, threads, use_isa

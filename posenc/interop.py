@@ -33,7 +33,7 @@ from . import _core
 from ._core_api.convert import result as cast_result
 from ._core_api.door import door
 from .attention import AttentionGradient as AttentionGradient
-from .bias.operator import read_row
+from .bias import operator
 from .runtime import follow_threads
 
 __all__ = [
@@ -121,7 +121,7 @@ def axes_of(bias: posenc.Bias) -> tuple[str, ...]:
     >>> axes_of(posenc.dense(np.ones((2, 5, 5)))), axes_of(posenc.toeplitz(np.ones((2, 9))))
     (('hnm',), ('hl',))
     """
-    letters, fields = read_row(bias.name).axes, bias.arrays._fields
+    letters, fields = operator.read_row(bias.name).axes, bias.arrays._fields
     if len(letters) == len(fields) == 1:  # the operand may be named otherwise than the array
         return tuple(letters.values())
     return tuple(letters.get(name, "") for name in fields)

@@ -14,7 +14,8 @@ from .._core_api import convert, read
 from .._core_api.arrays import F64, Array
 from .._core_api.constants import MOST_WIDTH
 from .._core_api.door import door, fail, fail_value
-from ..bias.operator import Bias, Gradients, add_slots, name_gradients, read_row
+from ..bias import operator
+from ..bias.operator import Bias, Gradients
 from .inputs import INFINITY, HeadScale, Inputs, read_inputs, read_keys, read_operators
 from .options import Options, show_options
 from .quantized import Quantized, quantize
@@ -350,9 +351,9 @@ def attention_vjp(
     arrays = zip(of_arrays, [inputs.arguments[name] for name in ("q", "k", "v")], strict=True)
     gradients = zip(of_parts, inputs.positions, strict=True)
     with convert.without_warnings():
-        d_q, d_k, d_v = (convert.unbroadcast(add_slots(d, 2), array.shape, array.dtype) for d, array in arrays)
+        d_q, d_k, d_v = (convert.unbroadcast(operator.add_slots(d, 2), array.shape, array.dtype) for d, array in arrays)
         d_bias = tuple(
-            name_gradients(bias, [part.scheme.kind.gradient(part, *next(gradients)) for part in bias.parts])
+            operator.name_gradients(bias, [part.scheme.kind.gradient(part, *next(gradients)) for part in bias.parts])
             for bias in inputs.operators
         )
         if d_sink is not None:
@@ -451,7 +452,7 @@ def attention_weights(q: npt.ArrayLike, k: npt.ArrayLike, **options: Unpack[Opti
 
 def _without_values(bias: Bias) -> Bias:
     """Return the operator without the tables that it adds to values: those as wide as v."""
-    letters = read_row(bias.name).axes
+    letters = operator.read_row(bias.name).axes
     of_values = [name for name in bias.arrays._fields if letters.get(name, "")[-1:] == "e"]
     return replace(bias, arrays=bias.arrays._replace(**dict.fromkeys(of_values))) if of_values else bias
 

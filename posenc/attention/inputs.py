@@ -12,7 +12,8 @@ from .._core_api import convert, read
 from .._core_api.arrays import F64, I64, LARGEST_SCALE32, Array, Dtype
 from .._core_api.constants import LARGEST_POSITION
 from .._core_api.door import fail, fail_value
-from ..bias.operator import Bias, Call, allows_shift, place_term, resolve_positions
+from ..bias import operator
+from ..bias.operator import Bias, Call
 from ..bias.positions import Positions, read_positions
 from ..relative.content import ContentBias
 from .options import Options, read_options
@@ -94,9 +95,9 @@ def read_inputs(caller: str, q: object, k: object, v: object, options: Mapping[s
         q_segments, k_segments = _read_segments(option["q_segments"], option["k_segments"], shape)
     if sink is not None:
         _check_sink(sink, shape)
-    positions = tuple([resolve_positions(part, of_call, batch) for part in parts])
+    positions = tuple([operator.resolve_positions(part, of_call, batch) for part in parts])
     call = Call(dtype, shape, width, value.shape[-1], caller == "attention_vjp")
-    terms = tuple([place_term(part, call, at) for part, at in zip(parts, positions, strict=True)])
+    terms = tuple([operator.place_term(part, call, at) for part, at in zip(parts, positions, strict=True)])
     scale, head_scale = _read_scale(caller, option["scale"], query, parts)
     if head_scale is not None:
         with convert.without_warnings():
@@ -251,7 +252,7 @@ def read_call_positions(
     arrays = positions.arrays or ()
     for argument, array, length in zip(("q_positions", "k_positions"), arrays, (n, m), strict=True):
         check_batch(argument, array, shape[:-3], length)
-    return positions.as_consecutive() if all(map(allows_shift, parts)) else positions
+    return positions.as_consecutive() if all(map(operator.allows_shift, parts)) else positions
 
 
 def _read_keep(keep: object, shape: Shape) -> Array:

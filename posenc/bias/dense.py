@@ -10,7 +10,8 @@ import numpy.typing as npt
 from .._core_api import convert, read
 from .._core_api.arrays import F32, F64, Array, Dtype
 from .._core_api.door import door, fail
-from .operator import Bias, Call, Gradients, Kind, PositionBias, Scheme, Term, add_slots, check_cotangent
+from . import operator
+from .operator import Bias, Call, Gradients, Kind, PositionBias, Scheme, Term
 from .positions import Positions
 
 
@@ -56,7 +57,7 @@ def _term(bias: Bias, call: Call, positions: Positions) -> Term:
 
 
 def _gradient(bias: Bias, sums: Gradients, positions: Positions) -> Gradients:
-    return (convert.unbroadcast(add_slots(sums[0], 2), bias.arrays.array.shape, sums[0].dtype),)
+    return (convert.unbroadcast(operator.add_slots(sums[0], 2), bias.arrays.array.shape, sums[0].dtype),)
 
 
 def _matrix(bias: Bias, positions: Positions, dtype: Dtype, out: Array | None) -> Array:
@@ -66,7 +67,7 @@ def _matrix(bias: Bias, positions: Positions, dtype: Dtype, out: Array | None) -
 
 
 def _vjp(bias: Bias, grad: Array, positions: Positions) -> Gradients:
-    cotangent = check_cotangent(grad, _shape_of(bias, positions.n, positions.m))
+    cotangent = operator.check_cotangent(grad, _shape_of(bias, positions.n, positions.m))
     return (convert.unbroadcast(np.array(cotangent, F64, order="C"), bias.arrays.array.shape, F64),)
 
 

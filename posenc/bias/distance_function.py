@@ -12,19 +12,9 @@ from .. import _core
 from .._core_api import convert, read
 from .._core_api.arrays import F64, Array, Dtype, Float64
 from .._core_api.door import door, fail, fail_value
+from . import operator
 from .kinds import fill_matrix, read_diagonal_sums
-from .operator import (
-    Bias,
-    Call,
-    Gradients,
-    Kind,
-    PositionBias,
-    Scheme,
-    Term,
-    add_diagonals,
-    check_heads,
-    read_cotangent,
-)
+from .operator import Bias, Call, Gradients, Kind, PositionBias, Scheme, Term
 from .positions import Positions
 
 _BLOCK = 1 << 20
@@ -70,7 +60,7 @@ def _matrix(bias: Bias, positions: Positions, dtype: Dtype, out: Array | None) -
 
 
 def _term(bias: Bias, call: Call, positions: Positions) -> Term:
-    check_heads(bias, call.shape)
+    operator.check_heads(bias, call.shape)
     for array in bias.arrays.arrays:
         convert.operand("arrays", array, call.dtype)
     distances, has_gradient = _distances(positions), bool(bias.arrays.arrays)
@@ -84,7 +74,7 @@ def _term(bias: Bias, call: Call, positions: Positions) -> Term:
 def _gradient(bias: Bias, sums: Gradients, positions: Positions) -> Gradients:
     if not sums:
         return ((),)
-    total = add_diagonals(sums[0]) if positions.arrays is None else sums[0]
+    total = operator.add_diagonals(sums[0]) if positions.arrays is None else sums[0]
     return (_values_vjp(bias, total, _distances(positions), positions.low, positions.high),)
 
 
@@ -95,7 +85,7 @@ def _vjp(bias: Bias, grad: Array, positions: Positions) -> Gradients:
         diagonals = read_diagonal_sums(grad, heads, n, m)
         return (_values_vjp(bias, diagonals, _diagonals(positions)),)
     batch = np.broadcast_shapes(*(array.shape[:-1] for array in positions.arrays))
-    cotangent = read_cotangent(grad, (*batch, heads, n, m))
+    cotangent = operator.read_cotangent(grad, (*batch, heads, n, m))
     total: tuple[Array, ...] = tuple(np.zeros(array.shape) for array in bias.arrays.arrays)
     for distances, blocks in _groups(positions):
         values, sums = np.zeros((2, heads, len(distances)))

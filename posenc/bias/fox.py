@@ -11,8 +11,9 @@ import numpy.typing as npt
 from .._core_api import convert, read
 from .._core_api.arrays import F64, Array, Float64
 from .._core_api.door import door, fail
+from . import operator
 from .kinds import PAIR, check_positions, pair_vjp
-from .operator import Bias, Gradients, PositionBias, Scheme, add_slots
+from .operator import Bias, Gradients, PositionBias, Scheme
 from .positions import Positions
 
 
@@ -35,7 +36,7 @@ def _cumsum_vjp(d_sums: Float64) -> tuple[Float64]:
 def _gradient(bias: Bias, sums: Gradients, positions: Positions) -> Gradients:
     """b_ij = C[query i] - C[key j], so d C[query i] += sum_j dS_ij and d C[key j] -= sum_i dS_ij."""
     shape = bias.arrays.log_forget.shape
-    of_queries, of_keys = add_slots(sums[0], 2)[..., 0], add_slots(sums[1], 2)[..., 0, :]
+    of_queries, of_keys = operator.add_slots(sums[0], 2)[..., 0], operator.add_slots(sums[1], 2)[..., 0, :]
     total = np.zeros((*of_queries.shape[:-1], shape[-1]))
     first = np.arange(prod(total.shape[:-1])).reshape(*total.shape[:-1], 1) * shape[-1]
     sides = zip(check_positions(bias, positions), (of_queries, -of_keys), strict=True)

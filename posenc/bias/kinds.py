@@ -9,13 +9,14 @@ from .. import _core
 from .._core_api import convert
 from .._core_api.arrays import F64, LARGEST32, Array, Dtype, Float64
 from .._core_api.door import fail
-from .operator import Bias, Call, Gradients, Kind, Term, add_diagonals, check_heads, read_cotangent, read_row
+from . import operator
+from .operator import Bias, Call, Gradients, Kind, Term
 from .positions import Positions
 
 
 def check_parameters(bias: Bias, call: Call) -> None:
     """Refuse other heads than those of the call, and numbers beyond float32, although the bias is float64 inside."""
-    check_heads(bias, call.shape)
+    operator.check_heads(bias, call.shape)
     if call.dtype is not F64 and call.dtype not in bias.casts:
         for name, array in bias.arrays._asdict().items():
             if np.abs(array).max(initial=0.0) > LARGEST32:
@@ -84,7 +85,7 @@ def _distance_term(bias: Bias, call: Call, positions: Positions) -> Term:
 def _distance_gradient(bias: Bias, sums: Gradients, positions: Positions) -> Gradients:
     if positions.arrays is not None or not sums:
         return sums
-    return distance_values_vjp(bias, add_diagonals(sums[0]), positions.distances())
+    return distance_values_vjp(bias, operator.add_diagonals(sums[0]), positions.distances())
 
 
 def _distance_matrix(bias: Bias, positions: Positions, dtype: Dtype, out: Array | None) -> Array:
@@ -108,7 +109,7 @@ def _distance_vjp(bias: Bias, grad: Array, positions: Positions) -> Gradients:
         return distance_values_vjp(bias, sums, positions.distances())
     rel = positions.pair_distances()
     batch = rel.shape[:-2]
-    cotangent = read_cotangent(grad, (*batch, heads, n, m)).reshape(*batch, heads, n * m)
+    cotangent = operator.read_cotangent(grad, (*batch, heads, n, m)).reshape(*batch, heads, n * m)
     return distance_values_vjp(bias, cotangent, rel.reshape(*batch, n * m))
 
 
@@ -144,7 +145,7 @@ def check_batch(bias: Bias, call: Call, batch: tuple[int, ...]) -> None:
 
 def _batch_of(bias: Bias) -> tuple[int, ...]:
     """Return the batch axes of the arrays, which only the first may have."""
-    axes = next(iter(read_row(bias.name).axes.values()))
+    axes = next(iter(operator.read_row(bias.name).axes.values()))
     shape: tuple[int, ...] = bias.arrays[0].shape
     return shape[: len(shape) - len(axes)]
 
@@ -180,8 +181,8 @@ def _pair_matrix(bias: Bias, positions: Positions, dtype: Dtype, out: Array | No
 def pair_vjp(bias: Bias, grad: Array, positions: Positions) -> Gradients:
     """Return the gradient of each operand. The kernel sums over the batch: it is called for each row of an array."""
     q, k, batch = _read_pairs(bias, positions)
-    cotangent = read_cotangent(grad, (*batch, bias.heads or 1, positions.n, positions.m))
-    axes = read_row(bias.name).axes
+    cotangent = operator.read_cotangent(grad, (*batch, bias.heads or 1, positions.n, positions.m))
+    axes = operator.read_row(bias.name).axes
     arrays = {name: _over_batch(array, len(axes[name]), batch) for name, array in bias.operands.items() if name in axes}
     q, k = _over_batch(q, 1, batch), _over_batch(k, 1, batch)
     gradients = [np.zeros(arrays[name].shape) for name in axes]

@@ -14,8 +14,9 @@ from .. import _core
 from .._core_api import read
 from .._core_api.arrays import I64, Array
 from .._core_api.door import door, fail, fail_value
+from . import operator
 from .kinds import DISTANCE
-from .operator import Bias, Operands, PositionBias, Scheme, copy_parameters
+from .operator import Bias, Operands, PositionBias, Scheme
 
 _FARTHEST = 2**63 - 1
 _REACH = 4096
@@ -237,7 +238,7 @@ def t5(
             [ 1.,  0., 17.],
             [ 2.,  1.,  0.]]], dtype=float32)
     """
-    (array,), dtypes = copy_parameters("t5", table)
+    (array,), dtypes = operator.copy_parameters("t5", table)
     both_sides = read.flag("bidirectional", bidirectional)
     fewest = 4 if both_sides else 2
     if len(array) < fewest:

@@ -10,20 +10,9 @@ from .. import _core
 from .._core_api import convert
 from .._core_api.arrays import Array, Dtype
 from .._core_api.door import door, fail
+from . import operator
 from .kinds import fill_matrix, read_diagonal_sums
-from .operator import (
-    Bias,
-    Call,
-    Gradients,
-    Kind,
-    PositionBias,
-    Scheme,
-    Term,
-    add_diagonals,
-    cast_arrays,
-    check_heads,
-    copy_finite,
-)
+from .operator import Bias, Call, Gradients, Kind, PositionBias, Scheme, Term
 from .positions import Positions
 
 
@@ -49,13 +38,13 @@ def _read_diagonals(bias: Bias, n: int, m: int) -> Array:
 
 
 def _term(bias: Bias, call: Call, positions: Positions) -> Term:
-    check_heads(bias, call.shape)
+    operator.check_heads(bias, call.shape)
     diagonals = _read_diagonals(bias, *call.shape[-2:])
-    return Term("toeplitz", cast_arrays({"diagonals": diagonals}, call.dtype))
+    return Term("toeplitz", operator.cast_arrays({"diagonals": diagonals}, call.dtype))
 
 
 def _gradient(bias: Bias, sums: Gradients, positions: Positions) -> Gradients:
-    return (add_diagonals(sums[0]),)
+    return (operator.add_diagonals(sums[0]),)
 
 
 def _matrix(bias: Bias, positions: Positions, dtype: Dtype, out: Array | None) -> Array:
@@ -111,5 +100,5 @@ def toeplitz(diagonals: npt.ArrayLike) -> PositionBias[ToeplitzArrays]:
            [-4.5, -2. , -0.5,  0. ]], dtype=float32)
     """
     array = _core.read("real diagonals(h,l) alone", diagonals=diagonals)
-    bias: PositionBias[ToeplitzArrays] = TOEPLITZ.from_arrays(copy_finite("diagonals", array))
+    bias: PositionBias[ToeplitzArrays] = TOEPLITZ.from_arrays(operator.copy_finite("diagonals", array))
     return bias

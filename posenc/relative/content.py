@@ -11,28 +11,8 @@ from .. import _core
 from .._core_api import convert, read
 from .._core_api.arrays import F32, F64, LARGEST_SCALE32, Array, Dtype
 from .._core_api.door import door, fail
-from ..bias.operator import (
-    SUM,
-    Arrays,
-    Bias,
-    Call,
-    Gradient,
-    Gradients,
-    Kind,
-    Operands,
-    Term,
-    add_rows,
-    add_slots,
-    cast_arrays,
-    check_heads,
-    copy_finite,
-    name_gradients,
-    place_term,
-    read_cotangent,
-    read_method_positions,
-    read_row,
-    resolve_positions,
-)
+from ..bias import operator
+from ..bias.operator import SUM, Arrays, Bias, Call, Gradient, Gradients, Kind, Operands, Term
 from ..bias.positions import Positions
 
 INFINITY = float("inf")
@@ -218,7 +198,7 @@ def read_logits(
         fail(ValueError, "k", f"batch axes {key.shape[:-3]}", f"to broadcast against {query.shape[:-3]}")
     if bias.heads not in (None, heads):
         fail(ValueError, "q", f"{heads} heads", f"{bias.heads}, the heads of {bias.name}")
-    of_call = read_method_positions(bias, n, m, q_positions, k_positions)
+    of_call = operator.read_method_positions(bias, n, m, q_positions, k_positions)
     for argument, array in zip(("q_positions", "k_positions"), of_call.arrays or (), strict=False):
         if not convert.broadcasts_to(array.shape[:-1], batch):
             fail(ValueError, argument, f"batch axes {array.shape[:-1]}", f"to broadcast to {batch}")
@@ -226,8 +206,8 @@ def read_logits(
     read.check_range("scale", factor, query.dtype, LARGEST_SCALE32)
     shape, dtype = (*batch, heads, n, m), convert.arithmetic(query)
     call = Call(dtype, shape, width)
-    positions = tuple(resolve_positions(part, of_call, batch) for part in bias.parts)
-    terms = tuple(place_term(part, call, own) for part, own in zip(bias.parts, positions, strict=True))
+    positions = tuple(operator.resolve_positions(part, of_call, batch) for part in bias.parts)
+    terms = tuple(operator.place_term(part, call, own) for part, own in zip(bias.parts, positions, strict=True))
     arguments = _arguments(query, convert.operand("k", key, dtype), of_call, terms, factor)
     return LogitsInputs(query, key, is_one_head, shape, dtype, positions, arguments)
 
@@ -255,9 +235,9 @@ def differentiate_logits(bias: Bias, inputs: LogitsInputs, grad: Array) -> tuple
         d_q, d_k, sums = _core.logits_vjp(**inputs.arguments, grad=grad)
         parts = zip(bias.parts, sums, inputs.positions, strict=True)
         gradients = [part.scheme.kind.gradient(part, own, at) for part, own, at in parts]
-    d_q = convert.unbroadcast(add_slots(d_q, 2), inputs.q.shape, inputs.q.dtype)
-    d_k = convert.unbroadcast(add_slots(d_k, 2), inputs.k.shape, inputs.k.dtype)
-    return inputs.without_heads(d_q), inputs.without_heads(d_k), name_gradients(bias, gradients)
+    d_q = convert.unbroadcast(operator.add_slots(d_q, 2), inputs.q.shape, inputs.q.dtype)
+    d_k = convert.unbroadcast(operator.add_slots(d_k, 2), inputs.k.shape, inputs.k.dtype)
+    return inputs.without_heads(d_q), inputs.without_heads(d_k), operator.name_gradients(bias, gradients)
 
 
 def _product_inputs(bias: Bias, positions: Positions, batch: tuple[int, ...], dtype: Dtype) -> LogitsInputs:
@@ -277,7 +257,7 @@ def product_matrix(bias: Bias, positions: Positions, batch: tuple[int, ...], dty
 def product_vjp(bias: Bias, positions: Positions, batch: tuple[int, ...], grad: Array) -> Gradients:
     """Return the gradient of each array, for a cotangent of the matrix."""
     inputs = _product_inputs(bias, positions, batch, F64)
-    cotangent = read_cotangent(grad, inputs.shape)
+    cotangent = operator.read_cotangent(grad, inputs.shape)
     _, _, (sums,) = _core.logits_vjp(**inputs.arguments, grad=cotangent)
     return bias.scheme.kind.gradient(bias, sums, positions)
 
@@ -286,13 +266,13 @@ def product_vjp(bias: Bias, positions: Positions, batch: tuple[int, ...], grad: 
 
 
 def _table_term(bias: Bias, call: Call, positions: Positions) -> Term:
-    for name, axes in read_row(bias.name).axes.items():
+    for name, axes in operator.read_row(bias.name).axes.items():
         array = getattr(bias.arrays, name)
         owner, width = ("q", call.width) if axes[-1] == "d" else ("v", call.value_width)
         if array is not None and width is not None and array.shape[-1] != width:
             has = f"width {array.shape[-1]} ({bias.name})"
             fail(ValueError, name, has, f"{width}, the width of {owner}")
-    check_heads(bias, call.shape)
+    operator.check_heads(bias, call.shape)
     key = call.dtype, call.shape[-3]
     operands = bias.casts.get(key)
     if operands is None:
@@ -304,8 +284,8 @@ def _table_term(bias: Bias, call: Call, positions: Positions) -> Term:
 
 def _cast_tables(bias: Bias, call: Call) -> Operands:
     """Return the operands with tables in the dtype of the arithmetic, for each head."""
-    arrays = cast_arrays(bias.arrays._asdict(), call.dtype)
-    for name, axes in read_row(bias.name).axes.items():
+    arrays = operator.cast_arrays(bias.arrays._asdict(), call.dtype)
+    for name, axes in operator.read_row(bias.name).axes.items():
         if arrays[name] is not None and arrays[name].ndim < len(axes):  # the heads share the array
             arrays[name] = np.broadcast_to(arrays[name], (call.shape[-3], *arrays[name].shape))
     return {**bias.operands, **arrays}
@@ -313,11 +293,11 @@ def _cast_tables(bias: Bias, call: Call) -> Operands:
 
 def _table_gradient(bias: Bias, sums: Gradients, positions: Positions) -> Gradients:
     gradients: list[Array | None] = []
-    for array, axes, padded in zip(bias.arrays, read_row(bias.name).axes.values(), sums, strict=True):
+    for array, axes, padded in zip(bias.arrays, operator.read_row(bias.name).axes.values(), sums, strict=True):
         if padded is None:  # the array was left out
             gradients.append(None)
             continue
-        per_head, shares = add_rows(padded, len(axes) - 1)[..., : array.shape[-1]], array.ndim < len(axes)
+        per_head, shares = operator.add_rows(padded, len(axes) - 1)[..., : array.shape[-1]], array.ndim < len(axes)
         gradients.append(per_head.sum(0, dtype=F64) if shares else per_head)
     return tuple(gradients)
 
@@ -343,7 +323,7 @@ def as_table(argument: str, value: npt.ArrayLike, *shapes: str) -> Array:
     array = read.data(argument, value)
     if array.ndim not in [len(shape.strip("(,)").split(",")) for shape in shapes]:
         fail(ValueError, argument, f"shape {array.shape}", " or ".join(shapes))
-    return copy_finite(argument, array)
+    return operator.copy_finite(argument, array)
 
 
 def check_odd_rows(argument: str, table: Array) -> None:

@@ -9,7 +9,8 @@ import numpy.typing as npt
 from .._core_api.arrays import Array
 from .._core_api.door import door, fail
 from ..bias.operator import Scheme
-from .content import TABLE, ContentBias, as_table
+from . import content
+from .content import TABLE, ContentBias
 
 
 class CopeArrays(NamedTuple):
@@ -90,7 +91,7 @@ def cope(table: npt.ArrayLike) -> ContentBias[CopeArrays, CopeGradient]:
             [10.,  5.,  0.],
             [15., 10.,  5.]]])
     """
-    kept = as_table("table", table, "(P, D)", "(H, P, D)")
+    kept = content.as_table("table", table, "(P, D)", "(H, P, D)")
     if not kept.shape[-2]:
         fail(ValueError, "table", "no rows", "at least one")
     bias: ContentBias[CopeArrays, CopeGradient] = COPE.from_arrays(kept)

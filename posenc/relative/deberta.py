@@ -15,7 +15,8 @@ from .._core_api.arrays import I64, Array
 from .._core_api.door import door, fail, fail_value
 from ..bias.operator import Bias, Operands, Scheme
 from ..bias.t5 import smallest_integer
-from .content import TABLE, ContentBias, as_table
+from . import content
+from .content import TABLE, ContentBias
 
 _TERMS: tuple[Literal["c2p", "p2c"], ...] = ("c2p", "p2c")
 _FARTHEST = 2**20
@@ -178,7 +179,7 @@ def deberta(
 def _read_table(argument: str, table: npt.ArrayLike | None, term: str) -> Array:
     if table is None:
         fail_value(ValueError, argument, None, f"a table, for the term {term!r}")
-    array = as_table(argument, table, "(2 K, D)", "(H, 2 K, D)")
+    array = content.as_table(argument, table, "(2 K, D)", "(H, 2 K, D)")
     rows = array.shape[-2]
     if rows % 2 or not rows:
         fail(ValueError, argument, f"{rows} rows", "2 K rows, K at least 1")

@@ -11,25 +11,12 @@ from .. import _core
 from .._core_api import convert, read
 from .._core_api.arrays import F64, I64, Array, Dtype
 from .._core_api.door import door, fail, fail_value
+from ..bias import operator
 from ..bias.kinds import check_batch
-from ..bias.operator import (
-    Bias,
-    Call,
-    Gradients,
-    Kind,
-    Operands,
-    PositionBias,
-    Scheme,
-    Term,
-    add_rows,
-    add_slots,
-    cast_arrays,
-    check_heads,
-    copy_finite,
-)
+from ..bias.operator import Bias, Call, Gradients, Kind, Operands, PositionBias, Scheme, Term
 from ..bias.positions import Positions
 from ..bias.t5 import t5_bucket
-from .content import as_table, check_odd_rows, check_table_heads, product_matrix, product_vjp
+from . import content
 
 _ROWS: tuple[Literal["clipped", "past", "buckets"], ...] = ("clipped", "past", "buckets")
 _FARTHEST = 2**20
@@ -69,8 +56,8 @@ def _operands(bias: Bias) -> Operands:
 
 def _term(bias: Bias, call: Call, positions: Positions) -> Term:
     operands = {name: bias.operands[name] for name in ("gates", "table")}
-    arrays = cast_arrays(operands, call.dtype)
-    check_heads(bias, call.shape)
+    arrays = operator.cast_arrays(operands, call.dtype)
+    operator.check_heads(bias, call.shape)
     queries = bias.arrays.gates.shape[-2]
     if queries != call.shape[-2]:
         fail(ValueError, "gates", f"{queries} queries", str(call.shape[-2]))
@@ -81,7 +68,7 @@ def _term(bias: Bias, call: Call, positions: Positions) -> Term:
 
 def _gradient(bias: Bias, sums: Gradients, positions: Positions) -> Gradients:
     gates, table = bias.arrays
-    d_gates, d_table = add_slots(sums[0], 2), add_rows(sums[1], 2)[..., : table.shape[-1]]
+    d_gates, d_table = operator.add_slots(sums[0], 2), operator.add_rows(sums[1], 2)[..., : table.shape[-1]]
     d_table = d_table.sum(0, dtype=F64) if table.ndim == 2 else d_table
     return convert.unbroadcast(d_gates, gates.shape, F64), d_table[..., : table.shape[-2], :]
 
@@ -95,11 +82,11 @@ def _batch_of(bias: Bias, positions: Positions) -> tuple[int, ...]:
 
 
 def _matrix(bias: Bias, positions: Positions, dtype: Dtype, out: Array | None) -> Array:
-    return product_matrix(bias, positions, _batch_of(bias, positions), dtype, out)
+    return content.product_matrix(bias, positions, _batch_of(bias, positions), dtype, out)
 
 
 def _vjp(bias: Bias, grad: Array, positions: Positions) -> Gradients:
-    return product_vjp(bias, positions, _batch_of(bias, positions), grad)
+    return content.product_vjp(bias, positions, _batch_of(bias, positions), grad)
 
 
 GATED_DISTANCE = Scheme("gated_distance", Kind(_term, _gradient, _matrix, _vjp), GatedDistanceArrays, _operands)
@@ -177,18 +164,18 @@ def gated_distance(
             [ 0., 20., 10.]]], dtype=float32)
     """
     read.choice("rows", rows, _ROWS)
-    of_queries = copy_finite("gates", _core.read("real gates()", gates=gates))
+    of_queries = operator.copy_finite("gates", _core.read("real gates()", gates=gates))
     if of_queries.ndim < 3:
         fail(ValueError, "gates", f"shape {of_queries.shape}", "(..., H, N, R)")
-    kept = as_table("table", table, "(T, R)", "(H, T, R)")
+    kept = content.as_table("table", table, "(T, R)", "(H, T, R)")
     if kept.ndim == 3:
-        check_table_heads("table", kept, of_queries.shape[-3])
+        content.check_table_heads("table", kept, of_queries.shape[-3])
     if kept.shape[-1] != of_queries.shape[-1]:
         fail(ValueError, "table", f"width {kept.shape[-1]}", f"{of_queries.shape[-1]}, the width of gates")
     options: dict[str, str | int] = {"rows": rows}
     count = int(kept.shape[-2])
     if rows == "clipped":
-        check_odd_rows("table", kept)
+        content.check_odd_rows("table", kept)
     if rows == "past" and not count:
         fail(ValueError, "table", "no rows", "at least one")
     if rows == "buckets":

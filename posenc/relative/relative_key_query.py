@@ -9,7 +9,8 @@ import numpy.typing as npt
 from .._core_api.arrays import Array
 from .._core_api.door import door
 from ..bias.operator import Scheme
-from .content import TABLE, ContentBias, as_table, check_odd_rows, rows_in_order
+from . import content
+from .content import TABLE, ContentBias
 
 
 class RelativeKeyQueryArrays(NamedTuple):
@@ -43,7 +44,7 @@ RELATIVE_KEY_QUERY = Scheme(
     "relative_key_query",
     TABLE,
     RelativeKeyQueryArrays,
-    rows_in_order,
+    content.rows_in_order,
     record=ContentBias,
     gradient_type=RelativeKeyQueryGradient,
 )
@@ -88,7 +89,7 @@ def relative_key_query(table: npt.ArrayLike) -> ContentBias[RelativeKeyQueryArra
             [6., 4., 2.],
             [8., 6., 4.]]])
     """
-    kept = as_table("table", table, "(2 K + 1, D)", "(H, 2 K + 1, D)")
-    check_odd_rows("table", kept)
+    kept = content.as_table("table", table, "(2 K + 1, D)", "(H, 2 K + 1, D)")
+    content.check_odd_rows("table", kept)
     bias: ContentBias[RelativeKeyQueryArrays, RelativeKeyQueryGradient] = RELATIVE_KEY_QUERY.from_arrays(kept)
     return bias

@@ -13,7 +13,8 @@ from .._core_api.constants import MOST_WIDTH
 from .._core_api.door import door, fail
 from ..absolute.sinusoid import sinusoidal
 from ..bias.operator import Bias, Operands, Scheme
-from .content import TABLE, ContentBias, as_table, check_odd_rows, check_table_heads
+from . import content
+from .content import TABLE, ContentBias
 
 
 class ShawArrays(NamedTuple):
@@ -115,21 +116,21 @@ def shaw(
             [-1.,  0.,  2.],
             [-1., -1.,  0.]]])
     """
-    keys = as_table("rel_k", rel_k, "(2 K + 1, D)", "(H, 2 K + 1, D)")
+    keys = content.as_table("rel_k", rel_k, "(2 K + 1, D)", "(H, 2 K + 1, D)")
     options = {}
     if k_min is None:
-        check_odd_rows("rel_k", keys)
+        content.check_odd_rows("rel_k", keys)
     else:
         if not keys.shape[-2]:
             fail(ValueError, "rel_k", "no rows", "at least one")
         options["k_min"] = read.index("k_min", k_min, 0, keys.shape[-2] - 1)
     values = None
     if rel_v is not None:
-        values = as_table("rel_v", rel_v, "(2 K + 1, Dv)", "(H, 2 K + 1, Dv)")
+        values = content.as_table("rel_v", rel_v, "(2 K + 1, Dv)", "(H, 2 K + 1, Dv)")
         if values.shape[-2] != keys.shape[-2]:
             fail(ValueError, "rel_v", f"{values.shape[-2]} rows", f"{keys.shape[-2]}, as rel_k")
         if values.ndim == keys.ndim == 3:
-            check_table_heads("rel_v", values, keys.shape[0])
+            content.check_table_heads("rel_v", values, keys.shape[0])
     bias: ContentBias[ShawArrays, ShawGradient] = SHAW.from_arrays(keys, values, options=options)
     return bias
 

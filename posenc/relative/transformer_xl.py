@@ -13,7 +13,8 @@ from .._core_api.constants import MOST_WIDTH
 from .._core_api.door import door, fail, fail_value
 from ..absolute.sinusoid import sinusoidal
 from ..bias.operator import Scheme
-from .content import TABLE, ContentBias, as_table, check_odd_rows, check_table_heads, rows_in_order
+from . import content
+from .content import TABLE, ContentBias
 
 
 class TransformerXLArrays(NamedTuple):
@@ -52,7 +53,7 @@ TRANSFORMER_XL = Scheme(
     "transformer_xl",
     TABLE,
     TransformerXLArrays,
-    rows_in_order,
+    content.rows_in_order,
     record=ContentBias,
     gradient_type=TransformerXLGradient,
 )
@@ -108,15 +109,15 @@ def transformer_xl(
     >>> bool(np.isclose(bias.logits(q, k)[0, 1, 4], q[0, 1] @ r[0, 4]))  # the last query and key: rel = 0, row K
     True
     """
-    table = as_table("r", r, "(2 K + 1, D)", "(H, 2 K + 1, D)")
-    check_odd_rows("r", table)
+    table = content.as_table("r", r, "(2 K + 1, D)", "(H, 2 K + 1, D)")
+    content.check_odd_rows("r", table)
     heads = table.shape[0] if table.ndim == 3 else None
     vectors = []
     for argument, vector in (("u", u), ("v", v)):
-        array = as_table(argument, vector, "(D,)", "(H, D)")
+        array = content.as_table(argument, vector, "(D,)", "(H, D)")
         if array.ndim == 2:
             heads = array.shape[0] if heads is None else heads
-            check_table_heads(argument, array, heads)
+            content.check_table_heads(argument, array, heads)
         if array.shape[-1] != table.shape[-1]:
             fail(ValueError, argument, f"width {array.shape[-1]}", f"{table.shape[-1]}, the width of r")
         vectors.append(array)

@@ -9,9 +9,10 @@ import numpy.typing as npt
 
 from .._core_api.arrays import Array, Dtype
 from .._core_api.door import door, fail
-from ..bias.operator import Bias, Call, Gradients, Kind, PositionBias, Scheme, Term, add_rows, cast_arrays, check_heads
+from ..bias import operator
+from ..bias.operator import Bias, Call, Gradients, Kind, PositionBias, Scheme, Term
 from ..bias.positions import Positions
-from .content import as_table, check_table_heads, product_matrix, product_vjp
+from . import content
 
 
 class TupeArrays(NamedTuple):
@@ -37,8 +38,8 @@ def _check_lengths(bias: Bias, n: int, m: int) -> None:
 
 
 def _term(bias: Bias, call: Call, positions: Positions) -> Term:
-    operands = cast_arrays(bias.operands, call.dtype)
-    check_heads(bias, call.shape)
+    operands = operator.cast_arrays(bias.operands, call.dtype)
+    operator.check_heads(bias, call.shape)
     _check_lengths(bias, *call.shape[-2:])
     return Term("tupe", operands)
 
@@ -46,19 +47,19 @@ def _term(bias: Bias, call: Call, positions: Positions) -> Term:
 def _gradient(bias: Bias, sums: Gradients, positions: Positions) -> Gradients:
     # the kernel multiplies pos_q by the scale before it adds to d_pos_k, so only d_pos_q lacks it
     width = bias.arrays.pos_q.shape[-1]
-    d_pos_q, d_pos_k = add_rows(sums[0], 2), add_rows(sums[1], 2)[..., :width]
+    d_pos_q, d_pos_k = operator.add_rows(sums[0], 2), operator.add_rows(sums[1], 2)[..., :width]
     d_pos_q *= 1 / sqrt(2 * (width or 1))  # in place: it may be as large as q
-    return (d_pos_q, d_pos_k, *[None if reset is None else add_rows(reset, 0) for reset in sums[2:]])
+    return (d_pos_q, d_pos_k, *[None if reset is None else operator.add_rows(reset, 0) for reset in sums[2:]])
 
 
 def _matrix(bias: Bias, positions: Positions, dtype: Dtype, out: Array | None) -> Array:
     _check_lengths(bias, positions.n, positions.m)
-    return product_matrix(bias, positions, (), dtype, out)
+    return content.product_matrix(bias, positions, (), dtype, out)
 
 
 def _vjp(bias: Bias, grad: Array, positions: Positions) -> Gradients:
     _check_lengths(bias, positions.n, positions.m)
-    return product_vjp(bias, positions, (), grad)
+    return content.product_vjp(bias, positions, (), grad)
 
 
 TUPE = Scheme(
@@ -125,9 +126,9 @@ def tupe(
     array([[[7., 1.],
             [7., 1.]]], dtype=float32)
     """
-    queries, keys = as_table("pos_q", pos_q, "(H, N, D)"), as_table("pos_k", pos_k, "(H, M, D)")
+    queries, keys = content.as_table("pos_q", pos_q, "(H, N, D)"), content.as_table("pos_k", pos_k, "(H, M, D)")
     heads, _, width = queries.shape
-    check_table_heads("pos_k", keys, heads)
+    content.check_table_heads("pos_k", keys, heads)
     if keys.shape[2] != width:
         fail(ValueError, "pos_k", f"width {keys.shape[2]}", f"{width}, the width of pos_q")
     row = _read_reset("cls_to_any", cls_to_any, heads)
@@ -139,6 +140,6 @@ def tupe(
 def _read_reset(argument: str, reset: npt.ArrayLike | None, heads: int) -> Array | None:
     if reset is None:
         return None
-    array = as_table(argument, reset, "(H,)")
-    check_table_heads(argument, array, heads)
+    array = content.as_table(argument, reset, "(H,)")
+    content.check_table_heads(argument, array, heads)
     return array

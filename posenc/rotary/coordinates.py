@@ -15,7 +15,8 @@ from .._core_api.arrays import I64, Array, Float64
 from .._core_api.door import door, fail, fail_value
 from ..absolute.frequency import exact_frequencies
 from ..absolute.rotated_pairs import Layout
-from .rotation import Angles, Frequencies, Indices, RopeGradient, Rotation, read_rotation
+from . import rotations
+from .rotations import Angles, Frequencies, Indices, RopeGradient, Rotation
 from .scaling import RopeFrequencies
 
 Axes = Literal["concat", "blocks", "alternate"]
@@ -93,7 +94,7 @@ def rope_2d(
     (6, 8)
     """
     frequencies = _of_rows(frequencies, axes)
-    rotation = read_rotation(x, frequencies, layout, rotary_dim, rotary_offset, inverse, out_layout, seq_axis)
+    rotation = rotations.read_rotation(x, frequencies, layout, rotary_dim, rotary_offset, inverse, out_layout, seq_axis)
     angles = _angles_2d(rotation, positions, frequencies, axes)
     if axes != "blocks":
         return rotation.rotate(rotation.table(angles), out)
@@ -152,7 +153,7 @@ def rope_2d_vjp(
            [2.]])
     """
     frequencies = _of_rows(frequencies, axes)
-    rotation = read_rotation(x, frequencies, layout, rotary_dim, rotary_offset, inverse, out_layout, seq_axis)
+    rotation = rotations.read_rotation(x, frequencies, layout, rotary_dim, rotary_offset, inverse, out_layout, seq_axis)
     angles = _angles_2d(rotation, positions, frequencies, axes)
     return _blocks_vjp(grad, rotation, angles) if axes == "blocks" else rotation.vjp(grad, angles)
 
@@ -275,7 +276,7 @@ def mrope(
     >>> bool(same.all())
     True
     """
-    rotation = read_rotation(x, frequencies, layout, rotary_dim, rotary_offset, inverse, out_layout, seq_axis)
+    rotation = rotations.read_rotation(x, frequencies, layout, rotary_dim, rotary_offset, inverse, out_layout, seq_axis)
     angles = _angles_by_sections(rotation, positions, frequencies, sections, interleaved, overflow)
     return rotation.rotate(rotation.table(angles), out)
 
@@ -324,7 +325,7 @@ def mrope_vjp(
     >>> g.positions[:, 0]
     array([1., 2., 3.])
     """
-    rotation = read_rotation(x, frequencies, layout, rotary_dim, rotary_offset, inverse, out_layout, seq_axis)
+    rotation = rotations.read_rotation(x, frequencies, layout, rotary_dim, rotary_offset, inverse, out_layout, seq_axis)
     angles = _angles_by_sections(rotation, positions, frequencies, sections, interleaved, overflow)
     return rotation.vjp(grad, angles)
 
@@ -496,7 +497,7 @@ def rope_nd(
     >>> posenc.rope_nd(np.array([[1.0, 0.0]]), [[5.0], [np.pi]], [[0.0], [0.5]], layout="half").round(3)
     array([[0., 1.]])
     """
-    rotation = read_rotation(x, frequencies, layout, rotary_dim, rotary_offset, inverse, out_layout, seq_axis)
+    rotation = rotations.read_rotation(x, frequencies, layout, rotary_dim, rotary_offset, inverse, out_layout, seq_axis)
     return rotation.rotate(rotation.table(_angles_nd(rotation, positions, frequencies)), out)
 
 
@@ -542,5 +543,5 @@ def rope_nd_vjp(
     array([[ 6.],
            [10.]])
     """
-    rotation = read_rotation(x, frequencies, layout, rotary_dim, rotary_offset, inverse, out_layout, seq_axis)
+    rotation = rotations.read_rotation(x, frequencies, layout, rotary_dim, rotary_offset, inverse, out_layout, seq_axis)
     return rotation.vjp(grad, _angles_nd(rotation, positions, frequencies))

@@ -11,7 +11,8 @@ from .._core_api.arrays import F64, Array, Float64
 from .._core_api.constants import LARGEST_POSITION
 from .._core_api.door import door, fail, fail_value
 from ..absolute.rotated_pairs import Layout
-from .rotation import Angles, Frequencies, read_rotation
+from . import rotations
+from .rotations import Angles, Frequencies
 
 
 @door
@@ -75,7 +76,9 @@ def rerotate(
     >>> bool(np.allclose(kept, posenc.rope(np.ones((4, 4)), 4, w, layout="half")))
     True
     """
-    rotation = read_rotation(k, frequencies, layout, rotary_dim, rotary_offset, seq_axis=seq_axis, argument="k")
+    rotation = rotations.read_rotation(
+        k, frequencies, layout, rotary_dim, rotary_offset, seq_axis=seq_axis, argument="k"
+    )
     frequencies, _ = rotation.frequencies(frequencies)
     old_positions = rotation.positions(old_positions, "old_positions")
     new_positions = rotation.positions(new_positions, "new_positions")

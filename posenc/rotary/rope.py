@@ -14,18 +14,8 @@ from .._core_api.arrays import F64, Array, Float64
 from .._core_api.constants import MOST_WIDTH
 from .._core_api.door import door, fail, fail_value
 from ..absolute.rotated_pairs import LAYOUTS, Layout, halves
-from .rotation import (
-    Angles,
-    Frequencies,
-    RopeGradient,
-    Rotation,
-    Table,
-    align_table,
-    read_frequencies,
-    read_layout,
-    read_rotation,
-    read_table,
-)
+from . import rotations
+from .rotations import Angles, Frequencies, RopeGradient, Rotation, Table
 from .scaling import RopeFrequencies
 
 
@@ -179,9 +169,9 @@ def _rope_by_table(
     options: tuple[Any, ...],
 ) -> Array:
     """Compute `rope` with the options of `read_rotation` by a table of the positions, or the caller's."""
-    rotation = read_rotation(x, frequencies, *options)
+    rotation = rotations.read_rotation(x, frequencies, *options)
     if frequencies is None:
-        cos, sin = align_table(rotation, *read_table(rotation, positions, start))
+        cos, sin = rotations.align_table(rotation, *rotations.read_table(rotation, positions, start))
         return rotation.pairs.rotate(rotation.x, cos, sin, out)
     angles = Angles(rotation.positions(positions, start=start), *rotation.frequencies(frequencies))
     return rotation.rotate(rotation.table(angles), out)
@@ -265,7 +255,7 @@ def rope_vjp(
     >>> g.x, g.positions, g.frequencies
     (array([[0., 1.]]), array([1.]), array([0.]))
     """
-    rotation = read_rotation(x, frequencies, layout, rotary_dim, rotary_offset, inverse, out_layout, seq_axis)
+    rotation = rotations.read_rotation(x, frequencies, layout, rotary_dim, rotary_offset, inverse, out_layout, seq_axis)
     if frequencies is None:
         return _table_vjp(grad, rotation, positions, start)
     angles = Angles(rotation.positions(positions, start=start), *rotation.frequencies(frequencies))
@@ -274,9 +264,9 @@ def rope_vjp(
 
 def _table_vjp(grad: npt.ArrayLike, rotation: Rotation, table: npt.ArrayLike | Table, start: int) -> RopeTableGradient:
     x = rotation.x
-    cos, sin = read_table(rotation, table, start)
+    cos, sin = rotations.read_table(rotation, table, start)
     grad = rotation.read_grad(grad)
-    d_x = rotation.pairs.x_gradient(grad, *align_table(rotation, cos, sin))
+    d_x = rotation.pairs.x_gradient(grad, *rotations.align_table(rotation, cos, sin))
     c, s = rotation.with_heads(cos, 1), rotation.with_heads(sin, 1)
     rows = np.broadcast_shapes((1,) * (x.ndim - 1), c.shape[:-1], s.shape[:-1])
     d_cos, d_sin = np.zeros((2, *rows, c.shape[-1]))
@@ -346,7 +336,7 @@ def rope_table(
     >>> bool((rotated[0] == posenc.rope(q, 6, posenc.rope_frequencies(8), layout="half")).all())
     True
     """
-    frequencies, factor = read_frequencies(frequencies)
+    frequencies, factor = rotations.read_frequencies(frequencies)
     read.check_range("attention_factor", factor, read.result_dtype(dtype, None))
     pairs = len(frequencies)
     table = _core.sinusoid(
@@ -403,8 +393,8 @@ def rope_matrix(
     array([[ 0., -1.],
            [ 1.,  0.]])
     """
-    layout = read_layout(layout, frequencies)
-    frequencies, factor = read_frequencies(frequencies)
+    layout = rotations.read_layout(layout, frequencies)
+    frequencies, factor = rotations.read_frequencies(frequencies)
     array = _core.read("pos position()", position=position)
     if array.ndim:
         fail(ValueError, "position", f"{array.ndim} axes", "one number")

@@ -9,7 +9,8 @@ from .._core_api import convert, read
 from .._core_api.arrays import F32, F64, Array, Float64
 from .._core_api.door import door, fail
 from ..absolute.rotated_pairs import Layout, cos_sin_table
-from .rotation import Angles, Frequencies, RopeGradient, Rotation, read_rotation
+from . import rotations
+from .rotations import Angles, Frequencies, RopeGradient, Rotation
 
 
 def _growth(pairs: int, scale_base: float, gamma: float, downscale: bool) -> Float64:
@@ -127,7 +128,7 @@ def xpos(
     >>> bool(np.isclose(q[512] @ k[500], q[52] @ k[40]))
     True
     """
-    rotation = read_rotation(x, frequencies, layout, seq_axis=seq_axis)
+    rotation = rotations.read_rotation(x, frequencies, layout, seq_axis=seq_axis)
     table, _, _ = _angles(rotation, positions, frequencies, scale_base, gamma, center, downscale)
     return rotation.rotate(table, out)
 
@@ -176,6 +177,6 @@ def xpos_vjp(
     >>> g.x, g.positions, g.frequencies
     (array([[0., 1.]]), array([1.]), array([0.]))
     """
-    rotation = read_rotation(x, frequencies, layout, seq_axis=seq_axis)
+    rotation = rotations.read_rotation(x, frequencies, layout, seq_axis=seq_axis)
     table, angles, growth = _angles(rotation, positions, frequencies, scale_base, gamma, center, downscale)
     return rotation.vjp(grad, angles, table, growth)
