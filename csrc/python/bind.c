@@ -3,7 +3,8 @@
  * A call is _core.<entry>(function, operand=..., parameter=..., ...): `function` is the public name that messages begin
  * with. Below a door of Python (`door` in posenc/_core_api/door.py) it is left out: then messages begin with ": ".
  * Optional operands and results may be left out. Besides, a call takes `dtype`, that of results marked `typed`;
- * `start`, from which an int n counts; and the length of an axis that only results have, by its letter.
+ * `start`, from which an int n counts; `seq_axis`, the axis of the first operand and of results that their signature
+ * has before the last; and the length of an axis that only results have, by its letter.
  *
  * All that is wrong about memory (kind, rank, a named length, strides, alignment, writability) is raised below this
  * file, by the name of the argument, before anything is written. Python checks the meaning of arguments.
@@ -29,6 +30,8 @@ static int begin_binding(pe_binding *b, pe_table *table, const pe_signature *ent
     b->table = table;
     b->entry = entry;
     b->dim = dim;
+    b->seq_axis = -2;
+    b->of_operator = "";
     for (int axis = 0; axis < PE_AXES; axis++)
         dim[axis] = PE_UNKNOWN;
     for (int d = 0; d < PE_LOOPS; d++)
@@ -81,18 +84,19 @@ static int read_dtype(pe_binding *b, PyObject *value)
     return b->dtype ? 0 : -1;
 }
 
-static int read_start(pe_binding *b, PyObject *value)
+/* Read an integer of at most 2**53 in size; -1 with an exception. */
+static int read_whole(const pe_binding *b, const char *name, PyObject *value, int64_t *number)
 {
     int overflow = 0;
     PyObject *whole = PyBool_Check(value) || PyArray_IsScalar(value, Bool) ? NULL : PyNumber_Index(value);
     if (!whole)
-        return PyErr_Occurred() && !pe_forget_refusal() ? -1 : pe_wrong_type(b, "start", value, "an integer");
-    b->start = PyLong_AsLongLongAndOverflow(whole, &overflow);
+        return PyErr_Occurred() && !pe_forget_refusal() ? -1 : pe_wrong_type(b, name, value, "an integer");
+    *number = PyLong_AsLongLongAndOverflow(whole, &overflow);
     Py_DECREF(whole);
-    if (overflow < 0 || b->start < -largest_position)
-        return pe_wrong_value(PyExc_ValueError, b, "start", "is", value, "at least -9007199254740992");
-    if (overflow > 0 || b->start > largest_position)
-        return pe_wrong_value(PyExc_ValueError, b, "start", "is", value, "at most 2**53");
+    if (overflow < 0 || *number < -largest_position)
+        return pe_wrong_value(PyExc_ValueError, b, name, "is", value, "at least -9007199254740992");
+    if (overflow > 0 || *number > largest_position)
+        return pe_wrong_value(PyExc_ValueError, b, name, "is", value, "at most 2**53");
     return 0;
 }
 
@@ -111,7 +115,9 @@ static int take_setting(pe_binding *b, PyObject *name, PyObject *value)
     if (is_same_name(name, b->table->dtype))
         return read_dtype(b, value);
     if (is_same_name(name, b->table->start))
-        return read_start(b, value);
+        return read_whole(b, word, value, &b->start);
+    if (is_same_name(name, b->table->seq_axis))
+        return read_whole(b, word, value, &b->seq_axis);
     if (n != 1 || *word < 'A' || *word > 'z') {
         PyErr_Format(PyExc_TypeError, "%s: %U is unknown; expected %s", b->function, name, b->entry->text);
         return -1;
@@ -132,7 +138,7 @@ static int find_argument(const pe_binding *b, PyObject *name, int next)
         if (argument[at] == name)
             return at;
     }
-    if (name == b->table->start || name == b->table->dtype)
+    if (name == b->table->start || name == b->table->seq_axis || name == b->table->dtype)
         return -1;
     for (int at = 0; at < count; at++) {
         if (PyUnicode_Compare(argument[at], name) == 0) /* a name that is not interned */
@@ -353,6 +359,16 @@ static int check_together(const pe_binding *b)
                : 0;
 }
 
+/* In attention, q, k and v of two axes are one head. */
+static int is_one_head(const pe_binding *b)
+{
+    for (int k = 0; k < 3; k++) {
+        if (b->argument[k] != Py_None && PyArray_NDIM(A(b->argument[k])) != 2)
+            return 0;
+    }
+    return 1;
+}
+
 static int fill_call(pe_binding *b, pe_call *call)
 {
     const pe_signature *entry = b->entry;
@@ -360,6 +376,7 @@ static int fill_call(pe_binding *b, pe_call *call)
     call->narrays = entry->noperands;
     if (check_together(b) < 0 || read_objects(b, call->par) < 0)
         return -1;
+    b->is_one_head = entry->has_operators && is_one_head(b);
     for (int k = 0; k < entry->noperands; k++) {
         if (take_operand(b, &entry->operand[k], b->argument[k], call, &call->array[k]) < 0)
             return -1;

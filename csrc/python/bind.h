@@ -3,6 +3,7 @@
  *     signature.c   what an entry of ops.def asks of its arguments
  *     bind.c        the call from top to bottom: arguments by name, and parameters
  *     input.c       an argument as the array that a kernel reads
+ *     axes.c        its axes: names, loops, one head
  *     output.c      memory for a result, and the caller's array for it
  *     operators.c   the operators of attention
  *     messages.c    exceptions
@@ -25,10 +26,11 @@ typedef struct {
     char type;                   /* first letter: real, codes, f64, pos, i64, bool, operators */
     unsigned char axes[PE_CORE]; /* entries of dim */
     int naxes, output;
-    int optional, together, finite, scattered, counted, ids, pair_ids, alone, following;
+    int optional, together, finite, scattered, counted, ids, pair_ids;
+    int alone, following, within, beside, broadcast, shared, masking;
     int typed, like_first, work, in_place, summed;
     int tiled, derived, gathered, ordered;
-    int shared; /* leading named axes that the first operand has, too */
+    int common; /* leading named axes that the first operand has, too */
     int scale;  /* of `codes`: the operand of its scales */
 } pe_operand;
 
@@ -58,7 +60,7 @@ typedef struct pe_signature {
 /* The state of the module */
 typedef struct {
     pe_signature entry[PE_COUNT];
-    PyObject *start, *dtype, *grad; /* interned names of arguments that every entry takes, or every read */
+    PyObject *start, *seq_axis, *dtype, *grad; /* interned names of arguments that every entry takes, or every read */
     PyObject *reader, *shown; /* functions of Python: reader(function, argument, value) -> an array; shown(value) ->
                                      * text for a message */
     PyObject *main_thread;    /* threading.main_thread; after a fork it returns the thread that forked */
@@ -91,11 +93,14 @@ typedef struct {
     const char *function;                      /* public name, with which messages begin */
     PyObject *argument[PE_ARRAYS + PE_PARAMS]; /* as the entry has them; NULL or None: left out */
     PyObject *dtype;                           /* the caller's dtype of results, or NULL */
-    int64_t start;                             /* an int n means start .. start + n - 1 */
+    int64_t start, seq_axis;                   /* an int n means start .. start + n - 1; the axis of the sequence */
 
     idx *dim;                             /* lengths of the named axes so far */
     idx loops[PE_LOOPS];                  /* and of the loop axes, right-aligned */
     int nloops, is_double;                /* is_double: the arithmetic */
+    int is_one_head;                      /* q, k and v have no axis of heads */
+    const char *owner[PE_AXES];           /* the operand that set a length */
+    const char *of_operator;              /* " (name)" of the operator that is read, or "" */
     double most_position, most_frequency; /* largest magnitudes */
     PyObject *first;                      /* the first real operand, which decides on arithmetic and results; or NULL */
     pe_operator *operators;               /* on the heap: sixteen of them would fill the stack of a small thread */
@@ -139,6 +144,17 @@ PyObject *pe_in_kind(pe_binding *b, const pe_operand *o, PyObject *array);
 PyObject *pe_in_arithmetic(pe_binding *b, const pe_operand *o, PyObject *array);
 int pe_is_ready(const pe_operand *o, PyObject *array); /* for kernels */
 int pe_check_angles(const pe_binding *b);
+
+/* ---- axes.c ---- */
+
+/* Check the axes of an input, and set its strides in `out`. A message shows `given`, the caller's number. */
+int pe_take_axes(pe_binding *b, const pe_operand *o, PyObject *array, PyObject *given, pe_array *out);
+/* Refuse an array that does not broadcast to the loops of the first operand, and to the named axes that both have. */
+int pe_check_following(const pe_binding *b, const pe_operand *o, PyObject *array);
+int pe_lacks_heads(const pe_binding *b, const pe_operand *o); /* arrays of a call of one head lack their first axis */
+/* A view of the first operand, or of a result, whose axis before the last is the caller's `seq_axis`; borrowed */
+PyObject *pe_move_sequence(pe_binding *b, const pe_operand *o, PyObject *array);
+void pe_restore_sequence(const pe_binding *b, idx *shape, int n); /* the shape of a result as the caller has it */
 
 /* ---- output.c ---- */
 

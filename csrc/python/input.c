@@ -10,7 +10,6 @@
 
 #include <float.h>
 #include <math.h>
-#include <stdio.h>
 
 static const int64_t largest_position = (int64_t)1 << POSITION_BITS;
 static const char *const ids_below = "ids of at least 0 and below %zd";
@@ -128,16 +127,18 @@ static PyObject *cast(pe_binding *b, PyObject *array, int type)
     return pe_keep(b, PyArray_CastToType(A(array), PyArray_DescrFromType(type), 0));
 }
 
-/* Unsigned 64-bit integers beyond the largest position would become negative. */
+/* Unsigned 64-bit integers beyond the largest number of the operand would become negative, or lose digits. */
 static int fits_signed(const pe_binding *b, const pe_operand *o, PyObject *array)
 {
+    const int64_t largest = o->type == 'p' ? largest_position : INT64_MAX;
     if (!PyTypeNum_ISUNSIGNED(PyArray_TYPE(A(array))) || PyArray_ITEMSIZE(A(array)) < 8 || PyArray_SIZE(A(array)) == 0)
         return 1;
     PyObject *most = PyObject_CallMethod(array, "max", NULL);
     const unsigned long long number = most ? PyLong_AsUnsignedLongLongMask(most) : 0;
-    const int fits = most && number <= (unsigned long long)largest_position;
+    const int fits = most && number <= (unsigned long long)largest;
     if (most && !fits)
-        pe_wrong_value(PyExc_ValueError, b, o->name, "has", most, "at most 2**53");
+        pe_wrong_value(PyExc_ValueError, b, o->name, "has", most,
+                       o->type == 'p' ? "at most 2**53" : "at most 2**63 - 1");
     Py_XDECREF(most);
     return fits;
 }
@@ -181,7 +182,7 @@ PyObject *pe_in_kind(pe_binding *b, const pe_operand *o, PyObject *array)
     case 'b':
         if (storage == PE_BOOL)
             return array;
-        pe_wrong_dtype(b, o->name, array, "bool");
+        pe_wrong_dtype(b, o->name, array, b->entry->has_operators ? "bool, True = this key may be seen" : "bool");
         return NULL;
     case 'i': return as_integers(b, o, array, "integers");
     case 'p':
@@ -204,7 +205,8 @@ PyObject *pe_in_kind(pe_binding *b, const pe_operand *o, PyObject *array)
 
 /* ---- kind -> arithmetic ---- */
 
-/* Float64 as float32; finite numbers beyond its range are refused, because as infinity they would give NaN. */
+/* Float64 as float32; finite numbers beyond its range are refused, because as infinity they would give NaN. But the
+ * least numbers of a mask are minus infinity. */
 static PyObject *narrow(pe_binding *b, const pe_operand *o, PyObject *object)
 {
     PyObject *from = PyArray_FROM_OTF(object, NPY_DOUBLE, NPY_ARRAY_CARRAY_RO);
@@ -214,7 +216,7 @@ static PyObject *narrow(pe_binding *b, const pe_operand *o, PyObject *object)
     int beyond = 0;
     for (npy_intp i = 0, n = to ? PyArray_SIZE(A(to)) : 0; i < n; i++) {
         y[i] = (float)x[i];
-        beyond |= isinf(y[i]) && !isinf(x[i]);
+        beyond |= isinf(y[i]) && !isinf(x[i]) && !(o->masking && y[i] < 0);
     }
     Py_XDECREF(from);
     if (beyond)
@@ -253,72 +255,6 @@ static PyObject *in_layout(pe_binding *b, const pe_operand *o, PyObject *array)
         return array;
     PyArray_Descr *descr = PyArray_DescrNewByteorder(PyArray_DESCR(A(array)), NPY_NATIVE);
     return descr ? pe_keep(b, PyArray_FromArray(A(array), descr, NPY_ARRAY_CARRAY | NPY_ARRAY_ENSURECOPY)) : NULL;
-}
-
-/* ---- axes ---- */
-
-/* A message shows `given`, the caller's number. */
-static int check_rank(const pe_binding *b, const pe_operand *o, PyObject *array, PyObject *given)
-{
-    const int rank = PyArray_NDIM(A(array));
-    if (rank == 0 && o->naxes > 0)
-        return pe_wrong_value(PyExc_ValueError, b, o->name, "is", given, "an array with %s%d %s",
-                              o->alone ? "" : "at least ", o->naxes, o->naxes == 1 ? "axis" : "axes");
-    if (o->alone && o->naxes == 0 && rank > 0)
-        return pe_wrong(PyExc_ValueError, b, o->name, "has %d axes; expected one number", rank);
-    if (rank < o->naxes || (o->alone && rank > o->naxes))
-        return pe_wrong(PyExc_ValueError, b, o->name, "has %d axes; expected %s%d", rank, o->alone ? "" : "at least ",
-                        o->naxes);
-    if (rank > o->naxes + PE_LOOPS)
-        return pe_wrong(PyExc_ValueError, b, o->name, "has %d axes; expected at most %d", rank, o->naxes + PE_LOOPS);
-    return 0;
-}
-
-static const char *const one_length = "has length %zd in axis %d; expected %zd";
-
-/* The last axes are named in the signature; a name has one length. */
-static int take_named_axes(const pe_binding *b, const pe_operand *o, PyArrayObject *array, pe_array *out)
-{
-    const int loops = PyArray_NDIM(array) - o->naxes;
-    for (int k = 0; k < o->naxes; k++) {
-        const npy_intp length = PyArray_DIM(array, loops + k);
-        idx *expected = &b->dim[o->axes[k]];
-        if (*expected == PE_UNKNOWN)
-            *expected = length;
-        if (*expected != length && o->counted)
-            return pe_wrong(PyExc_ValueError, b, o->name,
-                            "has length %zd; expected %zd, the sequence axis of x (an int n means 0..n-1, [p] one "
-                            "position)",
-                            length, *expected);
-        if (*expected != length)
-            return pe_wrong(PyExc_ValueError, b, o->name, one_length, length, loops + k, *expected);
-        out->core[k] = pe_stride_of((PyObject *)array, loops + k);
-    }
-    return 0;
-}
-
-/* All axes before the named ones are loops, which broadcast. */
-static int take_loops(pe_binding *b, const pe_operand *o, PyArrayObject *array, pe_array *out)
-{
-    const int loops = PyArray_NDIM(array) - o->naxes;
-    for (int d = 0; d < loops; d++) {
-        const npy_intp length = PyArray_DIM(array, d);
-        idx *expected = &b->loops[PE_LOOPS - loops + d];
-        out->loop[PE_LOOPS - loops + d] = pe_stride_of((PyObject *)array, d);
-        if (length != 1 && *expected != 1 && length != *expected)
-            return pe_wrong(PyExc_ValueError, b, o->name, one_length, length, d, *expected);
-        if (length != 1)
-            *expected = length;
-    }
-    b->nloops = loops > b->nloops ? loops : b->nloops;
-    return 0;
-}
-
-static int take_axes(pe_binding *b, const pe_operand *o, PyObject *array, PyObject *given, pe_array *out)
-{
-    return check_rank(b, o, array, given) < 0 || take_named_axes(b, o, A(array), out) < 0
-               ? -1
-               : take_loops(b, o, A(array), out);
 }
 
 /* ---- numbers: positions, finite numbers and ids ---- */
@@ -455,32 +391,12 @@ int pe_take_input(pe_binding *b, const pe_operand *o, PyObject *object, pe_array
     array = array ? pe_in_kind(b, o, array) : NULL;
     array = array ? pe_in_arithmetic(b, o, array) : NULL;
     array = array ? in_layout(b, o, array) : NULL;
-    if (!array || take_axes(b, o, array, given, out) < 0 || check_contents(b, o, array, given) < 0)
+    if (!array || pe_take_axes(b, o, array, given, out) < 0 || check_contents(b, o, array, given) < 0)
         return -1;
     b->input[b->ninputs++] = array;
     out->storage = (pe_storage)pe_storage_of(array);
     out->data = PyArray_BYTES(A(array));
     return 0;
-}
-
-/* Refuse an array that does not broadcast to the loops, and to the shared named axes, of the first operand. */
-static int check_following(const pe_binding *b, const pe_operand *o, PyObject *array)
-{
-    const pe_operand *lead = b->entry->operand;
-    const int own = o->naxes - o->shared, n = PyArray_NDIM(A(b->first)) - (lead->naxes - o->shared);
-    const int axes = PyArray_NDIM(A(array)) - own;
-    const npy_intp *shape = PyArray_DIMS(A(b->first)), *length = PyArray_DIMS(A(array));
-    int fits = axes <= n;
-    if (axes < 0)
-        return check_rank(b, o, array, array);
-    for (int d = 0; fits && d < axes; d++)
-        fits = length[d] == 1 || length[d] == shape[n - axes + d];
-    if (fits)
-        return 0;
-    char after[96];
-    snprintf(after, sizeof after, ", the %s of %s%s", lead->naxes == o->shared ? "shape" : "leading axes", lead->name,
-             own > 0 ? ", and a last axis of any length" : "");
-    return pe_wrong_shape(b, o->name, array, shape, n, "a shape that broadcasts to ", after);
 }
 
 PyObject *pe_read_input(pe_binding *b, const pe_operand *o, PyObject *object)
@@ -492,7 +408,8 @@ PyObject *pe_read_input(pe_binding *b, const pe_operand *o, PyObject *object)
     array = array && o->counted ? count_positions(b, o, array) : array;
     array = array ? pe_in_kind(b, o, array) : NULL;
     array = array && o->type != 'r' && o->type != 'c' ? in_layout(b, o, array) : array;
-    if (!array || (o->following && b->first ? check_following(b, o, array) : take_axes(b, o, array, given, &unused)) < 0
+    if (!array
+        || (o->following && b->first ? pe_check_following(b, o, array) : pe_take_axes(b, o, array, given, &unused)) < 0
         || check_contents(b, o, array, given) < 0)
         return NULL;
     return array;

@@ -79,10 +79,12 @@ int pe_shape_of_result(const pe_binding *b, const pe_operand *o, PyObject *given
     int n = 0;
     for (int d = PE_LOOPS - b->nloops; !o->summed && d < PE_LOOPS; d++)
         shape[n++] = b->loops[d];
-    for (int k = 0; k < o->naxes; k++, n++) {
+    for (int k = pe_lacks_heads(b, o); k < o->naxes; k++, n++) {
         const idx length = b->dim[o->axes[k]];
         shape[n] = length != PE_UNKNOWN ? length : given && n < PyArray_NDIM(A(given)) ? PyArray_DIM(A(given), n) : 0;
     }
+    if (!o->summed)
+        pe_restore_sequence(b, shape, n);
     return n;
 }
 
@@ -241,12 +243,12 @@ int pe_take_output(pe_binding *b, const pe_operand *o, PyObject *object, pe_arra
     if (object == Py_None && o->optional)
         return 0;
     PyObject *memory = add_result(b, o, object, 1);
-    if (!memory)
+    if (!memory || !(memory = pe_move_sequence(b, o, memory)))
         return -1;
-    const int loops = PyArray_NDIM(A(memory)) - o->naxes;
-    for (int k = 0; k < o->naxes; k++) {
-        b->dim[o->axes[k]] = PyArray_DIM(A(memory), loops + k);
-        out->core[k] = pe_stride_of(memory, loops + k);
+    const int absent = pe_lacks_heads(b, o), loops = PyArray_NDIM(A(memory)) - (o->naxes - absent);
+    for (int k = absent; k < o->naxes; k++) {
+        b->dim[o->axes[k]] = PyArray_DIM(A(memory), loops + k - absent);
+        out->core[k] = pe_stride_of(memory, loops + k - absent);
     }
     for (int d = 0; d < loops; d++)
         out->loop[PE_LOOPS - loops + d] = pe_stride_of(memory, d);

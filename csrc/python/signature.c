@@ -40,6 +40,11 @@ typedef struct {
  *     pair_ids    likewise, below r * r
  *     alone       has no axes before the named ones
  *     following   broadcasts to the first operand: its loops, and the named axes with which both begin
+ *     within      its loops broadcast to those of the operands before it
+ *     beside      has the loops of the first operand, all but the last (that of heads), or none
+ *     broadcast   the first named axes may be left out, and any may have length 1
+ *     shared      the first named axis may be left out
+ *     masking     numbers below the range of the arithmetic are minus infinity
  *     typed       a result in the dtype of the first operand, or in the `dtype` of the call
  *     like_first  a result in the dtype of the first operand
  *     work        in the dtype of the arithmetic, which half types are not
@@ -52,15 +57,18 @@ typedef struct {
  *     ordered     counts visible keys from the last one, so the keys of a head are never cut into parts
  */
 static const pe_word operand_words[] = {
-    {"optional", offsetof(pe_operand, optional)},     {"together", offsetof(pe_operand, together)},
-    {"finite", offsetof(pe_operand, finite)},         {"scattered", offsetof(pe_operand, scattered)},
-    {"counted", offsetof(pe_operand, counted)},       {"ids", offsetof(pe_operand, ids)},
-    {"pair_ids", offsetof(pe_operand, pair_ids)},     {"alone", offsetof(pe_operand, alone)},
-    {"following", offsetof(pe_operand, following)},   {"typed", offsetof(pe_operand, typed)},
-    {"like_first", offsetof(pe_operand, like_first)}, {"work", offsetof(pe_operand, work)},
-    {"in_place", offsetof(pe_operand, in_place)},     {"summed", offsetof(pe_operand, summed)},
-    {"tiled", offsetof(pe_operand, tiled)},           {"derived", offsetof(pe_operand, derived)},
-    {"gathered", offsetof(pe_operand, gathered)},     {"ordered", offsetof(pe_operand, ordered)},
+    {"optional", offsetof(pe_operand, optional)},   {"together", offsetof(pe_operand, together)},
+    {"finite", offsetof(pe_operand, finite)},       {"scattered", offsetof(pe_operand, scattered)},
+    {"counted", offsetof(pe_operand, counted)},     {"ids", offsetof(pe_operand, ids)},
+    {"pair_ids", offsetof(pe_operand, pair_ids)},   {"alone", offsetof(pe_operand, alone)},
+    {"following", offsetof(pe_operand, following)}, {"within", offsetof(pe_operand, within)},
+    {"beside", offsetof(pe_operand, beside)},       {"broadcast", offsetof(pe_operand, broadcast)},
+    {"shared", offsetof(pe_operand, shared)},       {"masking", offsetof(pe_operand, masking)},
+    {"typed", offsetof(pe_operand, typed)},         {"like_first", offsetof(pe_operand, like_first)},
+    {"work", offsetof(pe_operand, work)},           {"in_place", offsetof(pe_operand, in_place)},
+    {"summed", offsetof(pe_operand, summed)},       {"tiled", offsetof(pe_operand, tiled)},
+    {"derived", offsetof(pe_operand, derived)},     {"gathered", offsetof(pe_operand, gathered)},
+    {"ordered", offsetof(pe_operand, ordered)},
 };
 
 /* The words that may follow the name of a parameter, besides choices such as half|interleaved */
@@ -209,8 +217,8 @@ static void relate_operands(pe_signature *entry)
     for (int k = 0; k < entry->noperands; k++) {
         pe_operand *o = &entry->operand[k];
         const size_t n = strlen(o->name);
-        while (o->shared < o->naxes && o->shared < lead->naxes && o->axes[o->shared] == lead->axes[o->shared])
-            o->shared++;
+        while (o->common < o->naxes && o->common < lead->naxes && o->axes[o->common] == lead->axes[o->common])
+            o->common++;
         for (int j = 0; j < entry->noperands; j++) {
             const char *other = entry->operand[j].name;
             if (strncmp(other, o->name, n) == 0 && strcmp(other + n, "_scale") == 0)
@@ -274,9 +282,10 @@ int pe_table_read(pe_table *table)
 {
     memset(table, 0, sizeof *table);
     table->start = PyUnicode_InternFromString("start");
+    table->seq_axis = PyUnicode_InternFromString("seq_axis");
     table->dtype = PyUnicode_InternFromString("dtype");
     table->grad = PyUnicode_InternFromString("grad");
-    if (!table->start || !table->dtype || !table->grad)
+    if (!table->start || !table->seq_axis || !table->dtype || !table->grad)
         return -1;
     for (int op = 0; op < PE_COUNT; op++) {
         pe_signature *entry = &table->entry[op];
