@@ -98,6 +98,7 @@ def module() -> bytes:
 
 def rules() -> dict[str, object]:
     """The tables from which `posenc.rope_from_config` reads a config: models without fields that have the default."""
+    from posenc._core_api import read
     from posenc.rotary import config, models, scaling
 
     default = models.Model()._asdict()
@@ -127,7 +128,7 @@ def rules() -> dict[str, object]:
         "rotated_layers": config.ROTATED_LAYERS,
         "uses_rope": config.USES_ROPE.pattern,
         "expected_rotation": config.EXPECTED_ROTATION,
-        "most_channels": config.MOST_CHANNELS,
+        "most_channels": read.MOST_CHANNELS,
     }
 
 
