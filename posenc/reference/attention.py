@@ -11,6 +11,8 @@ from ._numbers import exp, log, precise, tanh, wide
 from .bias import Bias, PositionBias, Sum, pairs, positions, rel
 from .dropout import dropout_factors
 
+__all__ = ["Quantized", "attention", "attention_weights", "merge_attention", "quantize"]
+
 
 @np.errstate(divide="ignore")  # a query that sees no key: lse = log 0 = -inf
 def attention(

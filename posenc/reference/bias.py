@@ -14,6 +14,11 @@ import numpy.typing as npt
 
 from ._numbers import cos, exp, log1p, places, wide
 
+__all__ = [
+    "Bias", "PositionBias", "alibi", "alibi_slopes", "beit", "dense", "distance_function", "fire", "fox", "kerple_log",
+    "kerple_power", "sandwich", "swin", "t5", "t5_bucket", "tisa", "toeplitz",
+]  # fmt: skip
+
 
 @dataclass(eq=False)
 class Bias:

@@ -14,6 +14,11 @@ from . import absolute
 from ._numbers import floor, precise, sqrt, tanh, wide
 from .bias import Bias, PositionBias, each_integer, gather, per_head, positions, rel, t5_bucket
 
+__all__ = [
+    "ContentBias", "cope", "deberta", "gated_distance", "nezha", "relative_key_query", "shaw", "transformer_xl", "tupe",
+    "xl_table",
+]  # fmt: skip
+
 
 class ContentBias(Bias):
     """An operator that reads queries and keys: its logits are added to q.k, before the scale and the cap."""
