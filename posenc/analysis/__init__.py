@@ -3,11 +3,23 @@
 The module is imported at the first use of ``posenc.analysis``.
 """
 
-from .bands import RopeBands, RopeCoverage, rope_bands, rope_coverage
+from ..reference import (
+    RopeBands,
+    RopeCoverage,
+    TaylorTerms,
+    TrianglePoints,
+    interaction_matrix,
+    order_sensitivity,
+    reference_logits,
+    reference_matrix,
+    rope_bands,
+    rope_coverage,
+    taylor_terms,
+    triangle_points,
+)
 from .curves import InnerProduct, decay, inner_product
-from .matrices import TrianglePoints, correlation_matrix, distance_matrix, gram_matrix, triangle_points
-from .profiles import AttentionProfile, attention_profile, order_sensitivity, reference_logits, reference_matrix
-from .taylor import TaylorTerms, interaction_matrix, taylor_terms
+from .matrices import correlation_matrix, distance_matrix, gram_matrix
+from .profiles import AttentionProfile, attention_profile
 
 __all__ = [
     "AttentionProfile", "InnerProduct", "RopeBands", "RopeCoverage", "TaylorTerms", "TrianglePoints",

@@ -2,33 +2,15 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 import numpy.typing as npt
 
-from .. import reference
 from .._core_api import convert, read
 from .._core_api.arrays import Array, Float64
 from .._core_api.door import door, fail
 
 BLOCK_NUMBERS = 1 << 16
 """Differences that are held in memory at a time; they stay in the cache."""
-
-
-class TrianglePoints(NamedTuple):
-    """Correlation and distance of all pairs of positions, each (pairs, 2).
-
-    Attributes
-    ----------
-    upper : float64 array (pairs, 2)
-        Entries (i, j) of the matrices with i < j, row by row.
-    lower : float64 array (pairs, 2)
-        Entries (j, i) in the same order as `upper`.
-    """
-
-    upper: Float64
-    lower: Float64
 
 
 def _read_rows(encoding: npt.ArrayLike) -> Array:
@@ -203,46 +185,3 @@ def correlation_matrix(encoding: npt.ArrayLike, *, out: Array | None = None) -> 
     diagonal = np.einsum("...nn->...n", correlations)
     diagonal[diagonal > 0] = 1
     return convert.store(out, correlations, array.dtype)
-
-
-@door
-def triangle_points(distance: npt.ArrayLike, correlation: npt.ArrayLike) -> TrianglePoints:
-    """Pair the correlation and the distance of all pairs of positions, for a scatter plot.
-
-    Points ``(C[i, j], D[i, j])``, above and below the diagonal.
-
-    Parameters
-    ----------
-    distance, correlation : array (N, N)
-        From `distance_matrix` and `correlation_matrix`, or any other two matrices.
-
-    Returns
-    -------
-    TrianglePoints
-        ``upper`` and ``lower``, each (N (N - 1) / 2, 2). The correlation comes first: it is the horizontal axis.
-
-    Raises
-    ------
-    TypeError, ValueError
-        A matrix is not square, or the two have different sizes.
-
-    Notes
-    -----
-    Row r of both parts belongs to the same pair of positions. Symmetric matrices give equal parts.
-
-    Examples
-    --------
-    >>> import posenc.analysis
-    >>> points = posenc.analysis.triangle_points([[0, 1], [2, 0]], [[1, 0.5], [0.25, 1]])
-    >>> points.upper, points.lower
-    (array([[0.5, 1. ]]), array([[0.25, 2.  ]]))
-    """
-    matrices = []
-    for name, value in (("correlation", correlation), ("distance", distance)):
-        array = read.data(name, value)
-        if array.ndim != 2 or array.shape[0] != array.shape[1]:
-            fail(ValueError, name, f"shape {array.shape}", "(N, N)")
-        matrices.append(array)
-    if matrices[0].shape != matrices[1].shape:
-        fail(ValueError, "correlation", f"shape {matrices[0].shape}", str(matrices[1].shape))
-    return TrianglePoints(*reference.triangle_points(matrices[1], matrices[0]))

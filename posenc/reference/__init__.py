@@ -2,9 +2,10 @@
 
 ``posenc.reference.rope`` takes the arguments of `posenc.rope`, without ``out=`` and ``dtype=``, and computes the same
 numbers in float64, slowly. Arguments in ``np.longdouble``, or in arrays of mpmath's numbers, are computed in their own
-precision. Nothing here uses the kernels of posenc, and arguments are not checked. Results that posenc returns as a
-NamedTuple are tuples. The gradient of any function is `gradient`, by central differences; `dropout_factors` are the
-random numbers of `attention`.
+precision. Nothing here uses the kernels of posenc. Arguments are not checked, and results that posenc returns as a
+NamedTuple are tuples, except in functions with annotations, such as `rope_bands`: these are the functions of
+`posenc.analysis` themselves. The gradient of any function is `gradient`, by central differences; `dropout_factors` are
+the random numbers of `attention`.
 """
 
 from .absolute import *
@@ -22,9 +23,9 @@ __all__ = [
     "hierarchical", "integrate", "interpolate_table", "learned", "positions_from_mask", "recurrent", "shift",
     "shift_matrix", "sinusoidal",
     # analysis
-    "attention_profile", "correlation_matrix", "decay", "distance_matrix", "gram_matrix", "inner_product",
-    "interaction_matrix", "order_sensitivity", "reference_logits", "reference_matrix", "rope_bands", "rope_coverage",
-    "taylor_terms", "triangle_points",
+    "RopeBands", "RopeCoverage", "TaylorTerms", "TrianglePoints", "attention_profile", "correlation_matrix", "decay",
+    "distance_matrix", "gram_matrix", "inner_product", "interaction_matrix", "order_sensitivity", "reference_logits",
+    "reference_matrix", "rope_bands", "rope_coverage", "taylor_terms", "triangle_points",
     # attention
     "Quantized", "attention", "attention_weights", "dropout_factors", "gradient", "merge_attention", "quantize",
     # bias
