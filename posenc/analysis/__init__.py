@@ -17,9 +17,8 @@ from ..reference import (
     taylor_terms,
     triangle_points,
 )
-from .curves import InnerProduct, decay, inner_product
+from .curves import AttentionProfile, InnerProduct, attention_profile, decay, inner_product
 from .matrices import correlation_matrix, distance_matrix, gram_matrix
-from .profiles import AttentionProfile, attention_profile
 
 __all__ = [
     "AttentionProfile", "InnerProduct", "RopeBands", "RopeCoverage", "TaylorTerms", "TrianglePoints",
