@@ -10,14 +10,11 @@ import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from .. import Bias, sinusoidal
+from .. import Bias, analysis, sinusoidal
 from .. import frequencies as geometric_frequencies
 from .._core_api.door import door
-from ..analysis import AttentionProfile, attention_profile, distance_matrix
-from ..analysis import decay as decay_of
-from ..analysis import rope_bands as bands_of
-from ._arguments import Array, PairFrequencies, as_index, as_matrix, fail
-from ._canvas import axes_of, draw_curves, shades, title_of
+from . import _canvas as canvas
+from ._canvas import Array, PairFrequencies, fail
 
 SCHEDULES: dict[str, dict[str, Any]] = {
     "$10000^{-t}$": {"base": 10000.0},
@@ -29,10 +26,10 @@ SCHEDULES: dict[str, dict[str, Any]] = {
 RELATIVE_POSITION = "position of key - position of query"
 
 
-def profile_of(argument: str, scheme: Bias | PairFrequencies | None, distances: Array) -> AttentionProfile:
+def profile_of(argument: str, scheme: Bias | PairFrequencies | None, distances: Array) -> analysis.AttentionProfile:
     """Return the `attention_profile`; its errors name the argument of the user's call, and its `door` the function."""
     try:
-        return attention_profile(scheme, distances)
+        return analysis.attention_profile(scheme, distances)
     except (TypeError, ValueError, IndexError) as error:
         text = str(error).replace("attention_profile: scheme", f": {argument}")
         error.args = (text.replace("attention_profile:", ":"),)
@@ -78,10 +75,10 @@ def decay(
     5
     """
     x = np.arange(-128, 129) if distances is None else np.asarray(distances)
-    curves = {f"θ(t) = {name}": decay_of(x, dim=dim, **options).real for name, options in schedules.items()}
+    curves = {f"θ(t) = {name}": analysis.decay(x, dim=dim, **options).real for name, options in schedules.items()}
     title = "Inner product of two sinusoidal encodings, by distance"
     labels = {"title": title, "xlabel": "distance of two positions", "ylabel": "mean of cos(distance · θ)"}
-    figure, axes = draw_curves(ax, x, curves, labels)
+    figure, axes = canvas.draw_curves(ax, x, curves, labels)
     axes.axhline(0, color="0.5", linewidth=1)
     return figure
 
@@ -115,14 +112,14 @@ def distance_curves(values: npt.ArrayLike, *, positions: Iterable[int] | None = 
     >>> len(figure.axes[0].get_lines())
     2
     """
-    encoding = as_matrix("values", values)
+    encoding = canvas.as_matrix("values", values)
     if positions is None:
         positions = np.unique(np.linspace(0, len(encoding) - 1, 5).astype(int))
-    rows = [as_index("positions", row, 0) for row in positions]
-    distances = distance_matrix(encoding)
+    rows = [canvas.as_index("positions", row, 0) for row in positions]
+    distances = analysis.distance_matrix(encoding)
     curves = {f"from position {row}": distances[row] for row in rows}
     labels = {"title": "Distance of a few positions from all others", "xlabel": "position", "ylim": (0, None)}
-    return draw_curves(ax, range(len(encoding)), curves, {**labels, "ylabel": "distance of the encodings"})[0]
+    return canvas.draw_curves(ax, range(len(encoding)), curves, {**labels, "ylabel": "distance of the encodings"})[0]
 
 
 @door
@@ -166,9 +163,9 @@ def bias(
     rel = np.arange(-64, 65) if distances is None else np.asarray(distances)
     logits = profile_of("operator", operator, rel).logits
     curves = {f"head {head}": curve for head, curve in enumerate(logits)}
-    labels = {"title": title_of(operator), "xlabel": RELATIVE_POSITION, "ylabel": "added to the logit"}
-    colors, has_legend = shades(len(logits)), legend and len(logits) > 1
-    return draw_curves(ax, rel, curves, labels, colors=colors, legend=has_legend)[0]
+    labels = {"title": canvas.title_of(operator), "xlabel": RELATIVE_POSITION, "ylabel": "added to the logit"}
+    colors, has_legend = canvas.shades(len(logits)), legend and len(logits) > 1
+    return canvas.draw_curves(ax, rel, curves, labels, colors=colors, legend=has_legend)[0]
 
 
 @door
@@ -253,7 +250,7 @@ def profile(
     2
     """
     rel = np.arange(-127, 1) if distances is None else np.asarray(distances)
-    index = as_index("head", head, 0)
+    index = canvas.as_index("head", head, 0)
     curves = {}
     if not isinstance(schemes, Mapping):
         fail(TypeError, "schemes", f"type {type(schemes).__name__}", "a mapping, such as {'alibi': operator}")
@@ -262,7 +259,7 @@ def profile(
         shown, heads = min(index, len(weights) - 1), len(weights)
         curves[f"{name},\nhead {shown} of {heads}" if heads > 1 else name] = weights[shown]
     labels = {"title": "Attention to keys of equal content", "xlabel": RELATIVE_POSITION, "yscale": "log"}
-    return draw_curves(ax, rel, curves, {**labels, "ylabel": "attention weight"})[0]
+    return canvas.draw_curves(ax, rel, curves, {**labels, "ylabel": "attention weight"})[0]
 
 
 @door
@@ -299,13 +296,13 @@ def rope_bands(
     >>> figure.axes[0].get_lines()[0].get_ydata()[:2]
     array([0.5, 0.5])
     """
-    bands = {name: bands_of(scaled, original, train_length=train_length) for name, scaled in scalings.items()}
+    bands = {name: analysis.rope_bands(w, original, train_length=train_length) for name, w in scalings.items()}
     least = min([1.0, *(band.ratio[band.ratio > 0].min(initial=1.0) for band in bands.values())])
     ticks = [2.0**-k for k in range(int(np.ceil(-np.log2(least) - 1e-9)) + 1)][:12]
     title = "Frequencies of a rotary embedding after a scaling"
     labels = {"title": title, "xlabel": "pair, fast to slow", "ylabel": "frequency after / before", "yscale": "log"}
     ratios = {name: band.ratio for name, band in bands.items()}
-    figure, axes = draw_curves(ax, range(np.size(original)), ratios, labels)
+    figure, axes = canvas.draw_curves(ax, range(np.size(original)), ratios, labels)
     axes.set_yticks(ticks, [f"1/{1 / tick:g}" if tick < 1 else "1" for tick in ticks])
     axes.minorticks_off()
     for band in list(bands.values())[:1]:
@@ -346,7 +343,7 @@ def precision(*, pairs: int = 32, ax: Axes | None = None) -> Figure:
     >>> len(figure.axes[0].get_lines())
     3
     """
-    frequencies = geometric_frequencies(2 * as_index("pairs", pairs, 1))
+    frequencies = geometric_frequencies(2 * canvas.as_index("pairs", pairs, 1))
     octaves = 2.0 ** np.arange(0, 53)
     positions = np.floor(octaves[:, None] * np.random.default_rng(0).uniform(1, 2, 4)).astype(np.int64).reshape(-1)
     product = positions.astype(np.float32)[:, None] * frequencies.astype(np.float32)
@@ -356,9 +353,9 @@ def precision(*, pairs: int = 32, ax: Axes | None = None) -> Figure:
     }
     exact = sinusoidal(positions, 2 * pairs, frequencies=frequencies, layout="half", dtype=np.float64)
     errors = {name: abs(x - exact).reshape(len(octaves), -1).max(axis=1) for name, x in encodings.items()}
-    _, axes = axes_of(ax)
+    _, axes = canvas.axes_of(ax)
     axes.axhline(2.0**-24, color="0.5", linewidth=1, linestyle=":", label="$2^{-24}$, spacing of\nfloat32 below 1")
     axes.set_xscale("log", base=2)
     labels = {"xlabel": "position", "ylabel": f"largest error of sin and cos, {pairs} frequencies", "yscale": "log"}
     title = "Error of float32 encodings, against exact angles"
-    return draw_curves(axes, octaves, errors, {"title": title, "xlim": (1, 2.0**53), **labels})[0]
+    return canvas.draw_curves(axes, octaves, errors, {"title": title, "xlim": (1, 2.0**53), **labels})[0]

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from .._core_api.door import door
-from ._arguments import fail
+from ._canvas import fail
 
 NAMED = 8
 """Most curves, or panels, of which each is described. Of more curves the first and the last are."""

@@ -14,19 +14,18 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator, NullLocator
 
-from .. import ContentBias
+from .. import ContentBias, analysis
 from .._core_api.door import door
-from ..analysis import correlation_matrix, distance_matrix, gram_matrix, rope_coverage, triangle_points
-from ._arguments import Array, Float64, PairFrequencies, as_index, as_matrix, check_choice, fail
-from ._canvas import DIVERGING, axes_of, color_scale, draw_image, draw_logits, shades
+from . import _canvas as canvas
+from ._canvas import Array, Float64, PairFrequencies, fail
 
 Layout = Literal["interleaved", "half"]
 Kind = Literal["product", "distance", "correlation"]
 
 KINDS: dict[str, tuple[Callable[[npt.ArrayLike], Array], str, str]] = {
-    "product": (gram_matrix, "inner product", "Inner products of all pairs of positions"),
-    "distance": (distance_matrix, "distance", "Distances of all pairs of positions"),
-    "correlation": (correlation_matrix, "correlation", "Correlations of all pairs of positions"),
+    "product": (analysis.gram_matrix, "inner product", "Inner products of all pairs of positions"),
+    "distance": (analysis.distance_matrix, "distance", "Distances of all pairs of positions"),
+    "correlation": (analysis.correlation_matrix, "correlation", "Correlations of all pairs of positions"),
 }
 """Matrix, label of the colour bar and title of each kind of `similarity`."""
 LAYOUTS = {"interleaved": "the even ones, then the odd ones", "half": "first half, then second half"}
@@ -77,16 +76,16 @@ def encoding(values: npt.ArrayLike, *, layout: Layout | None = "interleaved", ax
     (64, 32)
     """
     if layout is not None:
-        check_choice("layout", layout, LAYOUTS)
+        canvas.check_choice("layout", layout, LAYOUTS)
     if np.ndim(values) == 1 and np.size(values):
         of_pairs = "an encoding (N, d); posenc.plot.rope_bands and extrapolation draw frequencies"
         fail(ValueError, "values", f"shape {np.shape(values)}", of_pairs)
-    matrix = as_matrix("values", values)
+    matrix = canvas.as_matrix("values", values)
     channels = np.arange(matrix.shape[1])
     if layout == "interleaved":
         channels = np.concatenate([channels[0::2], channels[1::2]])
     labels = {"xlabel": "channel", "ylabel": "position", "title": f"Encoding of {len(matrix)} positions"}
-    figure, axes = draw_image(ax, matrix[:, channels], "encoding", labels)
+    figure, axes = canvas.draw_image(ax, matrix[:, channels], "encoding", labels)
     if layout is not None:
         first = -(-len(channels) // 2)
         ticks = [k for start, end in ((0, first), (first, len(channels))) for k in range(start, end, -(-first // 4))]
@@ -125,11 +124,11 @@ def similarity(values: npt.ArrayLike, *, kind: Kind = "product", ax: Axes | None
     >>> figure.axes[0].images[0].get_array().shape
     (64, 64)
     """
-    check_choice("kind", kind, KINDS)
+    canvas.check_choice("kind", kind, KINDS)
     matrix_of, label, title = KINDS[kind]
-    matrix = matrix_of(as_matrix("values", values))
+    matrix = matrix_of(canvas.as_matrix("values", values))
     labels = {"xlabel": "position", "ylabel": "position", "title": title}
-    return draw_image(ax, matrix, label, labels, "equal")[0]
+    return canvas.draw_image(ax, matrix, label, labels, "equal")[0]
 
 
 @door
@@ -191,12 +190,12 @@ def logits(
     if np.shape(k) != shape:
         fail(ValueError, "k", f"shape {np.shape(k)}", f"{shape}, that of q")
     heads, n, width = shape
-    added = operator.logits(q, k)[as_index("head", head, 0)].astype(np.float64) / np.sqrt(width)
+    added = operator.logits(q, k)[canvas.as_index("head", head, 0)].astype(np.float64) / np.sqrt(width)
     if any(part.name == "cope" for part in operator.parts):
         added[np.triu_indices(n, 1)] = np.nan
     greatest = float(np.nanmax(abs(added)))
-    figure, axes = draw_logits(ax, added, operator, head, heads)
-    axes.images[0].set(cmap=DIVERGING, clim=(-greatest, greatest))  # white at 0, whatever the signs
+    figure, axes = canvas.draw_logits(ax, added, operator, head, heads)
+    axes.images[0].set(cmap=canvas.DIVERGING, clim=(-greatest, greatest))  # white at 0, whatever the signs
     if words is not None:
         axes.set_xticks(range(n), words, rotation=90)
         axes.set_yticks(range(n), words)
@@ -233,16 +232,16 @@ def triangles(values: npt.ArrayLike, *, ax: Axes | None = None) -> Figure:
     >>> sum(len(line.get_xdata()) for line in figure.axes[0].get_lines())
     2016
     """
-    encoding = as_matrix("values", values)
+    encoding = canvas.as_matrix("values", values)
     n = len(encoding)
     if n < 2:
         fail(ValueError, "values", "1 position", "at least 2")
-    cloud = triangle_points(distance_matrix(encoding), correlation_matrix(encoding)).upper
-    figure, axes = axes_of(ax)
+    cloud = analysis.triangle_points(analysis.distance_matrix(encoding), analysis.correlation_matrix(encoding)).upper
+    figure, axes = canvas.axes_of(ax)
     i, j = np.triu_indices(n, 1)
     count = min(SHADES, n - 1)
     shade = (j - i - 1) * count // (n - 1)
-    colors = shades(count)
+    colors = canvas.shades(count)
     # One call for each colour is five times faster than a scatter plot. Neighbours are drawn last, on top.
     for number in reversed(range(count)):
         x, y = cloud[shade == number].T
@@ -293,14 +292,14 @@ def extrapolation(
     >>> figure.axes[0].images[0].get_array()[:, [0, 64, 127]].tolist()
     [[0, 1, 1], [0, 2, 2]]
     """
-    coverage = rope_coverage(frequencies, train_length, test_length=test_length, test_frequencies=test_frequencies)
+    seen = analysis.rope_coverage(frequencies, train_length, test_length=test_length, test_frequencies=test_frequencies)
     tested = np.asarray(frequencies if test_frequencies is None else test_frequencies, np.float64)
     distances = np.arange(0, test_length, -(-test_length // MOST_COLUMNS))
-    arc_end = np.where(coverage.covered < 1, coverage.covered, np.inf)[:, None] * (1 + 1e-12)
+    arc_end = np.where(seen.covered < 1, seen.covered, np.inf)[:, None] * (1 + 1e-12)
     turns = distances * tested[:, None] / (2 * np.pi) % 1
     cells = np.where(turns > arc_end, 2, 1)
     cells[:, distances < train_length] = 0
-    figure, axes = axes_of(ax)
+    figure, axes = canvas.axes_of(ax)
     colors = ListedColormap(list(CELLS.values()))
     edges = (-0.5, test_length - 0.5, len(cells) - 0.5, -0.5)
     axes.imshow(cells, aspect="auto", interpolation="nearest", cmap=colors, vmin=0, vmax=2, extent=edges)
@@ -355,7 +354,7 @@ def attention_maps(
     >>> [axes.get_title() for axes in figure.axes]
     ['no positions', '']
     """
-    matrices = {name: [as_matrix("maps", one) for one in of_texts] for name, of_texts in maps.items()}
+    matrices = {name: [canvas.as_matrix("maps", one) for one in of_texts] for name, of_texts in maps.items()}
     shapes = [(len(text), len(text)) for text in words]
     for name, of_texts in matrices.items():
         found = [one.shape for one in of_texts]
@@ -369,7 +368,7 @@ def attention_maps(
     figure = Figure(figsize=(width, 2.8 * down * len(bands)), layout="constrained")
     grid = figure.subplots(down * len(bands), across, squeeze=False)
     for row, (row_name, text) in enumerate(zip(rows, words, strict=True)):
-        scale = color_scale(np.stack([of_texts[row] for of_texts in matrices.values()]))
+        scale = canvas.color_scale(np.stack([of_texts[row] for of_texts in matrices.values()]))
         signed = scale["vmin"] < 0
         if not signed:
             scale["vmin"] = 0.0
@@ -397,7 +396,7 @@ def comparison(got: Float64, wanted: Float64, title: str, labels: tuple[str, str
     """
     got, wanted = (np.where(np.isfinite(x), x, np.nan) for x in (got, wanted))
     figure = Figure(figsize=(9.0, 3.0), layout="constrained")
-    scale = color_scale(np.nan_to_num(wanted))
+    scale = canvas.color_scale(np.nan_to_num(wanted))
     for axes, values, name, colours in zip(
         figure.subplots(1, 3),
         (got, wanted, abs(got - wanted)),

@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from .. import PositionBias, RopeFrequencies
-from ._canvas import axes_of, draw_logits, line_style
+from . import _canvas as canvas
 from .curves import bias as draw_curves
 from .description import description
 
@@ -60,7 +60,7 @@ def bias_figure(operator: PositionBias) -> Figure | None:
 
     Nothing is drawn of an operator without numbers.
     """
-    figure, axes = axes_of(None, SIZE)
+    figure, axes = canvas.axes_of(None, SIZE)
     if all(map(_is_function_of_distance, operator.parts)):
         return draw_curves(operator, ax=axes)
     lengths = zip(*map(_shown_lengths, operator.parts), strict=True)
@@ -70,16 +70,16 @@ def bias_figure(operator: PositionBias) -> Figure | None:
     first = matrix.reshape(-1, *matrix.shape[-2:])[0]
     if operator.name == "fox":  # numbers of keys after the query mean nothing
         first[np.triu_indices(len(first), 1)] = np.nan
-    draw_logits(axes, np.where(np.isneginf(first), np.nan, first), operator, 0, operator.heads or 1)
+    canvas.draw_logits(axes, np.where(np.isneginf(first), np.nan, first), operator, 0, operator.heads or 1)
     return figure
 
 
 def frequencies_figure(frequencies: RopeFrequencies) -> Figure:
     """Draw the number of positions in which each pair makes a turn."""
-    figure, axes = axes_of(None, SIZE)
+    figure, axes = canvas.axes_of(None, SIZE)
     turning = frequencies.inv_freq > 0
     turns = np.divide(2 * np.pi, frequencies.inv_freq, out=np.full(turning.shape, np.nan), where=turning)
-    axes.plot(turns, marker=".", linewidth=1.2, **line_style(0))
+    axes.plot(turns, marker=".", linewidth=1.2, **canvas.line_style(0))
     axes.set(xlabel="pair", ylabel="positions per turn", yscale="log")
     factors = f"attention_factor {frequencies.attention_factor:.4g}, softmax_factor {frequencies.softmax_factor:.4g}"
     axes.set_title(f"Rotary frequencies of {len(turns)} pairs; {factors}", fontsize="medium")
