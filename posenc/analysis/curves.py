@@ -19,6 +19,8 @@ from .integrals import Complex128, Curve, integrate_geometric, integrate_power, 
 
 PairFrequencies: TypeAlias = "npt.ArrayLike | RopeFrequencies"
 """Radians per position of each pair of channels, (e,)."""
+Scheme: TypeAlias = "Bias | PairFrequencies | None"
+Content: TypeAlias = "npt.ArrayLike | None"
 Schedule = Literal["geometric", "power"]
 
 BLOCK_NUMBERS = 1 << 20
@@ -176,9 +178,8 @@ def inner_product(
     w = _read_pairs("frequencies", frequencies)
     factor = getattr(frequencies, "attention_factor", 1.0)
     if factor != 1.0:
-        fail(
-            ValueError, "frequencies", f"attention_factor {factor}", "frequencies.inv_freq, because nothing is rotated"
-        )
+        expected = "frequencies.inv_freq, because nothing is rotated"
+        fail(ValueError, "frequencies", f"attention_factor {factor}", expected)
     first, second = _read_places("m", m), _read_places("n", n)
     try:
         np.broadcast_shapes(first.shape, second.shape)
@@ -438,12 +439,7 @@ def attention_profile(
 
 
 def _position_logits(
-    scheme: Bias | PairFrequencies | None,
-    q: npt.ArrayLike | None,
-    k: npt.ArrayLike | None,
-    scale: float | None,
-    q_positions: Array,
-    k_positions: Array,
+    scheme: Scheme, q: Content, k: Content, scale: float | None, q_positions: Array, k_positions: Array
 ) -> Array:
     """Return the logits (H, M) of one query and equal keys that depend on positions."""
     if scheme is None:
@@ -486,7 +482,7 @@ def _added(scheme: PositionBias, q_positions: Array, k_positions: Array) -> Arra
     return matrix[:, 0]
 
 
-def _read_heads(q: npt.ArrayLike | None, k: npt.ArrayLike | None, width: int | None) -> tuple[Float64, Float64]:
+def _read_heads(q: Content, k: Content, width: int | None) -> tuple[Float64, Float64]:
     """Convert q and k to float64 (H, D) with the same number of heads.
 
     With a `width` D, a missing one is ones; without, both are needed.

@@ -397,13 +397,9 @@ def comparison(got: Float64, wanted: Float64, title: str, labels: tuple[str, str
     got, wanted = (np.where(np.isfinite(x), x, np.nan) for x in (got, wanted))
     figure = Figure(figsize=(9.0, 3.0), layout="constrained")
     scale = canvas.color_scale(np.nan_to_num(wanted))
-    for axes, values, name, colours in zip(
-        figure.subplots(1, 3),
-        (got, wanted, abs(got - wanted)),
-        ("yours", "right", "|difference|"),
-        (scale, scale, {"cmap": "Reds", "vmin": 0.0}),
-        strict=True,
-    ):
+    difference = abs(got - wanted), {"cmap": "Reds", "vmin": 0.0}
+    panels = {"yours": (got, scale), "right": (wanted, scale), "|difference|": difference}
+    for axes, (name, (values, colours)) in zip(figure.subplots(1, 3), panels.items(), strict=True):
         image = axes.imshow(values, aspect="auto", interpolation="nearest", **colours)
         axes.set(xlabel=labels[1], ylabel=labels[0])
         axes.set_title(name, fontsize="medium")
