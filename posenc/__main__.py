@@ -383,12 +383,9 @@ def command(run: Callable[[], int] = main, program: str = PROGRAM) -> NoReturn:
     except KeyboardInterrupt:
         print(f"\n{program}: interrupted", file=sys.stderr)
         sys.exit(130)
-    except BrokenPipeError:  # the reader of a pipe has closed it; without this Python reports an error when it flushes
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
-    except OSError as error:  # a full disk
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(f"{program}: {error}")
+    except OSError as error:  # a full disk, or a pipe that its reader has closed
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python reports an error when it flushes
+        sys.exit(1 if isinstance(error, BrokenPipeError) else f"{program}: {error}")
 
 
 if __name__ == "__main__":
