@@ -23,6 +23,10 @@
 
 enum { LANES = VEC_BYTES / (int)sizeof(real) };
 
+/* Call f(width, ...) for a width of LANES or 2 LANES. Each call passes a constant, so that the compiler unrolls the
+ * loops over lanes of an inlined f and keeps its sums in registers. */
+#define FOR_WIDTH(f, width, ...) ((width) == LANES ? f(LANES, __VA_ARGS__) : f(2 * LANES, __VA_ARGS__))
+
 /* The score of a masked pair; its exponential is exactly 0 */
 #define MASKED ((real)-HUGE_VAL)
 
