@@ -145,8 +145,8 @@ static const real *draw_factors(const attention_vjp_state *s, const pe_view *v)
 }
 
 /* Recompute the weights p of a panel, and dS before the cap; reduce dS into the gradients of operators. `values` are
- * the rows of the tile's values, step bytes apart. */
-static void panel_vjp(attention_vjp_state *s, const pe_view *v, const char *values, idx step)
+ * the rows of the tile's values. */
+static void panel_vjp(attention_vjp_state *s, const pe_view *v, pe_lines values)
 {
     const pe_panel *p = v->panel;
     const int first = p->first, width = p->width, from = v->bias->from, n = v->bias->to - from;
@@ -160,7 +160,7 @@ static void panel_vjp(attention_vjp_state *s, const pe_view *v, const char *valu
     if (bf16)
         bf16->scores(v->queries, p, GV, &side);
     else
-        FN(scores)(values, step, s->e, &side, 1);
+        FN(scores)(values, s->e, &side, 1);
     const real *factors = dropout_of(v->queries->call) > 0 ? draw_factors(s, v) : NULL;
     if (factors)
         multiply_weights(ds, factors, n * width);
@@ -265,7 +265,7 @@ static void add_dq(attention_vjp_state *s, const pe_view *v, int (*seen)[2])
 {
     const pe_query_block *queries = v->queries;
     const pe_bf16 *bf16 = bf16_of(queries);
-    pe_rows rows = plain_rows(v->k, v->k_step, PE_STORAGE);
+    pe_lines rows = v->k;
     if (s->nonfinite_keys)
         rows = FN(finite_rows)(rows_of_keys(queries, A_K, v->keys->first), v->keys->n, s->d, s->k_copy);
     pe_side side[PANELS];
@@ -280,7 +280,7 @@ static void add_dq(attention_vjp_state *s, const pe_view *v, int (*seen)[2])
             bf16->values(queries, &side[i]);
     }
     if (!bf16)
-        FN(values)(rows.data, rows.step, s->d, side, queries->panels);
+        FN(values)(rows, s->d, side, queries->panels);
 }
 
 /* Add the gradient of a scan's gates to ds, the gradient of q.k. The gradients of the operators' tables were computed
@@ -299,7 +299,7 @@ static void tile_vjp(attention_vjp_state *s, const pe_query_block *queries, pe_k
     pe_content *c = &s->content;
     const pe_bf16 *bf16 = bf16_of(queries);
     pe_view v = {.queries = queries, .keys = keys};
-    pe_rows values = {.data = NULL};
+    pe_lines values = {NULL, 0};
     int from = keys->n, to = 0, seen[PANELS][2];
     if (bf16) {
         (void)bf16->split_tile(queries, keys, 0, queries->batch_row.data[A_DQ] != NULL);
@@ -316,7 +316,7 @@ static void tile_vjp(attention_vjp_state *s, const pe_query_block *queries, pe_k
         seen[p][1] = bias.to;
         if (bias.from == bias.to)
             continue;
-        panel_vjp(s, &v, values.data, values.step);
+        panel_vjp(s, &v, values);
         from = (int)min_(from, bias.from);
         to = (int)max_(to, bias.to);
     }

@@ -115,9 +115,9 @@ static void add_values(forward_state *s, block_state *block, pe_view v, const pe
                             .c = block->o + p->first * s->e};
     }
     if (!bf16) {
-        const pe_rows rows = s->mask_nonfinite ? FN(finite_rows)(stored, n, s->e, s->copy)
-                                               : FN(tile_rows)(stored, n, s->e, queries->panels, s->copy);
-        FN(values)(rows.data, rows.step, s->e, side, queries->panels);
+        const pe_lines rows = s->mask_nonfinite ? FN(finite_rows)(stored, n, s->e, s->copy)
+                                                : FN(tile_rows)(stored, n, s->e, queries->panels, s->copy);
+        FN(values)(rows, s->e, side, queries->panels);
     }
     for (int i = 0; i < queries->panels; i++) {
         const pe_side *w = &side[i];

@@ -48,7 +48,7 @@ static void write_tile(logits_state *s, pe_view view)
             s->content.after_cap ? FN(content_after)(&s->content, view).add : FN(content_panel)(&s->content, view);
         const pe_side side = {.b = q, .width = width, .to = n, .add = added, .step = width, .c = s->scores};
         if (s->multiplier != s->zero)
-            FN(scores)(view.k, view.k_step, s->d, &side, 1);
+            FN(scores)(view.k, s->d, &side, 1);
         write_panel(&view, s->multiplier != s->zero ? s->scores : added);
     }
 }

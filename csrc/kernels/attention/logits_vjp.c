@@ -44,13 +44,12 @@ static void read_tile(const pe_view *view, uint64_t nonfinite, real *dx)
 static void add_gate_products(logits_vjp_state *s, const pe_view *view)
 {
     const pe_query_block *queries = view->queries;
-    const pe_matrix keys = {view->k, view->k_step};
     const int n = view->keys->n;
     for (const pe_panel *p = queries->panel; p < queries->panel + queries->panels; p++) {
         real *d_gates = s->vjp.d_gates + score_offset(p, 0);
         for (int x = 0; x < n * p->width; x++)
             d_gates[x] *= s->content.gate_scale;
-        FN(add_rows)(&keys, 0, n, s->d, p->width, d_gates, s->dq + p->first * s->d);
+        FN(add_rows)(view->k, 0, n, s->d, p->width, d_gates, s->dq + p->first * s->d);
     }
     real *dk = s->dk + view->keys->first * s->padded_d;
     FN(add_outer_of_block)(queries, s->vjp.d_gates, s->q_rows, s->d, 0, n, dk, s->padded_d);

@@ -69,7 +69,7 @@ void FN(panel_scores)(pe_content *c, const pe_view *v, const real *multiplier, r
     if (bf16)
         bf16->scores(v->queries, v->panel, QK, &side);
     else
-        FN(scores)(v->k, v->k_step, c->d, &side, 1);
+        FN(scores)(v->k, c->d, &side, 1);
     if (!in_steps)
         return;
     real factor = bf16 ? c->factor : 1;
@@ -106,14 +106,14 @@ void FN(block_scores)(pe_content *c, pe_view v, const pe_panel_bias *bias, const
                             .c = s + score_offset(panel, 0)};
     }
     if (only_products)
-        FN(scores)(v.k, v.k_step, c->d, side, v.queries->panels);
+        FN(scores)(v.k, c->d, side, v.queries->panels);
 }
 
 pe_view FN(view_of_keys)(const pe_query_block *queries, const pe_key_tile *keys, int panels, real *copy)
 {
     const int d = (int)queries->call->D(d);
-    const pe_rows rows = FN(tile_rows)(rows_of_keys(queries, A_K, keys->first), keys->n, d, panels, copy);
-    return (pe_view){.queries = queries, .keys = keys, .k = rows.data, .k_step = rows.step};
+    const pe_lines k = FN(tile_rows)(rows_of_keys(queries, A_K, keys->first), keys->n, d, panels, copy);
+    return (pe_view){.queries = queries, .keys = keys, .k = k};
 }
 
 int FN(sum_gates)(pe_content *c, const pe_block_state *at, real *copy)

@@ -4,7 +4,7 @@
  *     unpack_transposed   rows[lane][k] = scale * x[k][lane] / divisor[lane], or undivided if divisor is NULL;
  *                         returns whether every result is finite
  *
- * There are `lanes` rows of n numbers, `step` bytes apart. Rows of out and x are `width` numbers apart.
+ * There are `lanes` rows of n numbers. Rows of out and x are `width` numbers apart.
  */
 #ifndef PE_TRANSPOSE_H
 #define PE_TRANSPOSE_H
@@ -39,16 +39,17 @@ INLINE void transpose(vec *x)
     }
 }
 
-static NOINLINE void pack_transposed(const char *rows, idx step, int lanes, int n, real scale, int width, real *out)
+static NOINLINE void pack_transposed(pe_lines rows, int lanes, int n, real scale, int width, real *out)
 {
-    for (int l = 0; l < width; l += LANES, rows += LANES * step, out += LANES) {
+    for (int l = 0; l < width; l += LANES, out += LANES) {
+        const pe_lines square = lines_from(rows, l);
         const int here = (int)min_(LANES, max_(lanes - l, 0)), squares = here == LANES ? n - n % LANES : 0;
         int k = 0;
         for (; k < squares; k += LANES) {
             vec x[LANES];
             UNROLL
             for (int i = 0; i < LANES; i++)
-                x[i] = vec_load(real_row(rows, step, i) + k);
+                x[i] = vec_load(line_at(square, i) + k);
             transpose(x);
             UNROLL
             for (int i = 0; i < LANES; i++)
@@ -56,7 +57,7 @@ static NOINLINE void pack_transposed(const char *rows, idx step, int lanes, int 
         }
         for (; k < n; k++) {
             for (int i = 0; i < LANES; i++)
-                out[k * width + i] = i < here ? real_row(rows, step, i)[k] * scale : 0;
+                out[k * width + i] = i < here ? line_at(square, i)[k] * scale : 0;
         }
     }
 }

@@ -39,8 +39,16 @@ typedef int32_t vec_mask __attribute__((vector_size(VEC_BYTES)));
 typedef int64_t vec_mask __attribute__((vector_size(VEC_BYTES)));
 #endif
 
-/* Row i of rows that are `step` bytes apart */
-INLINE const real *real_row(const char *rows, idx step, idx i) { return (const real *)(const void *)(rows + i * step); }
+/* Lines of numbers in memory, `step` bytes apart: rows of queries, keys or values, or of a table */
+typedef struct {
+    const char *data;
+    idx step;
+} pe_lines;
+
+/* Line i, of reals */
+INLINE const real *line_at(pe_lines x, idx i) { return (const real *)(const void *)(x.data + i * x.step); }
+/* The lines from number `first` on */
+INLINE pe_lines lines_from(pe_lines x, idx first) { return (pe_lines){x.data + first * x.step, x.step}; }
 
 INLINE vec vec_load(const real *p)
 {

@@ -30,15 +30,13 @@ static void read_rows(const pe_array *a, const char *data, const pe_pair_block *
 PAIR_VALUES(dense)
 {
     const pe_array *a = &array[ARRAY];
-    const char *data = a->data + h * a->core[0] + block->first_q * a->core[1] + block->first_k * a->core[2];
-    real rows[PAIR_KEYS * PAIR_LANES];
-    idx step = a->core[1];
+    real copy[PAIR_KEYS * PAIR_LANES];
+    pe_lines rows = {a->data + h * a->core[0] + block->first_q * a->core[1] + block->first_k * a->core[2], a->core[1]};
     if (a->storage != PE_STORAGE || a->core[2] != (idx)sizeof(real)) {
-        read_rows(a, data, block, rows);
-        data = (const char *)rows;
-        step = PAIR_KEYS * (idx)sizeof *rows;
+        read_rows(a, rows.data, block, copy);
+        rows = (pe_lines){(const char *)copy, PAIR_KEYS * (idx)sizeof *copy};
     }
-    pack_transposed(data, step, block->lanes, block->keys, 1, block->width, out);
+    pack_transposed(rows, block->lanes, block->keys, 1, block->width, out);
 }
 
 const pe_position_operator FN(dense_operator) = {.pairs = dense};

@@ -18,14 +18,13 @@
 /* Channels per product, if the length of an operator's vectors is not that of the queries */
 enum { CONTENT_PIECE = 64 };
 
-/* The arguments of the stages: an operator of the call, a block of queries, a tile of keys and a panel. keys, k and
- * k_step are set in functions that are called per tile or panel, panel and bias in functions called per panel. */
+/* The arguments of the stages: an operator of the call, a block of queries, a tile of keys and a panel. keys and k
+ * are set in functions that are called per tile or panel, panel and bias in functions called per panel. */
 typedef struct {
     int operator_index; /* number of the operator in the call; its arrays are queries->operator_array[operator_index] */
     const pe_query_block *queries;
     const pe_key_tile *keys;
-    const char *k; /* rows of the keys as real, k_step bytes apart */
-    idx k_step;
+    pe_lines k; /* rows of the keys as real */
     const pe_panel *panel;
     const pe_panel_bias *bias; /* the keys that the panel sees, and which pairs are masked */
 } pe_view;

@@ -53,13 +53,13 @@ static void scan(pe_content *c, const pe_view *view, real *add)
 {
     const pe_panel *p = view->panel;
     const int last = last_row(view), n = view->bias->to - view->bias->from;
-    const pe_matrix table = matrix_of(view, TABLE);
+    const pe_lines table = matrix_of(view, TABLE);
     const pe_row_map r = {c->index, p->width};
     const real *q = c->q + p->first * c->d;
     set_positions(c, view, last);
-    FN(add_lookup)(c, &table, &r, 0, n, c->d, q, p, complements(c), add);
+    FN(add_lookup)(c, table, &r, 0, n, c->d, q, p, complements(c), add);
     next_rows(c, n * p->width, last);
-    FN(add_lookup)(c, &table, &r, 0, n, c->d, q, p, fractions(c), add);
+    FN(add_lookup)(c, table, &r, 0, n, c->d, q, p, fractions(c), add);
 }
 
 /* ---- gradient ---- */
@@ -71,7 +71,7 @@ static void table_vjp(pe_content_vjp *vjp, const pe_view *view, const real *dx)
     const pe_panel *p = view->panel;
     pe_content *c = vjp->content;
     const int width = p->width, n = view->bias->to - view->bias->from, last = last_row(view);
-    const pe_matrix table = matrix_of(view, TABLE);
+    const pe_lines table = matrix_of(view, TABLE);
     const pe_row_map r = {c->index, width};
     const idx step = gradient_step(view, D_TABLE);
     real *d_table = gradient_of(vjp, view, D_TABLE);
@@ -83,7 +83,7 @@ static void table_vjp(pe_content_vjp *vjp, const pe_view *view, const real *dx)
         FN(sum_by_row)(c, &r, 0, n, low, rows, width, dx, complements(c), 1, c->products);
         next_rows(c, n * width, last);
         FN(sum_by_row)(c, &r, 0, n, low, rows, width, dx, fractions(c), 0, c->products);
-        FN(add_rows)(&table, low, rows, c->d, width, c->products, vjp->dq + p->first * c->d);
+        FN(add_rows)(table, low, rows, c->d, width, c->products, vjp->dq + p->first * c->d);
         if (d_table) {
             real *to = d_table + low * step;
             FN(add_outer_of_lanes)(p->first, p->lanes, width, c->products, vjp->q_rows, BLOCK_M, c->d, rows, to, step);
@@ -98,7 +98,7 @@ static void scan_vjp(pe_content_vjp *vjp, const pe_view *view, const real *dx)
     const pe_panel *p = view->panel;
     pe_content *c = vjp->content;
     const int n = view->bias->to - view->bias->from, size = n * p->width, last = last_row(view);
-    const pe_matrix table = matrix_of(view, TABLE);
+    const pe_lines table = matrix_of(view, TABLE);
     const pe_row_map r = {c->index, p->width};
     const real *q = c->q + p->first * c->d;
     real *d_position = vjp->d_gates + score_offset(p, view->bias->from);
@@ -108,11 +108,11 @@ static void scan_vjp(pe_content_vjp *vjp, const pe_view *view, const real *dx)
     memset(slope, 0, (size_t)size * sizeof *slope);
     for (int i = 0; i < size; i++)
         sign[i] = -1;
-    FN(add_lookup)(c, &table, &r, 0, n, c->d, q, p, sign, slope);
+    FN(add_lookup)(c, table, &r, 0, n, c->d, q, p, sign, slope);
     next_rows(c, size, last);
     for (int i = 0; i < size; i++)
         sign[i] = 1;
-    FN(add_lookup)(c, &table, &r, 0, n, c->d, q, p, sign, slope);
+    FN(add_lookup)(c, table, &r, 0, n, c->d, q, p, sign, slope);
     add_reals(d_position, slope, size);
 }
 

@@ -20,10 +20,9 @@ static void after(pe_content *c, const pe_view *view, real *out)
     zero_reals(out, (view->bias->to - view->bias->from) * p->width);
     for (idx first = 0; first < channels_of(view); first += CONTENT_PIECE) {
         const int count = piece_channels(view, first);
-        const pe_matrix gates = piece_of(view, GATES, first_query(view), first),
-                        table = piece_of(view, TABLE, 0, first);
-        pack_transposed(gates.data, gates.step, p->lanes, count, 1, p->width, c->pack);
-        FN(add_lookup)(c, &table, &r, view->bias->from, view->bias->to, count, c->pack, p, NULL, out);
+        const pe_lines gates = piece_of(view, GATES, first_query(view), first), table = piece_of(view, TABLE, 0, first);
+        pack_transposed(gates, p->lanes, count, 1, p->width, c->pack);
+        FN(add_lookup)(c, table, &r, view->bias->from, view->bias->to, count, c->pack, p, NULL, out);
     }
 }
 
@@ -33,11 +32,11 @@ static void rows_vjp(pe_content_vjp *vjp, const pe_view *view, idx first, int lo
 {
     const int width = view->panel->width, lanes = view->panel->lanes;
     const int count = piece_channels(view, first);
-    const pe_matrix table = piece_of(view, TABLE, 0, first);
+    const pe_lines table = piece_of(view, TABLE, 0, first);
     const idx step = gradient_step(view, D_TABLE);
     real *d_table = gradient_of(vjp, view, D_TABLE);
     zero_reals(vjp->d_piece, count * width);
-    FN(add_rows)(&table, low, n, count, width, w, vjp->d_piece);
+    FN(add_rows)(table, low, n, count, width, w, vjp->d_piece);
     piece_vjp(vjp, view, GATES, D_GATES, first, 1);
     FN(add_outer_of_lanes)
     (0, lanes, width, w, vjp->strips, PANEL_LANES, count, n, d_table + low * step + first, step);

@@ -79,28 +79,28 @@ static int direction(const int32_t *row, int count)
 
 /* ---- products with rows ---- */
 
-void FN(multiply_rows)(const pe_matrix *m, int first, int n, int d, const real *pack, int width, real *out)
+void FN(multiply_rows)(pe_lines m, int first, int n, int d, const real *pack, int width, real *out)
 {
     const pe_side side = {.b = pack, .width = width, .from = first, .to = first + n, .c = out};
-    FN(scores)(m->data, m->step, d, &side, 1);
+    FN(scores)(m, d, &side, 1);
 }
 
-void FN(add_rows)(const pe_matrix *m, int first, int n, int channels, int width, const real *w, real *o)
+void FN(add_rows)(pe_lines m, int first, int n, int channels, int width, const real *w, real *o)
 {
     const pe_side side = {.b = w, .width = width, .from = first, .to = first + n, .c = o};
-    FN(values)(m->data, m->step, channels, &side, 1);
+    FN(values)(m, channels, &side, 1);
 }
 
 /* Products with the rows low <= r < low + count of the diagonals. The tile before shares width - 1 of these rows: the
  * lowest if rows increase with the keys, else the highest. c->kept holds their products for each panel. */
-static void rolling_products(pe_content *c, const pe_matrix *table, int low, int count, int up, int d, const real *pack,
+static void rolling_products(pe_content *c, pe_lines table, int low, int count, int up, int d, const real *pack,
                              const pe_panel *p, real *out)
 {
     const int width = p->width, overlap = width - 1, fresh = count - overlap;
     const size_t bytes = (size_t)(overlap * width) * sizeof(real);
     pe_kept_rows *last = &c->kept_rows[p->first / PANEL_LANES];
     real *kept = c->kept + p->first * PANEL_LANES;
-    const pe_kept_rows now = {table->data, pack, c->plus_operator, up ? low : low + fresh};
+    const pe_kept_rows now = {table.data, pack, c->plus_operator, up ? low : low + fresh};
     const int are_kept = last->table == now.table && last->pack == now.pack && last->plus_operator == now.plus_operator
                          && last->low == now.low;
     const int first = are_kept && up ? overlap : 0;
@@ -188,8 +188,8 @@ void FN(copy_to_diagonals)(const int32_t *row, int count, int low, int n, int wi
     }
 }
 
-void FN(add_lookup)(pe_content *c, const pe_matrix *table, const pe_row_map *r, int from, int to, int d,
-                    const real *pack, const pe_panel *p, const real *factor, real *add)
+void FN(add_lookup)(pe_content *c, pe_lines table, const pe_row_map *r, int from, int to, int d, const real *pack,
+                    const pe_panel *p, const real *factor, real *add)
 {
     const int width = p->width;
     int low, high;

@@ -16,12 +16,6 @@
 /* Rows of a buffer for dS summed by table row: consecutive rows, and MARGIN rows on both sides */
 enum { BY_ROW = BLOCK_N + PANEL_LANES + 2 * MARGIN };
 
-/* Rows of a matrix in memory */
-typedef struct {
-    const char *data;
-    idx step; /* bytes */
-} pe_matrix;
-
 /* The table row of key j and lane l is row[j * step + l]. step is -1 if each diagonal has one row. */
 typedef struct {
     const int32_t *row;
@@ -34,10 +28,10 @@ INLINE const pe_array *operand_of(const pe_view *view, int operand)
 }
 
 /* The rows of this head; the first axis of the operand is heads */
-INLINE pe_matrix matrix_of(const pe_view *view, int operand)
+INLINE pe_lines matrix_of(const pe_view *view, int operand)
 {
     const pe_array *a = operand_of(view, operand);
-    return (pe_matrix){a->data + view->queries->head * a->core[0], a->core[1]};
+    return (pe_lines){a->data + view->queries->head * a->core[0], a->core[1]};
 }
 
 INLINE const real *vector_of(const pe_view *view, int operand)
@@ -64,14 +58,14 @@ pe_row_map FN(rel_to_row)(pe_content *c, const pe_view *view, int map, int first
 void FN(row_range)(const pe_row_map *r, int from, int to, int width, int *low, int *high);
 
 /* out[row][lane] = sum_d m[first + row][d] pack[d][lane], row < n */
-void FN(multiply_rows)(const pe_matrix *m, int first, int n, int d, const real *pack, int width, real *out);
+void FN(multiply_rows)(pe_lines m, int first, int n, int d, const real *pack, int width, real *out);
 /* o[c][lane] += sum_row m[first + row][c] w[row][lane] */
-void FN(add_rows)(const pe_matrix *m, int first, int n, int channels, int width, const real *w, real *o);
+void FN(add_rows)(pe_lines m, int first, int n, int channels, int width, const real *w, real *o);
 
 /* add[j][lane] += factor[j][lane] (x . table[row]) for the keys from <= j < to of a panel. The first row of add and of
  * factor is key `from`. x is the vector of the lane in `pack`; factor NULL is 1. */
-void FN(add_lookup)(pe_content *c, const pe_matrix *table, const pe_row_map *r, int from, int to, int d,
-                    const real *pack, const pe_panel *p, const real *factor, real *add);
+void FN(add_lookup)(pe_content *c, pe_lines table, const pe_row_map *r, int from, int to, int d, const real *pack,
+                    const pe_panel *p, const real *factor, real *add);
 /* The transpose: w[row - low][lane] += factor[j][lane] dx[j][lane], for low <= row < low + n. dx, too, begins with key
  * `from`. w is cleared first if `clear`. */
 void FN(sum_by_row)(pe_content *c, const pe_row_map *r, int from, int to, int low, int n, int width, const real *dx,

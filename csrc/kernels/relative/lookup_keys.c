@@ -47,18 +47,18 @@ static void add_key_diagonals(const pe_content *c, const pe_query_block *queries
 void FN(key_table_scores)(pe_content *c, const pe_view *view, const pe_lookup *lookup)
 {
     const pe_query_block *queries = view->queries;
-    const pe_matrix table = matrix_of(view, lookup->table);
+    const pe_lines table = matrix_of(view, lookup->table);
     const pe_row_map r = FN(rel_to_row)(c, view, lookup->map, 0, queries->width);
     const int by_diagonal = r.step == -1;
     for (int first = 0; first < view->keys->n; first += PANEL_LANES) {
         const int n = (int)min_(PANEL_LANES, view->keys->n - first);
         const int32_t *row = r.row - (first + n - 1); /* of the first diagonal */
         int low, high;
-        pack_transposed(view->k + first * view->k_step, view->k_step, n, c->d, 1, PANEL_LANES, c->pack);
+        pack_transposed(lines_from(view->k, first), n, c->d, 1, PANEL_LANES, c->pack);
         FN(row_range)(&r, first, first + n, queries->width, &low, &high);
         for (; low <= high; low += TILE_RELS) {
             const int rows = (int)min_(TILE_RELS, high - low + 1);
-            FN(multiply_rows)(&table, low, rows, c->d, c->pack, PANEL_LANES, c->products);
+            FN(multiply_rows)(table, low, rows, c->d, c->pack, PANEL_LANES, c->products);
             if (by_diagonal)
                 FN(copy_to_diagonals)(row, n + queries->width - 1, low, rows, PANEL_LANES, c->products, c->diagonals);
             else
@@ -99,7 +99,8 @@ static void sum_diagonals_by_row(const pe_content *c, const pe_query_block *quer
             memcpy(transposed + j * count + (n - 1 - j) + p->first, dx + score_offset(p, first + j),
                    (size_t)p->width * sizeof *dx);
     }
-    pack_transposed((const char *)transposed, count * (idx)sizeof *transposed, n, count, 1, PANEL_LANES, c->diagonals);
+    pack_transposed((pe_lines){(const char *)transposed, count * (idx)sizeof *transposed}, n, count, 1, PANEL_LANES,
+                    c->diagonals);
     for (int i = 0; i < count; i++) {
         if (row[i] >= low && row[i] - low < rows)
             add_reals(w + (row[i] - low) * PANEL_LANES, c->diagonals + i * PANEL_LANES, PANEL_LANES);
@@ -112,7 +113,7 @@ void FN(key_table_vjp)(pe_content_vjp *vjp, const pe_view *view, const pe_lookup
 {
     const pe_query_block *queries = view->queries;
     pe_content *c = vjp->content;
-    const pe_matrix table = matrix_of(view, lookup->table);
+    const pe_lines table = matrix_of(view, lookup->table);
     const pe_row_map r = FN(rel_to_row)(c, view, lookup->map, 0, queries->width);
     const idx d_step = gradient_step(view, lookup->d_table);
     real *d_table = gradient_of(vjp, view, lookup->d_table);
@@ -121,8 +122,7 @@ void FN(key_table_vjp)(pe_content_vjp *vjp, const pe_view *view, const pe_lookup
         int low, high, nonfinite[PANEL_LANES];
         FN(row_range)(&r, first, first + n, queries->width, &low, &high);
         for (int j = 0; j < n; j++)
-            nonfinite[j] =
-                FN(strip_row)(real_row(view->k, view->k_step, first + j), c->d, c->scale, vjp->strips, PANEL_LANES, j);
+            nonfinite[j] = FN(strip_row)(line_at(view->k, first + j), c->d, c->scale, vjp->strips, PANEL_LANES, j);
         for (; low <= high; low += TILE_RELS) {
             const int rows = (int)min_(TILE_RELS, high - low + 1);
             real *w = c->products;
@@ -132,7 +132,7 @@ void FN(key_table_vjp)(pe_content_vjp *vjp, const pe_view *view, const pe_lookup
             else
                 sum_pairs_by_row(queries, &r, first, n, low, rows, dx, w);
             zero_reals(vjp->d_piece, c->d * PANEL_LANES);
-            FN(add_rows)(&table, low, rows, c->d, PANEL_LANES, w, vjp->d_piece);
+            FN(add_rows)(table, low, rows, c->d, PANEL_LANES, w, vjp->d_piece);
             unpack_transposed(vjp->d_piece, PANEL_LANES, n, c->d, c->scale, NULL, (char *)c->pack,
                               c->d * (idx)sizeof(real));
             for (int j = 0; j < n; j++)
@@ -178,7 +178,7 @@ void FN(key_row_vjp)(pe_content_vjp *vjp, const pe_view *view, const pe_lookup *
     for (const pe_panel *p = view->queries->panel; p < view->queries->panel + view->queries->panels; p++)
         sum_lanes(dx + score_offset(p, from), to - from, p->width, sum);
     for (int j = from; j < to; j++) {
-        const real *key = real_row(view->k, view->k_step, j), all = vjp->content->scale * sum[j - from];
+        const real *key = line_at(view->k, j), all = vjp->content->scale * sum[j - from];
         if (all == 0)
             continue;
         for (int k = 0; k < vjp->content->d; k++) {

@@ -38,10 +38,10 @@ static const real *packed_queries(pe_content *c, const pe_view *view, const pe_l
 
 void FN(query_table_scores)(pe_content *c, const pe_view *view, const pe_lookup *lookup, real *add)
 {
-    const pe_matrix table = matrix_of(view, lookup->table);
+    const pe_lines table = matrix_of(view, lookup->table);
     const pe_row_map r = FN(rel_to_row)(c, view, lookup->map, view->panel->first, view->panel->width);
     const real *pack = packed_queries(c, view, lookup) + view->panel->first * c->d;
-    FN(add_lookup)(c, &table, &r, view->bias->from, view->bias->to, c->d, pack, view->panel, NULL, add);
+    FN(add_lookup)(c, table, &r, view->bias->from, view->bias->to, c->d, pack, view->panel, NULL, add);
 }
 
 /* ---- gradient ---- */
@@ -96,7 +96,7 @@ static void begin_q_plus(pe_content_vjp *vjp, const pe_view *view, const pe_look
 
 /* Operands of the gradient:   dq += dS table,   d_table += dS strips */
 typedef struct {
-    pe_matrix table;
+    pe_lines table;
     const real *strips;
     real *dq, *d_table;
     idx d_step;
@@ -118,7 +118,7 @@ static pe_span panel_by_row(pe_content_vjp *vjp, const pe_panel *p, const pe_row
         const int n = (int)min_(most, high - low + 1);
         real *rows = to->d_table ? to->d_table + low * to->d_step : NULL;
         FN(sum_by_row)(vjp->content, r, seen[0], seen[1], low, n, width, dx, NULL, 1, w);
-        FN(add_rows)(&to->table, low, n, d, width, w, to->dq + p->first * d);
+        FN(add_rows)(to->table, low, n, d, width, w, to->dq + p->first * d);
         if (rows && !fits)
             FN(add_outer_of_lanes)(p->first, p->lanes, width, w, to->strips, BLOCK_M, d, n, rows, to->d_step);
         if (fits) {

@@ -16,7 +16,7 @@ static void add_by_row(pe_content *c, const pe_view *view, const pe_lookup *look
 {
     const int from = view->bias->from, to = view->bias->to;
     const pe_panel *p = view->panel;
-    const pe_matrix table = matrix_of(view, lookup->table);
+    const pe_lines table = matrix_of(view, lookup->table);
     const pe_row_map r = FN(rel_to_row)(c, view, lookup->map, p->first, p->width);
     real *sums = c->products;
     int low, high;
@@ -27,7 +27,7 @@ static void add_by_row(pe_content *c, const pe_view *view, const pe_lookup *look
         if (vjp)
             FN(add_outer_of_lanes)
         (p->first, p->lanes, p->width, sums, vjp->g_rows, BLOCK_M, c->e, n, d_table + low * step, step);
-        else FN(add_rows)(&table, low, n, c->e, p->width, sums, o);
+        else FN(add_rows)(table, low, n, c->e, p->width, sums, o);
     }
 }
 
@@ -47,7 +47,7 @@ void FN(value_table_vjp)(pe_content_vjp *vjp, const pe_view *view, const pe_look
 /* The gradient of the weights:   add_ij += g_i . table[row_ij] */
 void FN(value_table_scores)(pe_content *c, const pe_view *view, const pe_lookup *lookup, const real *g, real *add)
 {
-    const pe_matrix table = matrix_of(view, lookup->table);
+    const pe_lines table = matrix_of(view, lookup->table);
     const pe_row_map r = FN(rel_to_row)(c, view, lookup->map, view->panel->first, view->panel->width);
-    FN(add_lookup)(c, &table, &r, view->bias->from, view->bias->to, c->e, g, view->panel, NULL, add);
+    FN(add_lookup)(c, table, &r, view->bias->from, view->bias->to, c->e, g, view->panel, NULL, add);
 }

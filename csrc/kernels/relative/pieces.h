@@ -18,11 +18,10 @@ INLINE int piece_channels(const pe_view *view, idx first)
 INLINE idx first_query(const pe_view *view) { return view->queries->first + view->panel->first; }
 
 /* An operand from row `row` and channel `first` on */
-INLINE pe_matrix piece_of(const pe_view *view, int operand, idx row, idx first)
+INLINE pe_lines piece_of(const pe_view *view, int operand, idx row, idx first)
 {
-    pe_matrix rows = matrix_of(view, operand);
-    rows.data += row * rows.step + first * (idx)sizeof(real);
-    return rows;
+    const pe_lines rows = lines_from(matrix_of(view, operand), row);
+    return (pe_lines){rows.data + first * (idx)sizeof(real), rows.step};
 }
 
 /* Add vjp->d_piece, the gradient of the vectors of a panel, to the rows of d_operand. Write the vectors times scale as
@@ -30,13 +29,13 @@ INLINE pe_matrix piece_of(const pe_view *view, int operand, idx row, idx first)
 INLINE void piece_vjp(pe_content_vjp *vjp, const pe_view *view, int operand, int d_operand, idx first, real scale)
 {
     const pe_array *d = operand_of(view, d_operand);
-    const pe_matrix x = piece_of(view, operand, first_query(view), first);
+    const pe_lines x = piece_of(view, operand, first_query(view), first);
     const int count = piece_channels(view, first);
     for (int l = 0; l < view->panel->lanes; l++) {
         real *to = as_reals(entry_at(d, d->data, view->queries->head, first_query(view) + l)) + first;
         for (int c = 0; c < count; c++)
             to[c] += vjp->d_piece[c * view->panel->width + l];
-        FN(strip_row)(real_row(x.data, x.step, l), count, scale, vjp->strips, PANEL_LANES, l);
+        FN(strip_row)(line_at(x, l), count, scale, vjp->strips, PANEL_LANES, l);
     }
 }
 

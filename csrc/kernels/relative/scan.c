@@ -18,8 +18,7 @@ static void set_gates(const pe_content *c, const pe_view *view)
     const pe_panel *p = view->panel;
     const pe_panel_bias *bias = view->bias;
     const int width = p->width, n = bias->to - bias->from;
-    const pe_matrix keys = {view->k + bias->from * view->k_step, view->k_step};
-    FN(multiply_rows)(&keys, 0, n, c->d, c->q + p->first * c->d, width, gate);
+    FN(multiply_rows)(view->k, bias->from, n, c->d, c->q + p->first * c->d, width, gate);
     SIMD
     for (int i = 0; i < n * width; i++)
         gate[i] = R(0.5) + R(0.5) * tanh_(R(0.5) * c->gate_scale * gate[i]);

@@ -26,11 +26,11 @@ static void after(pe_content *c, const pe_view *view, real *out)
     zero_reals(out, n * width);
     for (idx first = 0; first < channels_of(view); first += CONTENT_PIECE) {
         const int count = piece_channels(view, first);
-        const pe_matrix q = piece_of(view, POS_Q, first_query(view), first),
-                        k = piece_of(view, POS_K, first_key(view), first);
-        pack_transposed(q.data, q.step, view->panel->lanes, count, factor_of(view), width, c->pack);
+        const pe_lines q = piece_of(view, POS_Q, first_query(view), first),
+                       k = piece_of(view, POS_K, first_key(view), first);
+        pack_transposed(q, view->panel->lanes, count, factor_of(view), width, c->pack);
         const pe_side side = {.b = c->pack, .width = width, .to = n, .add = out, .step = width, .c = out};
-        FN(scores)(k.data, k.step, count, &side, 1);
+        FN(scores)(k, count, &side, 1);
     }
     if (has_column_0(view)) {
         for (int l = 0; l < width; l++)
@@ -75,9 +75,9 @@ static void after_vjp(pe_content_vjp *vjp, const pe_view *view, real *ds)
         return;
     for (idx first = 0; first < channels_of(view); first += CONTENT_PIECE) {
         const int count = piece_channels(view, first);
-        const pe_matrix k = piece_of(view, POS_K, first_key(view), first);
+        const pe_lines k = piece_of(view, POS_K, first_key(view), first);
         zero_reals(vjp->d_piece, count * width);
-        FN(add_rows)(&k, 0, n, count, width, ds, vjp->d_piece);
+        FN(add_rows)(k, 0, n, count, width, ds, vjp->d_piece);
         piece_vjp(vjp, view, POS_Q, D_POS_Q, first, factor_of(view));
         real *to = dk + first_key(view) * step + first;
         FN(add_outer_of_lanes)(0, lanes, width, ds, vjp->strips, PANEL_LANES, count, n, to, step);

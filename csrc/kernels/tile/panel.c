@@ -67,26 +67,21 @@ void FN(exponentials)(real *s, const real *m, int n, int width, real *l)
         exponentials(PANEL_LANES, s, m, n, l);
 }
 
-static pe_rows copied_rows(const real *copy, idx copy_width)
-{
-    return plain_rows((const char *)copy, copy_width * (idx)sizeof(real), PE_STORAGE);
-}
-
-pe_rows FN(tile_rows)(pe_rows stored, int n, int width, int panels, real *copy)
+pe_lines FN(tile_rows)(pe_rows stored, int n, int width, int panels, real *copy)
 {
     const idx copy_width = width + ROW_PAD;
     if (is_real(stored.storage) && !(stored.step % 4096 == 0 && panels > 1))
-        return stored;
+        return (pe_lines){stored.data, stored.step};
     for (int j = 0; j < n; j++) {
         real *to = copy + j * copy_width;
         const real *row = real_row_of(&stored, j, width, to);
         if (row != to)
             memcpy(to, row, (size_t)width * sizeof *row);
     }
-    return copied_rows(copy, copy_width);
+    return (pe_lines){(const char *)copy, copy_width * (idx)sizeof *copy};
 }
 
-pe_rows FN(finite_rows)(pe_rows stored, int n, int width, real *copy)
+pe_lines FN(finite_rows)(pe_rows stored, int n, int width, real *copy)
 {
     const idx copy_width = width + ROW_PAD;
     for (int j = 0; j < n; j++) {
@@ -95,7 +90,7 @@ pe_rows FN(finite_rows)(pe_rows stored, int n, int width, real *copy)
         for (int k = 0; k < width; k++)
             to[k] = is_finite(row[k]) ? row[k] : 0;
     }
-    return copied_rows(copy, copy_width);
+    return (pe_lines){(const char *)copy, copy_width * (idx)sizeof *copy};
 }
 
 void FN(pack_queries)(const pe_query_block *queries, int operand, int n, real scale, real *copy, real *out)
@@ -103,8 +98,8 @@ void FN(pack_queries)(const pe_query_block *queries, int operand, int n, real sc
     const pe_array *a = &queries->call->array[operand];
     for (const pe_panel *p = queries->panel; p < queries->panel + queries->panels; p++) {
         const pe_rows stored = plain_rows(query_row(queries, operand, p->first), a->core[1], a->storage);
-        const pe_rows rows = FN(tile_rows)(stored, p->lanes, n, 1, copy);
-        pack_transposed(rows.data, rows.step, p->lanes, n, scale, p->width, out + p->first * n);
+        const pe_lines rows = FN(tile_rows)(stored, p->lanes, n, 1, copy);
+        pack_transposed(rows, p->lanes, n, scale, p->width, out + p->first * n);
     }
 }
 
@@ -120,7 +115,8 @@ int FN(unpack_queries)(const pe_query_block *queries, idx head, int operand, int
         char *rows = in_place ? query_row_of_head(queries, head, operand, p->first) : (char *)copy;
         finite &= unpack_transposed(x + p->first * n, p->width, p->lanes, n, scale, by, rows, step);
         for (int l = 0; l < p->lanes; l++)
-            row_write(real_row(rows, step, l), query_row_of_head(queries, head, operand, p->first + l), a->storage, n);
+            row_write(line_at((pe_lines){rows, step}, l), query_row_of_head(queries, head, operand, p->first + l),
+                      a->storage, n);
     }
     return finite;
 }

@@ -71,10 +71,10 @@ INLINE const real *real_row_of(const pe_rows *r, idx j, int width, real *buffer)
 /* n rows of a tile as real: the stored rows themselves if they are real, else in `copy`. Rows 4096 bytes apart share
  * one set of the first-level cache, so they are copied if more than one panel reads them. Other rows gain nothing by a
  * copy. */
-pe_rows FN(tile_rows)(pe_rows stored, int n, int width, int panels, real *copy);
+pe_lines FN(tile_rows)(pe_rows stored, int n, int width, int panels, real *copy);
 /* Copy the rows, with 0 in place of nonfinite numbers. The products multiply a number also by the weight 0 of lanes
  * that do not see its key, and 0 * NaN is NaN. The caller adds nonfinite numbers later, for lanes that see the key. */
-pe_rows FN(finite_rows)(pe_rows stored, int n, int width, real *copy);
+pe_lines FN(finite_rows)(pe_rows stored, int n, int width, real *copy);
 /* Write rows of queries, times scale, to the lanes of all panels; `copy` is a buffer of a tile. */
 void FN(pack_queries)(const pe_query_block *queries, int operand, int n, real scale, real *copy, real *out);
 

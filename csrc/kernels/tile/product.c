@@ -5,10 +5,9 @@
  */
 #include "tile/product.h"
 
-/* Rows of keys or values, `step` bytes apart, and one panel or two */
+/* Rows of keys or values, and one panel or two */
 typedef struct {
-    const char *a;
-    idx step;
+    pe_lines a;
     int n; /* channels of a key; or keys */
     pe_side side[2];
 } product;
@@ -20,7 +19,7 @@ INLINE void score_rows(int rows, int cols, int panels, const void *of, int j)
     const real *const b[2] = {w->side[0].b, w->side[1].b};
     vec acc[MOST_SUMS];
     zero_sums(acc, rows * all);
-    accumulate(acc, rows, cols, panels, w->a + j * w->step, w->step, (idx)sizeof(real), b, w->n);
+    accumulate(acc, rows, cols, panels, w->a.data + j * w->a.step, w->a.step, (idx)sizeof(real), b, w->n);
     UNROLL
     for (int p = 0; p < panels; p++) {
         const pe_side *side = &w->side[p];
@@ -50,7 +49,7 @@ INLINE void value_rows(int rows, int cols, int panels, const void *of, int d)
     const real *const b[2] = {w->side[0].b, w->side[1].b};
     vec acc[MOST_SUMS];
     zero_sums(acc, rows * all);
-    accumulate(acc, rows, cols, panels, w->a + d * (int)sizeof(real), (idx)sizeof(real), w->step, b, w->n);
+    accumulate(acc, rows, cols, panels, w->a.data + d * (int)sizeof(real), (idx)sizeof(real), w->a.step, b, w->n);
     /* acc is the sum of this tile only. Adding it to c lets the error grow with the number of tiles, not of keys. */
     UNROLL
     for (int p = 0; p < panels; p++) {
@@ -81,11 +80,11 @@ static int goes_together(const pe_side *side, int left)
            && side[0].from == side[1].from && side[0].to == side[1].to;
 }
 
-void FN(scores)(const char *k, idx step, int d, const pe_side *side, int sides)
+void FN(scores)(pe_lines k, int d, const pe_side *side, int sides)
 {
     for (int i = 0; i < sides; i++) {
         const int n = side[i].to - side[i].from, two = goes_together(side + i, sides - i);
-        product w = {k + side[i].from * step, step, d, {side[i], side[two ? i + 1 : i]}};
+        product w = {lines_from(k, side[i].from), d, {side[i], side[two ? i + 1 : i]}};
         const int done = two ? scores_of_two(w, n) : 0;
         (w.side[0].width == LANES ? scores_narrow : scores_wide)(w, done, n);
         if (two) {
@@ -95,11 +94,11 @@ void FN(scores)(const char *k, idx step, int d, const pe_side *side, int sides)
     }
 }
 
-void FN(values)(const char *v, idx step, int e, const pe_side *side, int sides)
+void FN(values)(pe_lines v, int e, const pe_side *side, int sides)
 {
     for (int i = 0; i < sides; i++) {
         const int two = goes_together(side + i, sides - i);
-        product w = {v + side[i].from * step, step, side[i].to - side[i].from, {side[i], side[two ? i + 1 : i]}};
+        product w = {lines_from(v, side[i].from), side[i].to - side[i].from, {side[i], side[two ? i + 1 : i]}};
         if (w.n == 0)
             continue;
         const int done = two ? values_of_two(w, e) : 0;

@@ -110,9 +110,9 @@ typedef struct {
     real *c;
 } pe_side;
 
-/* Multiply keys of d channels, `step` bytes apart, with the queries of some panels. */
-void FN(scores)(const char *k, idx step, int d, const pe_side *side, int sides);
-/* Multiply e channels of values, `step` bytes apart, with the weights of some panels. */
-void FN(values)(const char *v, idx step, int e, const pe_side *side, int sides);
+/* Multiply keys of d channels with the queries of some panels. */
+void FN(scores)(pe_lines k, int d, const pe_side *side, int sides);
+/* Multiply e channels of values with the weights of some panels. */
+void FN(values)(pe_lines v, int e, const pe_side *side, int sides);
 
 #endif

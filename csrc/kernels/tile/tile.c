@@ -271,7 +271,7 @@ static idx diagonal_of(const pe_key_tile *keys, const pe_query_block *queries, i
  * the last query get 0 if their index is negative. */
 static void read_diagonals(const pe_array *row, idx head, idx first, const pe_pairs *pairs, real *restrict out)
 {
-    const real *d = real_row(row->data, row->core[0], head) + first;
+    const real *d = line_at((pe_lines){row->data, row->core[0]}, head) + first;
     for (int r = 0; r < pairs->rows; r++, out += pairs->width) {
         const int in_row = (int)min_(pairs->width, first + r + 1);
         for (int l = 0; l < in_row; l++)
@@ -365,7 +365,7 @@ static void mask_keep(pe_key_tile *keys, const pe_query_block *queries, const pe
                 row[j] = keep[j * step] != 0;
         }
     }
-    pack_transposed((const char *)rows, BLOCK_N * (idx)sizeof *rows, p->lanes, n, 1, p->width, transposed);
+    pack_transposed((pe_lines){(const char *)rows, BLOCK_N * (idx)sizeof *rows}, p->lanes, n, 1, p->width, transposed);
     SIMD
     for (int i = 0; i < n * p->width; i++)
         pairs[i] = transposed[i] != 0 ? pairs[i] : MASKED;
