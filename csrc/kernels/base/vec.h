@@ -50,6 +50,12 @@ INLINE const real *line_at(pe_lines x, idx i) { return (const real *)(const void
 /* The lines from number `first` on */
 INLINE pe_lines lines_from(pe_lines x, idx first) { return (pe_lines){x.data + first * x.step, x.step}; }
 
+/* A matrix in memory with any strides: number (r, k) is `row` r + `column` k bytes from data */
+typedef struct {
+    const char *data;
+    idx row, column;
+} pe_matrix;
+
 INLINE vec vec_load(const real *p)
 {
     vec v;

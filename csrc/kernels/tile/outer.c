@@ -26,8 +26,9 @@ INLINE void outer_rows(int rows, int cols, int strips, const void *of, int j)
             continue;
         any = 1;
         const real *const x[2] = {w->x[0] + s->first * cols * LANES, w->x[1] + s->first * cols * LANES};
-        accumulate(acc, rows, cols, strips, (const char *)(s->w + j * s->width), s->width * (idx)sizeof(real),
-                   (idx)sizeof(real), x, s->lanes);
+        const pe_matrix weights = {(const char *)(s->w + j * s->width), s->width * (idx)sizeof(real),
+                                   (idx)sizeof(real)};
+        accumulate(acc, rows, cols, strips, weights, x, s->lanes);
     }
     if (!any)
         return;

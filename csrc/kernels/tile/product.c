@@ -17,9 +17,10 @@ INLINE void score_rows(int rows, int cols, int panels, const void *of, int j)
     const product *w = of;
     const int all = panels * cols;
     const real *const b[2] = {w->side[0].b, w->side[1].b};
+    const pe_matrix keys = {w->a.data + j * w->a.step, w->a.step, (idx)sizeof(real)};
     vec acc[MOST_SUMS];
     zero_sums(acc, rows * all);
-    accumulate(acc, rows, cols, panels, w->a.data + j * w->a.step, w->a.step, (idx)sizeof(real), b, w->n);
+    accumulate(acc, rows, cols, panels, keys, b, w->n);
     UNROLL
     for (int p = 0; p < panels; p++) {
         const pe_side *side = &w->side[p];
@@ -47,9 +48,10 @@ INLINE void value_rows(int rows, int cols, int panels, const void *of, int d)
     const product *w = of;
     const int all = panels * cols;
     const real *const b[2] = {w->side[0].b, w->side[1].b};
+    const pe_matrix columns = {w->a.data + d * (int)sizeof(real), (idx)sizeof(real), w->a.step};
     vec acc[MOST_SUMS];
     zero_sums(acc, rows * all);
-    accumulate(acc, rows, cols, panels, w->a.data + d * (int)sizeof(real), (idx)sizeof(real), w->a.step, b, w->n);
+    accumulate(acc, rows, cols, panels, columns, b, w->n);
     /* acc is the sum of this tile only. Adding it to c lets the error grow with the number of tiles, not of keys. */
     UNROLL
     for (int p = 0; p < panels; p++) {

@@ -23,8 +23,7 @@ enum { TWO_PANELS = VEC_BYTES == 64, TWO_PANEL_ROWS = 6, MOST_SUMS = 4 * TWO_PAN
 
 /* acc[r, p, c] += sum over k < n of a(r, k) * b(k, c) of panel p. Callers pass constant rows, cols and panels; b[1] is
  * read if panels is 2. */
-INLINE void accumulate(vec *acc, int rows, int cols, int panels, const char *a, idx a_row, idx a_step,
-                       const real *const b[2], int n)
+INLINE void accumulate(vec *acc, int rows, int cols, int panels, pe_matrix a, const real *const b[2], int n)
 {
     const real *b0 = b[0], *b1 = panels == 2 ? b[1] : NULL;
     const int all = panels * cols;
@@ -37,12 +36,12 @@ INLINE void accumulate(vec *acc, int rows, int cols, int panels, const char *a, 
         }
         UNROLL
         for (int r = 0; r < rows; r++) {
-            const vec y = vec_set(*(const real *)(const void *)(a + r * a_row));
+            const vec y = vec_set(*(const real *)(const void *)(a.data + r * a.row));
             UNROLL
             for (int c = 0; c < all; c++)
                 acc[r * all + c] = vec_fma(y, x[c], acc[r * all + c]);
         }
-        a += a_step;
+        a.data += a.column;
         b0 += cols * LANES;
         if (panels == 2)
             b1 += cols * LANES;
