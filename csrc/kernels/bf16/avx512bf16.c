@@ -17,8 +17,9 @@
 
 enum { ROWS = 8 };
 
-INLINE __attribute__((target("avx512bf16"))) void multiply_rows(const pe_product *w, int vectors, int row)
+INLINE __attribute__((target("avx512bf16"))) void multiply_rows(int width, const pe_product *w, int row)
 {
+    const int vectors = width / LANES;
     vec sum[2 * ROWS];
     UNROLL
     for (int i = 0; i < ROWS * vectors; i++)
@@ -45,12 +46,8 @@ INLINE __attribute__((target("avx512bf16"))) void multiply_rows(const pe_product
 
 static __attribute__((target("avx512bf16"))) void multiply(const pe_product *w)
 {
-    for (int row = 0; row < w->rows; row += ROWS) {
-        if (w->width == LANES)
-            multiply_rows(w, 1, row);
-        else
-            multiply_rows(w, 2, row);
-    }
+    for (int row = 0; row < w->rows; row += ROWS)
+        FOR_WIDTH(multiply_rows, w->width, w, row);
 }
 
 const pe_products FN(products_avx512bf16) = {NULL, NULL, multiply, 1, &FN(bf16)};

@@ -42,7 +42,7 @@ INLINE void add_dot(const char *row, const uint32_t *b, int width, float *restri
         c[l] = (even[l] + odd[l]) + c[l];
 }
 
-INLINE void multiply(const pe_product *w, int width)
+INLINE void multiply_panel(int width, const pe_product *w)
 {
     for (int r = 0; r < w->rows; r++) {
         float *c = w->c + r * width;
@@ -55,13 +55,7 @@ INLINE void multiply(const pe_product *w, int width)
     }
 }
 
-static void multiply_any(const pe_product *w)
-{
-    if (w->width == LANES)
-        multiply(w, LANES);
-    else
-        multiply(w, PANEL_LANES);
-}
+static void multiply(const pe_product *w) { FOR_WIDTH(multiply_panel, w->width, w); }
 
-const pe_products FN(products_emulated) = {begin, end, multiply_any, MOST_TERMS, &FN(bf16)};
+const pe_products FN(products_emulated) = {begin, end, multiply, MOST_TERMS, &FN(bf16)};
 #endif

@@ -38,11 +38,7 @@ INLINE void add_bias(int width, real *s, int n, real factor, const real *bias, i
 
 void FN(add_bias)(real *s, int n, int width, real factor, const pe_panel_bias *bias, real *m)
 {
-    const int step = bias->add ? bias->step : 0;
-    if (width == LANES)
-        add_bias(LANES, s, n, factor, bias->add, step, m);
-    else
-        add_bias(PANEL_LANES, s, n, factor, bias->add, step, m);
+    FOR_WIDTH(add_bias, width, s, n, factor, bias->add, bias->add ? bias->step : 0, m);
 }
 
 INLINE void exponentials(int width, real *restrict s, const real *restrict m, int n, real *restrict l)
@@ -59,13 +55,7 @@ INLINE void exponentials(int width, real *restrict s, const real *restrict m, in
         l[i] += sum[i];
 }
 
-void FN(exponentials)(real *s, const real *m, int n, int width, real *l)
-{
-    if (width == LANES)
-        exponentials(LANES, s, m, n, l);
-    else
-        exponentials(PANEL_LANES, s, m, n, l);
-}
+void FN(exponentials)(real *s, const real *m, int n, int width, real *l) { FOR_WIDTH(exponentials, width, s, m, n, l); }
 
 pe_lines FN(tile_rows)(pe_rows stored, int n, int width, int panels, real *copy)
 {
