@@ -14,14 +14,20 @@
 #include "tile/outer.h"
 
 #if PE_REAL == 32
-/* Rows of keys or values as bfloat16: term p of row j is at term[p] + j * step. Rows and columns beyond the operand are
- * 0, up to a multiple of DOT. */
+/* The left factor of a product, split into terms of bfloat16: DOT numbers k .. k + DOT of row j of term p begin at
+ * term[p] + j * row_step + k / DOT * dot_step. Rows and numbers beyond the operand are 0, up to a multiple of DOT. */
 typedef struct {
     const char *term[MOST_TERMS];
     int terms;
-    idx step;
-    const real *scale; /* of each row of codes, or NULL */
+    idx row_step, dot_step; /* bytes */
+    const real *scale;      /* of each row of codes, or NULL */
 } pe_terms;
+
+/* The right factor of a product, n x width numbers split into terms of words: a word has the numbers of two rows. */
+typedef struct {
+    uint32_t *words;
+    int terms, n, width;
+} pe_words;
 
 /* The operands of QK or GV: `lanes` and `strips` of the blocks, and rows of the tile, which are split into `copy` */
 typedef struct {
@@ -48,7 +54,7 @@ enum { WEIGHTS = BLOCK_N * BLOCK_M };
 
 INLINE int terms_of(pe_storage storage) { return storage == PE_F16 ? 2 : 1; }
 INLINE idx whole_dots(idx n) { return BLOCKS(n, DOT) * DOT; }
-/* Words of a term of x[j][lane] with n rows. A word holds two rows. */
+/* Words of a term of n rows */
 INLINE idx words_of(idx n, int width) { return whole_dots(n) / 2 * width; }
 /* Numbers of a term of a row. DOT more than whole_dots, so that rows use different sets of the cache */
 INLINE idx split_width(int width) { return whole_dots(width) + DOT; }
@@ -128,42 +134,44 @@ INLINE void split_words(int width, int terms, const real *x, int n, uint32_t *re
     }
 }
 
-INLINE void split_lanes_in(int terms, const real *x, int n, int width, uint32_t *out)
+static NOINLINE void split_lanes(const real *x, const pe_words *to)
 {
-    if (width == PANEL_LANES)
-        split_words(PANEL_LANES, terms, x, n, out);
+    if (to->terms == 1)
+        FOR_WIDTH(split_words, to->width, 1, x, to->n, to->words);
+    else if (to->terms == 2)
+        FOR_WIDTH(split_words, to->width, 2, x, to->n, to->words);
     else
-        split_words(LANES, terms, x, n, out);
+        FOR_WIDTH(split_words, to->width, MOST_TERMS, x, to->n, to->words);
 }
 
-static NOINLINE void split_lanes(const real *x, int n, int width, int terms, uint32_t *out)
-{
-    if (terms == 1)
-        split_lanes_in(1, x, n, width, out);
-    else if (terms == 2)
-        split_lanes_in(2, x, n, width, out);
-    else
-        split_lanes_in(MOST_TERMS, x, n, width, out);
-}
-
-/* The terms of the lanes of a block from lane `first` on. The blocks that go together have different places. */
-static uint32_t *lanes_at(const pe_query_block *queries, const operands *of, int first)
+/* The lanes of a panel. The blocks that go together have different places. */
+static pe_words lanes_of(const pe_query_block *queries, const operands *of, const pe_panel *p)
 {
     const idx block = queries->first / BLOCK_M % queries->split->blocks;
-    return of->lanes + (block * BLOCK_M + first) * of->terms * words_of(of->width, 1);
+    uint32_t *words = of->lanes + (block * BLOCK_M + p->first) * of->terms * words_of(of->width, 1);
+    return (pe_words){words, of->terms, of->width, p->width};
+}
+
+/* The strip of a block from channel c on */
+static pe_words strip_of(const pe_query_block *queries, const operands *of, int c)
+{
+    uint32_t *words = of->strips + c * of->terms * words_of(queries->lanes, 1);
+    return (pe_words){words, of->terms, queries->lanes, strip_width(of->width, c)};
 }
 
 /* Split the lanes of a block: queries for QK, cotangents for GV; and their strips, unless they are NULL. */
 static void split_block(const pe_query_block *queries, int product, int exact, const real *lanes, const real *strips)
 {
     operands *of = &queries->split->operands[product];
-    const int n = of->width, all = queries->lanes;
     of->terms = exact ? MOST_TERMS : terms_of(queries->call->array[product == QK ? A_Q : A_GRAD].storage);
-    for (const pe_panel *p = queries->panel; p < queries->panel + queries->panels; p++)
-        split_lanes(lanes + p->first * n, n, p->width, of->terms, lanes_at(queries, of, p->first));
-    for (int c = 0; strips && c < n; c += PANEL_LANES)
-        split_lanes(strips + c * BLOCK_M, all, strip_width(n, c), of->terms,
-                    of->strips + c * of->terms * words_of(all, 1));
+    for (const pe_panel *p = queries->panel; p < queries->panel + queries->panels; p++) {
+        const pe_words to = lanes_of(queries, of, p);
+        split_lanes(lanes + p->first * of->width, &to);
+    }
+    for (int c = 0; strips && c < of->width; c += PANEL_LANES) {
+        const pe_words to = strip_of(queries, of, c);
+        split_lanes(strips + c * BLOCK_M, &to);
+    }
 }
 
 /* ---- keys and values ---- */
@@ -189,12 +197,13 @@ static void split_rows(operands *of, pe_rows stored, int n, int finite, real *ro
     const idx columns = split_width(width), term_size = BLOCK_N * columns;
     pe_terms *r = &of->rows;
     r->terms = terms_of(stored.storage);
+    r->dot_step = DOT * (idx)sizeof(uint16_t);
     r->scale = stored.scale ? of->scale : NULL;
     for (int j = 0; stored.scale && j < n; j++)
         of->scale[j] = scale_of_row(&stored, j);
     if (stored.storage == PE_BF16 && !finite && n % DOT == 0 && width % DOT == 0 && stored.step % 4096 != 0) {
         r->term[0] = stored.data;
-        r->step = stored.step;
+        r->row_step = stored.step;
         return;
     }
     for (int j = 0; j < (int)whole_dots(n); j++) {
@@ -209,7 +218,7 @@ static void split_rows(operands *of, pe_rows stored, int n, int finite, real *ro
     }
     for (int p = 0; p < r->terms; p++)
         r->term[p] = (const char *)(of->copy + p * term_size);
-    r->step = columns * (idx)sizeof *of->copy;
+    r->row_step = columns * (idx)sizeof *of->copy;
 }
 
 /* A square of words: LANES times two keys, and LANES channels. Transposing moves words without arithmetic. */
@@ -231,20 +240,21 @@ static void transpose_square(const char *rows, idx step, uint32_t *restrict out)
         memcpy(out + i * (DOT / 2), &x[i], sizeof x[i]);
 }
 
-/* Transpose these rows: keys j .. j + DOT become whole_dots(width) rows of DOT numbers, `step` bytes. */
+/* Transpose these rows: keys j .. j + DOT become whole_dots(width) rows of DOT numbers. */
 static pe_terms transpose_rows(const pe_terms *rows, int n, int width, uint16_t *out)
 {
     enum { WORDS = DOT / 2 };
     const int channels = (int)whole_dots(width);
-    pe_terms r = {.terms = rows->terms, .scale = rows->scale, .step = channels * DOT * (idx)sizeof *out};
+    const idx dot_bytes = DOT * (idx)sizeof *out;
+    pe_terms r = {.terms = rows->terms, .row_step = dot_bytes, .dot_step = channels * dot_bytes, .scale = rows->scale};
     for (int p = 0; p < rows->terms; p++) {
         r.term[p] = (const char *)out;
         for (int j = 0; j < (int)whole_dots(n); j += DOT, out += channels * DOT) {
             uint32_t *words = (uint32_t *)(void *)out;
             for (int k = 0; k < channels; k += LANES) {
                 for (int word = 0; word < WORDS; word += LANES)
-                    transpose_square(rows->term[p] + (j + 2 * word) * rows->step + k * (idx)sizeof *out, rows->step,
-                                     words + k * WORDS + word);
+                    transpose_square(rows->term[p] + (j + 2 * word) * rows->row_step + k * (idx)sizeof *out,
+                                     rows->row_step, words + k * WORDS + word);
             }
         }
     }
@@ -268,18 +278,27 @@ static int split_keys_and_values(const pe_query_block *queries, const pe_key_til
     return 1;
 }
 
-/* ---- scores ---- */
+/* ---- products ---- */
 
-/* List the passes of a product: `a` from byte a_offset on, and b with terms of b_words words. */
-static void list_passes(pe_product *w, const pe_terms *a, idx a_offset, const uint32_t *b, int b_terms, idx b_words)
+/* c[row][lane] = sum_k a[row][k] b[k][lane] for n rows of a, which begin `offset` bytes after the first number of each
+ * term. Products of two small terms are left out (products.h). */
+static void multiply(const pe_call *call, const pe_terms *a, idx offset, const pe_words *b, int n, real *c)
 {
-    const int most = (int)max_(a->terms, b_terms);
-    w->passes = 0;
+    const int most = (int)max_(a->terms, b->terms);
+    pe_product w = {.rows = (int)whole_dots(n),
+                    .depth = (int)whole_dots(b->n),
+                    .width = b->width,
+                    .row_step = a->row_step,
+                    .dot_step = a->dot_step,
+                    .c = c};
     for (int i = 0; i < a->terms; i++) {
-        for (int j = 0; j < b_terms && i + j < most; j++)
-            w->pass[w->passes++] = (pe_pass){a->term[i] + a_offset, b + j * b_words};
+        for (int j = 0; j < b->terms && i + j < most; j++)
+            w.pass[w.passes++] = (pe_pass){a->term[i] + offset, b->words + j * words_of(b->n, b->width)};
     }
+    call->products->multiply(&w);
 }
+
+/* ---- scores ---- */
 
 /* s[j][lane] *= factor[j] */
 static NOINLINE void scale_scores(real *restrict s, const real *restrict factor, int n, int width)
@@ -320,18 +339,12 @@ static void multiply_keys(const pe_query_block *queries, const pe_panel *panel, 
 {
     const pe_split *x = queries->split;
     const operands *of = &x->operands[product];
-    const int n = side->to - side->from, width = panel->width;
-    pe_product w = {.rows = (int)whole_dots(n),
-                    .depth = (int)whole_dots(of->width),
-                    .width = width,
-                    .row_step = of->rows.step,
-                    .dot_step = DOT * (idx)sizeof(uint16_t),
-                    .c = side->c};
-    list_passes(&w, &of->rows, side->from * of->rows.step, lanes_at(queries, of, panel->first), of->terms,
-                words_of(of->width, width));
-    queries->call->products->multiply(&w);
-    if (of->rows.scale)
-        scale_scores(side->c, of->rows.scale + side->from, n, width);
+    const pe_terms *rows = &of->rows;
+    const pe_words lanes = lanes_of(queries, of, panel);
+    const int n = side->to - side->from;
+    multiply(queries->call, rows, side->from * rows->row_step, &lanes, n, side->c);
+    if (rows->scale)
+        scale_scores(side->c, rows->scale + side->from, n, panel->width);
     if (x->finite)
         repair_scores(queries, side);
 }
@@ -374,24 +387,16 @@ INLINE void split_weight_words(int width, int terms, const real *w, const real *
     }
 }
 
-INLINE void split_weights_in(int terms, const real *w, const real *factor, int n, int width, uint32_t *out)
+static NOINLINE void split_weights(const real *w, const real *factor, const pe_words *to)
 {
-    if (width == PANEL_LANES && factor)
-        split_weight_words(PANEL_LANES, terms, w, factor, n, out);
-    else if (width == PANEL_LANES)
-        split_weight_words(PANEL_LANES, terms, w, NULL, n, out);
+    if (to->terms == 2 && factor)
+        FOR_WIDTH(split_weight_words, to->width, 2, w, factor, to->n, to->words);
+    else if (to->terms == 2)
+        FOR_WIDTH(split_weight_words, to->width, 2, w, NULL, to->n, to->words);
     else if (factor)
-        split_weight_words(LANES, terms, w, factor, n, out);
+        FOR_WIDTH(split_weight_words, to->width, 1, w, factor, to->n, to->words);
     else
-        split_weight_words(LANES, terms, w, NULL, n, out);
-}
-
-static NOINLINE void split_weights(const real *w, const real *factor, int n, int width, int terms, uint32_t *out)
-{
-    if (terms == 2)
-        split_weights_in(2, w, factor, n, width, out);
-    else
-        split_weights_in(1, w, factor, n, width, out);
+        FOR_WIDTH(split_weight_words, to->width, 1, w, NULL, to->n, to->words);
 }
 
 /* o = o alpha + sums for e rows of lanes */
@@ -409,24 +414,15 @@ static void multiply_values(const pe_query_block *queries, const pe_side *side)
 {
     const pe_split *x = queries->split;
     const pe_terms *columns = &x->columns;
-    const int n = side->to - side->from, e = x->transposes->width, width = side->width;
-    pe_product w = {.rows = (int)whole_dots(e),
-                    .depth = (int)whole_dots(n),
-                    .width = width,
-                    .row_step = DOT * (idx)sizeof(uint16_t),
-                    .dot_step = columns->step,
-                    .c = x->sums};
-    split_weights(side->b, columns->scale ? columns->scale + side->from : NULL, n, width, x->weight_terms, x->words);
-    list_passes(&w, columns, side->from / DOT * columns->step, x->words, x->weight_terms, words_of(n, width));
-    queries->call->products->multiply(&w);
-    if (width == PANEL_LANES)
-        add_sums(PANEL_LANES, x->sums, side->alpha, e, side->c);
-    else
-        add_sums(LANES, x->sums, side->alpha, e, side->c);
+    const pe_words weights = {x->words, x->weight_terms, side->to - side->from, side->width};
+    const int e = x->transposes->width;
+    split_weights(side->b, columns->scale ? columns->scale + side->from : NULL, &weights);
+    multiply(queries->call, columns, side->from / DOT * columns->dot_step, &weights, e, x->sums);
+    FOR_WIDTH(add_sums, side->width, x->sums, side->alpha, e, side->c);
 }
 
 /* Split n rows of a panel; rows of `out` have BLOCK_M numbers. */
-INLINE void split_panel(const real *restrict w, int n, int width, int terms, uint16_t *restrict out)
+INLINE void split_panel(int width, int terms, const real *restrict w, int n, uint16_t *restrict out)
 {
     for (int j = 0; j < n; j++, w += width, out += BLOCK_M) {
         SIMD
@@ -439,14 +435,27 @@ INLINE void split_panel(const real *restrict w, int n, int width, int terms, uin
     }
 }
 
-static NOINLINE void split_weight_rows(const real *w, int n, int width, int terms, uint16_t *out)
+/* Split the weights of a block for n keys from `from` on: a row is a key, and its numbers are the queries. */
+static NOINLINE pe_terms split_weight_rows(const pe_query_block *queries, const real *weights, int from, int n)
 {
-    if (width == PANEL_LANES && terms == 2)
-        split_panel(w, n, PANEL_LANES, 2, out);
-    else if (width == PANEL_LANES)
-        split_panel(w, n, PANEL_LANES, 1, out);
-    else
-        split_panel(w, n, LANES, terms, out);
+    const pe_split *x = queries->split;
+    const int terms = x->weight_terms, padding = (int)whole_dots(queries->lanes) - queries->width;
+    for (const pe_panel *p = queries->panel; p < queries->panel + queries->panels; p++) {
+        const real *w = weights + score_offset(p, from);
+        if (terms == 2)
+            FOR_WIDTH(split_panel, p->width, 2, w, n, x->weight_rows + p->first);
+        else
+            FOR_WIDTH(split_panel, p->width, 1, w, n, x->weight_rows + p->first);
+    }
+    for (int j = 0; j < n && padding > 0; j++) {
+        for (int p = 0; p < terms; p++)
+            memset(x->weight_rows + p * WEIGHTS + j * BLOCK_M + queries->width, 0,
+                   (size_t)padding * sizeof *x->weight_rows);
+    }
+    return (pe_terms){.term = {(const char *)x->weight_rows, (const char *)(x->weight_rows + WEIGHTS)},
+                      .terms = terms,
+                      .row_step = BLOCK_M * (idx)sizeof *x->weight_rows,
+                      .dot_step = DOT * (idx)sizeof *x->weight_rows};
 }
 
 static void multiply_outer(const pe_query_block *queries, int product, const real *weights, int from, int to, real *o,
@@ -454,30 +463,15 @@ static void multiply_outer(const pe_query_block *queries, int product, const rea
 {
     const pe_split *x = queries->split;
     const operands *of = &x->operands[product];
-    const int lanes = (int)whole_dots(queries->lanes), n = to - from;
-    const pe_terms rows = {.term = {(const char *)x->weight_rows, (const char *)(x->weight_rows + WEIGHTS)},
-                           .terms = x->weight_terms,
-                           .step = BLOCK_M * (idx)sizeof *x->weight_rows};
-    pe_product w = {.rows = (int)whole_dots(n),
-                    .depth = lanes,
-                    .row_step = rows.step,
-                    .dot_step = DOT * (idx)sizeof *x->weight_rows,
-                    .c = x->sums};
+    const int n = to - from;
     if (n <= 0)
         return;
-    for (const pe_panel *p = queries->panel; p < queries->panel + queries->panels; p++)
-        split_weight_rows(weights + score_offset(p, from), n, p->width, rows.terms, x->weight_rows + p->first);
-    for (int j = 0; j < n && queries->width < lanes; j++) {
-        for (int p = 0; p < rows.terms; p++)
-            memset(x->weight_rows + p * WEIGHTS + j * BLOCK_M + queries->width, 0,
-                   (size_t)(lanes - queries->width) * sizeof *x->weight_rows);
-    }
+    const pe_terms rows = split_weight_rows(queries, weights, from, n);
     for (int c = 0; c < of->width; c += PANEL_LANES) {
-        w.width = strip_width(of->width, c);
-        list_passes(&w, &rows, 0, of->strips + c * of->terms * words_of(lanes, 1), of->terms, words_of(lanes, w.width));
-        queries->call->products->multiply(&w);
+        const pe_words strip = strip_of(queries, of, c);
+        multiply(queries->call, &rows, 0, &strip, n, x->sums);
         for (int j = 0; j < n; j++)
-            add_reals(o + (from + j) * o_step + c, x->sums + j * w.width, w.width);
+            add_reals(o + (from + j) * o_step + c, x->sums + j * strip.width, strip.width);
     }
 }
 
