@@ -256,9 +256,9 @@ static void add_to_keys(const pe_query_block *queries, int product, const real *
 {
     const pe_bf16 *bf16 = bf16_of(queries);
     if (bf16)
-        bf16->outer(queries, product, weights, from, to, sums, step);
+        bf16->outer(queries, product, weights, from, to, (pe_sums){sums, step});
     else
-        FN(add_outer_of_block)(queries, weights, strips, width, from, to, sums, step);
+        FN(add_outer_of_block)(queries, weights, &(pe_strips){strips, BLOCK_M, width}, from, to, (pe_sums){sums, step});
 }
 
 static void add_dq(attention_vjp_state *s, const pe_view *v, int (*seen)[2])

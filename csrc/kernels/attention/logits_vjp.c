@@ -51,8 +51,8 @@ static void add_gate_products(logits_vjp_state *s, const pe_view *view)
             d_gates[x] *= s->content.gate_scale;
         FN(add_rows)(view->k, 0, n, s->d, p->width, d_gates, s->dq + p->first * s->d);
     }
-    real *dk = s->dk + view->keys->first * s->padded_d;
-    FN(add_outer_of_block)(queries, s->vjp.d_gates, s->q_rows, s->d, 0, n, dk, s->padded_d);
+    const pe_sums dk = {s->dk + view->keys->first * s->padded_d, s->padded_d};
+    FN(add_outer_of_block)(queries, s->vjp.d_gates, &(pe_strips){s->q_rows, BLOCK_M, s->d}, 0, n, dk);
 }
 
 static void logits_tile_vjp(logits_vjp_state *s, pe_view view)
@@ -60,7 +60,6 @@ static void logits_tile_vjp(logits_vjp_state *s, pe_view view)
     const int n = view.keys->n;
     pe_content *c = &s->content;
     int seen[PANELS][2];
-    c->index_map = NULL; /* `index` still holds the diagonals of the previous tile: fill it again */
     read_tile(&view, s->nonfinite_q, s->dx);
     for (int i = 0; i < view.queries->panels; i++) {
         const pe_panel_bias all = {0, n, view.queries->panel[i].width, NULL};

@@ -458,8 +458,7 @@ static NOINLINE pe_terms split_weight_rows(const pe_query_block *queries, const 
                       .dot_step = DOT * (idx)sizeof *x->weight_rows};
 }
 
-static void multiply_outer(const pe_query_block *queries, int product, const real *weights, int from, int to, real *o,
-                           idx o_step)
+static void multiply_outer(const pe_query_block *queries, int product, const real *weights, int from, int to, pe_sums o)
 {
     const pe_split *x = queries->split;
     const operands *of = &x->operands[product];
@@ -471,7 +470,7 @@ static void multiply_outer(const pe_query_block *queries, int product, const rea
         const pe_words strip = strip_of(queries, of, c);
         multiply(queries->call, &rows, 0, &strip, n, x->sums);
         for (int j = 0; j < n; j++)
-            add_reals(o + (from + j) * o_step + c, x->sums + j * strip.width, strip.width);
+            add_reals(o.row + (from + j) * o.step + c, x->sums + j * strip.width, strip.width);
     }
 }
 

@@ -83,7 +83,6 @@ void FN(content_block)(pe_content *c, const pe_query_block *queries, const real 
     c->q = q;
     c->before_cap = c->after_cap = c->values = c->scans = c->ascending = 0;
     c->plus_operator = -1;
-    c->index_map = NULL;
     memset(c->kept_rows, 0, sizeof c->kept_rows);
     for (view.operator_index = 0; view.operator_index < view.queries->call->noperators; view.operator_index++) {
         const pe_content_operator *stages = stages_of(&view);
@@ -114,7 +113,6 @@ const real *FN(content_multiplier)(pe_content *c, const pe_query_block *queries)
 
 void FN(content_tile)(pe_content *c, pe_view view)
 {
-    c->index_map = NULL;
     if (!c->before_cap)
         return;
     zero_reals(c->added, BLOCK_M * BLOCK_N);
@@ -243,6 +241,6 @@ void FN(content_keys_vjp)(pe_content_vjp *vjp, pe_view view, int from, int to, c
     for (view.operator_index = 0; view.operator_index < view.queries->call->noperators; view.operator_index++) {
         const pe_lookup *table = given(&view, stages_of(&view)->key_table);
         if (table)
-            (table->map ? FN(key_table_vjp) : FN(key_row_vjp))(vjp, &view, table, from, to, dx, dk, dk_step);
+            (table->map ? FN(key_table_vjp) : FN(key_row_vjp))(vjp, &view, table, from, to, dx, (pe_sums){dk, dk_step});
     }
 }

@@ -65,12 +65,10 @@ typedef struct {
     real *added; /* for all lanes of the block: added to the scores of the tile before the cap; ds_times reuses it */
     pe_kept_rows kept_rows[PANELS]; /* of each panel; the products are in `kept` */
     real *kept;
-    int32_t *index;        /* table rows of pairs, or of diagonals */
-    const void *index_map; /* the map from which `index` holds the rows of this tile's diagonals, or NULL */
-    const pe_positions *index_positions; /* the positions of the keys of those diagonals */
-    real *pack;                          /* a panel of vectors, one per lane */
-    real *products, *diagonals;          /* of one lookup (lookup.c) */
-    real *scratch;                       /* two buffers, each for a panel and a tile; not kept */
+    int32_t *index;             /* table rows of pairs, or of diagonals; not kept */
+    real *pack;                 /* a panel of vectors, one per lane */
+    real *products, *diagonals; /* of one lookup (lookup.c) */
+    real *scratch;              /* two buffers, each for a panel and a tile; not kept */
 } pe_content;
 
 /* The gradient of the operators for a block of queries */
@@ -126,7 +124,7 @@ void FN(content_layout)(pe_content *c, pe_content_vjp *vjp, const idx *dim, pe_c
 void FN(content_block)(pe_content *c, const pe_query_block *queries, const real *q, double scale);
 /* The vectors for the product with the keys: the packed queries, or a copy plus the key tables with a single row */
 const real *FN(content_multiplier)(pe_content *c, const pe_query_block *queries);
-/* Begin a tile: mark the diagonals in c->index as stale, and add the products of keys and key tables to c->added. */
+/* Begin a tile: add the products of keys and key tables to c->added. */
 void FN(content_tile)(pe_content *c, pe_view view);
 /* Return the numbers to add to the scores of a panel before the cap. */
 real *FN(content_panel)(pe_content *c, pe_view view);

@@ -26,7 +26,6 @@ static void set_positions(pe_content *c, const pe_view *view, int last)
     const int width = view->panel->width, n = view->bias->to - view->bias->from;
     real *f = fractions(c), *complement = complements(c);
     double sum[PANEL_LANES];
-    c->index_map = NULL; /* c->index is overwritten */
     memcpy(sum, c->passed + view->panel->first, (size_t)width * sizeof *sum);
     for (int j = n - 1; j >= 0; j--) {
         for (int l = 0; l < width; l++) {
@@ -47,6 +46,13 @@ static void next_rows(pe_content *c, int size, int last)
         c->index[i] += c->index[i] < last;
 }
 
+/* The rows that set_positions and next_rows store */
+static pe_row_map rows_in_index(const pe_content *c, const pe_view *view)
+{
+    const pe_panel *p = view->panel;
+    return (pe_row_map){c->index, p->width, view->bias->to - view->bias->from, p->width, p->first};
+}
+
 static int last_row(const pe_view *view) { return (int)operator_of(view)->D(P) - 1; }
 
 static void scan(pe_content *c, const pe_view *view, real *add)
@@ -54,12 +60,12 @@ static void scan(pe_content *c, const pe_view *view, real *add)
     const pe_panel *p = view->panel;
     const int last = last_row(view), n = view->bias->to - view->bias->from;
     const pe_lines table = matrix_of(view, TABLE);
-    const pe_row_map r = {c->index, p->width};
+    const pe_row_map r = rows_in_index(c, view);
     const real *q = c->q + p->first * c->d;
     set_positions(c, view, last);
-    FN(add_lookup)(c, table, &r, 0, n, c->d, q, p, complements(c), add);
+    FN(add_lookup)(c, table, &r, c->d, q, complements(c), add);
     next_rows(c, n * p->width, last);
-    FN(add_lookup)(c, table, &r, 0, n, c->d, q, p, fractions(c), add);
+    FN(add_lookup)(c, table, &r, c->d, q, fractions(c), add);
 }
 
 /* ---- gradient ---- */
@@ -72,22 +78,22 @@ static void table_vjp(pe_content_vjp *vjp, const pe_view *view, const real *dx)
     pe_content *c = vjp->content;
     const int width = p->width, n = view->bias->to - view->bias->from, last = last_row(view);
     const pe_lines table = matrix_of(view, TABLE);
-    const pe_row_map r = {c->index, width};
-    const idx step = gradient_step(view, D_TABLE);
-    real *d_table = gradient_of(vjp, view, D_TABLE);
+    const pe_row_map r = rows_in_index(c, view);
+    const pe_strips strips = {vjp->q_rows, BLOCK_M, c->d};
+    const pe_sums d_table = table_gradient(vjp, view, D_TABLE);
     int low, high;
-    FN(row_range)(&r, 0, n, width, &low, &high);
+    FN(row_range)(&r, &low, &high);
     high = (int)min_(high + 1, last);
     for (; low <= high; low += TILE_RELS) {
         const int rows = (int)min_(TILE_RELS, high - low + 1);
-        FN(sum_by_row)(c, &r, 0, n, low, rows, width, dx, complements(c), 1, c->products);
+        const pe_span span = {c->products, p->first, p->lanes, width, 0, rows};
+        zero_reals(c->products, rows * width);
+        FN(add_by_row)(&r, low, rows, dx, complements(c), c->products);
         next_rows(c, n * width, last);
-        FN(sum_by_row)(c, &r, 0, n, low, rows, width, dx, fractions(c), 0, c->products);
+        FN(add_by_row)(&r, low, rows, dx, fractions(c), c->products);
         FN(add_rows)(table, low, rows, c->d, width, c->products, vjp->dq + p->first * c->d);
-        if (d_table) {
-            real *to = d_table + low * step;
-            FN(add_outer_of_lanes)(p->first, p->lanes, width, c->products, vjp->q_rows, BLOCK_M, c->d, rows, to, step);
-        }
+        if (d_table.row)
+            add_outer_of_span(&span, &strips, sums_from(d_table, low));
         set_positions(c, view, last); /* set c->index to w again, for the next pass */
     }
 }
@@ -97,9 +103,9 @@ static void scan_vjp(pe_content_vjp *vjp, const pe_view *view, const real *dx)
 {
     const pe_panel *p = view->panel;
     pe_content *c = vjp->content;
-    const int n = view->bias->to - view->bias->from, size = n * p->width, last = last_row(view);
     const pe_lines table = matrix_of(view, TABLE);
-    const pe_row_map r = {c->index, p->width};
+    const pe_row_map r = rows_in_index(c, view);
+    const int size = r.n * r.width, last = last_row(view);
     const real *q = c->q + p->first * c->d;
     real *d_position = vjp->d_gates + score_offset(p, view->bias->from);
     real *sign = fractions(c), *slope = complements(c);
@@ -108,11 +114,11 @@ static void scan_vjp(pe_content_vjp *vjp, const pe_view *view, const real *dx)
     memset(slope, 0, (size_t)size * sizeof *slope);
     for (int i = 0; i < size; i++)
         sign[i] = -1;
-    FN(add_lookup)(c, table, &r, 0, n, c->d, q, p, sign, slope);
+    FN(add_lookup)(c, table, &r, c->d, q, sign, slope);
     next_rows(c, size, last);
     for (int i = 0; i < size; i++)
         sign[i] = 1;
-    FN(add_lookup)(c, table, &r, 0, n, c->d, q, p, sign, slope);
+    FN(add_lookup)(c, table, &r, c->d, q, sign, slope);
     add_reals(d_position, slope, size);
 }
 

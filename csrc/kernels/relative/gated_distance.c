@@ -16,13 +16,13 @@ enum { GATES, TABLE, MAP, D_GATES, D_TABLE };
 static void after(pe_content *c, const pe_view *view, real *out)
 {
     const pe_panel *p = view->panel;
-    const pe_row_map r = FN(rel_to_row)(c, view, MAP, p->first, p->width);
-    zero_reals(out, (view->bias->to - view->bias->from) * p->width);
+    const pe_row_map r = rows_of_view(c, view, MAP);
+    zero_reals(out, r.n * r.width);
     for (idx first = 0; first < channels_of(view); first += CONTENT_PIECE) {
         const int count = piece_channels(view, first);
-        const pe_lines gates = piece_of(view, GATES, first_query(view), first), table = piece_of(view, TABLE, 0, first);
+        const pe_lines gates = piece_of(view, GATES, first_query(view), first);
         pack_transposed(gates, p->lanes, count, 1, p->width, c->pack);
-        FN(add_lookup)(c, table, &r, view->bias->from, view->bias->to, count, c->pack, p, NULL, out);
+        FN(add_lookup)(c, piece_of(view, TABLE, 0, first), &r, count, c->pack, NULL, out);
     }
 }
 
@@ -30,30 +30,28 @@ static void after(pe_content *c, const pe_view *view, real *out)
  * the sum of dS_ij over the keys j with row_ij = r, for n rows from `low` on, one query per lane. */
 static void rows_vjp(pe_content_vjp *vjp, const pe_view *view, idx first, int low, int n, const real *w)
 {
-    const int width = view->panel->width, lanes = view->panel->lanes;
+    const pe_panel *p = view->panel;
     const int count = piece_channels(view, first);
-    const pe_lines table = piece_of(view, TABLE, 0, first);
-    const idx step = gradient_step(view, D_TABLE);
-    real *d_table = gradient_of(vjp, view, D_TABLE);
-    zero_reals(vjp->d_piece, count * width);
-    FN(add_rows)(table, low, n, count, width, w, vjp->d_piece);
+    const pe_span rows = {w, 0, p->lanes, p->width, 0, n};
+    const pe_sums d_table = sums_from(table_gradient(vjp, view, D_TABLE), low);
+    zero_reals(vjp->d_piece, count * p->width);
+    FN(add_rows)(piece_of(view, TABLE, 0, first), low, n, count, p->width, w, vjp->d_piece);
     piece_vjp(vjp, view, GATES, D_GATES, first, 1);
-    FN(add_outer_of_lanes)
-    (0, lanes, width, w, vjp->strips, PANEL_LANES, count, n, d_table + low * step + first, step);
+    add_outer_of_span(&rows, &(pe_strips){vjp->strips, PANEL_LANES, count},
+                      (pe_sums){d_table.row + first, d_table.step});
 }
 
 static void after_vjp(pe_content_vjp *vjp, const pe_view *view, real *ds)
 {
-    const int from = view->bias->from, to = view->bias->to, width = view->panel->width;
     pe_content *c = vjp->content;
     int low, high;
     if (!operand_of(view, D_GATES)->data || !operand_of(view, D_TABLE)->data)
         return;
-    const pe_row_map r = FN(rel_to_row)(c, view, MAP, view->panel->first, width);
-    FN(row_range)(&r, from, to, width, &low, &high);
+    const pe_row_map r = rows_of_view(c, view, MAP);
+    FN(row_range)(&r, &low, &high);
     for (; low <= high; low += TILE_RELS) {
         const int n = (int)min_(TILE_RELS, high - low + 1);
-        FN(sum_by_row)(c, &r, from, to, low, n, width, ds, NULL, 1, c->products);
+        FN(sum_by_row)(c, &r, low, n, ds, c->products);
         for (idx first = 0; first < channels_of(view); first += CONTENT_PIECE)
             rows_vjp(vjp, view, first, low, n, c->products);
     }

@@ -20,47 +20,63 @@ INLINE int row_of(const int64_t *map, int reach, int64_t rows, double rel)
     return (int)(row < 0 ? 0 : row < rows ? row : rows - 1);
 }
 
-/* If positions count up, each diagonal has one row: number t is the row of all pairs with lane - key = t - (k->n - 1).
- * All panels of a block, and all operators with the same map and positions, read the same rows. */
-pe_row_map FN(rel_to_row)(pe_content *c, const pe_view *view, int operand, int first, int width)
+/* Set the table rows of pairs: rel = sign (rows[j] - lanes[l]). If positions count up, each diagonal has one row. */
+static void set_rows(pe_content *c, const pe_view *view, int operand, double sign, const double *rows,
+                     const double *lanes, pe_row_map *r)
 {
-    const pe_query_block *queries = view->queries;
-    const pe_key_tile *k = view->keys;
-    const idx *dim = queries->call->operators[view->operator_index].dim;
+    const idx *dim = operator_of(view)->dim;
     const int64_t *map = (const int64_t *)(void *)operand_of(view, operand)->data;
-    const int reach = (int)(D(B) / 2);
-    const int64_t rows = D(R);
-    const pe_positions *at_q = query_positions(queries, view->operator_index),
-                       *at_k = key_positions(k, queries, view->operator_index);
-    if (at_q->count_up && at_k->count_up) {
-        const int n = k->n + queries->width - 1;
-        const double last = at_k->at[k->n - 1] - at_q->at[0];
-        if (c->index_map != map || c->index_positions != at_k) {
-            for (int i = 0; i < n; i++)
-                c->index[i] = row_of(map, reach, rows, last - i);
-        }
-        c->index_map = map;
-        c->index_positions = at_k;
-        return (pe_row_map){c->index + k->n - 1 + first, -1};
+    const int n = r->n, width = r->width, reach = (int)(D(B) / 2);
+    const int64_t table_rows = D(R);
+    int32_t *index = c->index;
+    const int by_diagonal = key_positions(view->keys, view->queries, view->operator_index)->count_up
+                            && query_positions(view->queries, view->operator_index)->count_up;
+    r->row = by_diagonal ? index + n - 1 : index;
+    r->step = by_diagonal ? -1 : width;
+    if (by_diagonal) {
+        const double last = rows[0] + (n - 1) - lanes[0]; /* rows[n - 1] may repeat the last query */
+        for (int t = 0; t < n + width - 1; t++)
+            index[t] = row_of(map, reach, table_rows, sign * (last - t));
+        return;
     }
-    c->index_map = NULL;
-    for (int j = 0; j < k->n; j++) {
+    for (int j = 0; j < n; j++) {
         for (int l = 0; l < width; l++)
-            c->index[j * width + l] = row_of(map, reach, rows, at_k->at[j] - at_q->at[first + l]);
+            index[j * width + l] = row_of(map, reach, table_rows, sign * (rows[j] - lanes[l]));
     }
-    return (pe_row_map){c->index, width};
 }
 
-void FN(row_range)(const pe_row_map *r, int from, int to, int width, int *low, int *high)
+pe_row_map FN(rel_to_row)(pe_content *c, const pe_view *view, int operand, const pe_panel *p, int from, int to)
 {
-    const int by_diagonal = r->step == -1, count = by_diagonal ? to - from + width - 1 : width;
-    int least = r->row[from * r->step], most = least;
-    for (int j = by_diagonal ? to - 1 : from; j < to; j++) {
-        for (int l = 0; l < count; l++) {
-            const int x = r->row[j * r->step + l];
-            least = x < least ? x : least;
-            most = x > most ? x : most;
-        }
+    const double *at_q = query_positions(view->queries, view->operator_index)->at;
+    const double *at_k = key_positions(view->keys, view->queries, view->operator_index)->at;
+    pe_row_map r = {.n = to - from, .width = p->width, .first = p->first};
+    set_rows(c, view, operand, 1, at_k + from, at_q + p->first, &r);
+    return r;
+}
+
+pe_row_map FN(rel_to_row_by_key)(pe_content *c, const pe_view *view, int operand, int first, int n)
+{
+    const double *at_q = query_positions(view->queries, view->operator_index)->at;
+    const double *at_k = key_positions(view->keys, view->queries, view->operator_index)->at;
+    pe_row_map r = {.n = view->queries->width, .width = PANEL_LANES, .first = -1};
+    double lanes[PANEL_LANES];
+    for (int l = 0; l < PANEL_LANES; l++)
+        lanes[l] = at_k[first + min_(l, n - 1)];
+    set_rows(c, view, operand, -1, at_q, lanes, &r);
+    for (int t = r.n + n - 1; r.step == -1 && t < r.n + r.width - 1; t++) /* of lanes without a key */
+        c->index[t] = c->index[t - 1];
+    return r;
+}
+
+void FN(row_range)(const pe_row_map *r, int *low, int *high)
+{
+    const int by_diagonal = r->step == -1, n = by_diagonal ? 1 : r->n;
+    const int width = by_diagonal ? r->n + r->width - 1 : r->width;
+    const int32_t *row = by_diagonal ? diagonals_of(r) : r->row;
+    int least = *row, most = *row;
+    for (int i = 0; i < n * width; i++) {
+        least = row[i] < least ? row[i] : least;
+        most = row[i] > most ? row[i] : most;
     }
     *low = least;
     *high = most;
@@ -91,15 +107,17 @@ void FN(add_rows)(pe_lines m, int first, int n, int channels, int width, const r
     FN(values)(m, channels, &side, 1);
 }
 
-/* Products with the rows low <= r < low + count of the diagonals. The tile before shares width - 1 of these rows: the
- * lowest if rows increase with the keys, else the highest. c->kept holds their products for each panel. */
-static void rolling_products(pe_content *c, pe_lines table, int low, int count, int up, int d, const real *pack,
-                             const pe_panel *p, real *out)
+/* Products with the rows of the diagonals, which increase by one each (step 1) or decrease (step -1). The tile before
+ * shares width - 1 of these rows: the lowest if rows increase with the keys, else the highest. c->kept holds their
+ * products for each panel. */
+static void rolling_products(pe_content *c, pe_lines table, const pe_row_map *r, int step, int d, const real *pack,
+                             real *out)
 {
-    const int width = p->width, overlap = width - 1, fresh = count - overlap;
+    const int width = r->width, overlap = width - 1, fresh = r->n, up = step < 0, count = fresh + overlap;
+    const int low = diagonals_of(r)[up ? count - 1 : 0];
     const size_t bytes = (size_t)(overlap * width) * sizeof(real);
-    pe_kept_rows *last = &c->kept_rows[p->first / PANEL_LANES];
-    real *kept = c->kept + p->first * PANEL_LANES;
+    pe_kept_rows *last = &c->kept_rows[r->first / PANEL_LANES];
+    real *kept = c->kept + r->first * PANEL_LANES;
     const pe_kept_rows now = {table.data, pack, c->plus_operator, up ? low : low + fresh};
     const int are_kept = last->table == now.table && last->pack == now.pack && last->plus_operator == now.plus_operator
                          && last->low == now.low;
@@ -165,12 +183,13 @@ static void unskew(const real *dx, int n, int width, real *x, int step)
     }
 }
 
-/* add[j, l] += factor[j, l] product[row - low, l], for the pairs with low <= row < low + n */
-static void gather(const pe_row_map *r, int from, int to, int low, int n, int width, const real *restrict product,
-                   const real *restrict factor, real *restrict add)
+/* add[j][l] += factor[j][l] product[row - low][l], for the pairs with low <= row < low + n */
+static void gather(const pe_row_map *r, int low, int n, const real *restrict product, const real *restrict factor,
+                   real *restrict add)
 {
-    for (int j = from; j < to; j++, add += width, factor += factor ? width : 0) {
-        const int32_t *row = r->row + j * r->step;
+    const int width = r->width;
+    const int32_t *row = r->row;
+    for (int j = 0; j < r->n; j++, row += r->step, add += width, factor += factor ? width : 0) {
         SIMD
         for (int l = 0; l < width; l++) {
             const int t = row[l] - low, inside = (t >= 0) & (t < n);
@@ -180,73 +199,80 @@ static void gather(const pe_row_map *r, int from, int to, int low, int n, int wi
     }
 }
 
-void FN(copy_to_diagonals)(const int32_t *row, int count, int low, int n, int width, const real *product, real *out)
+/* out[t] = product[row - low] for the diagonals t with low <= row < low + n */
+static void copy_to_diagonals(const pe_row_map *r, int low, int n, const real *product, real *out)
 {
-    for (int i = 0; i < count; i++) {
-        if (row[i] >= low && row[i] - low < n)
-            memcpy(out + i * width, product + (row[i] - low) * width, (size_t)width * sizeof *out);
+    const int32_t *row = diagonals_of(r);
+    for (int t = 0; t < r->n + r->width - 1; t++) {
+        if (row[t] >= low && row[t] - low < n)
+            memcpy(out + t * r->width, product + (row[t] - low) * r->width, (size_t)r->width * sizeof *out);
     }
 }
 
-void FN(add_lookup)(pe_content *c, pe_lines table, const pe_row_map *r, int from, int to, int d, const real *pack,
-                    const pe_panel *p, const real *factor, real *add)
+void FN(add_lookup)(pe_content *c, pe_lines table, const pe_row_map *r, int d, const real *pack, const real *factor,
+                    real *add)
 {
-    const int width = p->width;
+    const int width = r->width;
     int low, high;
-    FN(row_range)(r, from, to, width, &low, &high);
+    FN(row_range)(r, &low, &high);
     if (low == high && !factor) { /* all pairs have the same row, for example beyond the end of a table */
         FN(multiply_rows)(table, low, 1, d, pack, width, c->products);
-        for (int j = from; j < to; j++, add += width)
+        for (int j = 0; j < r->n; j++, add += width)
             add_reals(add, c->products, width);
         return;
     }
-    const int by_diagonal = r->step == -1 && !factor, count = to - from + width - 1;
-    const int32_t *row = r->row - (to - 1); /* of the first diagonal */
-    const int step = by_diagonal ? direction(row, count) * width : 0;
+    const int by_diagonal = r->step == -1 && !factor, count = r->n + width - 1;
+    const int step = by_diagonal ? direction(diagonals_of(r), count) : 0;
     if (step) {
         real *x = c->products + LANES * width;
-        rolling_products(c, table, low, count, step < 0, d, pack, p, x);
-        add_skewed(step > 0 ? x : x + (count - 1) * width, step, to - from, width, add);
+        if (r->first < 0)
+            FN(multiply_rows)(table, low, count, d, pack, width, x);
+        else
+            rolling_products(c, table, r, step, d, pack, x);
+        add_skewed(step > 0 ? x : x + (count - 1) * width, step * width, r->n, width, add);
         return;
     }
     for (; low <= high; low += TILE_RELS) {
         const int n = (int)min_(TILE_RELS, high - low + 1);
         FN(multiply_rows)(table, low, n, d, pack, width, c->products);
         if (by_diagonal)
-            FN(copy_to_diagonals)(row, count, low, n, width, c->products, c->diagonals);
+            copy_to_diagonals(r, low, n, c->products, c->diagonals);
         else
-            gather(r, from, to, low, n, width, c->products, factor, add);
+            gather(r, low, n, c->products, factor, add);
     }
     if (by_diagonal)
-        add_skewed(c->diagonals, width, to - from, width, add);
+        add_skewed(c->diagonals, width, r->n, width, add);
 }
 
-void FN(sum_by_row)(pe_content *c, const pe_row_map *r, int from, int to, int low, int n, int width, const real *dx,
-                    const real *factor, int clear, real *w)
+void FN(add_by_row)(const pe_row_map *r, int low, int n, const real *dx, const real *factor, real *w)
 {
-    const int by_diagonal = r->step == -1 && !factor, count = to - from + width - 1;
-    const int32_t *row_at = r->row - (to - 1);
-    const int step = by_diagonal && clear && n == count ? direction(row_at, count) * width : 0;
-    if (step) {
-        unskew(dx, to - from, width, step > 0 ? w : w + (count - 1) * width, step);
-        return;
-    }
-    if (clear)
-        zero_reals(w, n * width);
-    if (by_diagonal) {
-        unskew(dx, to - from, width, c->diagonals, width);
-        for (int i = count - 1; i >= 0; i--) { /* from the first key to the last */
-            const int row = row_at[i] - low;
-            if (row >= 0 && row < n)
-                add_reals(w + row * width, c->diagonals + i * width, width);
-        }
-        return;
-    }
-    for (int j = from; j < to; j++, dx += width, factor += factor ? width : 0) {
-        const int32_t *row = r->row + j * r->step;
+    const int width = r->width;
+    const int32_t *row = r->row;
+    for (int j = 0; j < r->n; j++, row += r->step, dx += width, factor += factor ? width : 0) {
         for (int l = 0; l < width; l++) {
             if (row[l] >= low && row[l] - low < n)
                 w[(row[l] - low) * width + l] += factor ? factor[l] * dx[l] : dx[l];
         }
+    }
+}
+
+void FN(sum_by_row)(pe_content *c, const pe_row_map *r, int low, int n, const real *dx, real *w)
+{
+    const int by_diagonal = r->step == -1, width = r->width, count = r->n + width - 1;
+    const int32_t *row = by_diagonal ? diagonals_of(r) : NULL;
+    const int step = by_diagonal && n == count ? direction(row, count) * width : 0;
+    if (step) {
+        unskew(dx, r->n, width, step > 0 ? w : w + (count - 1) * width, step);
+        return;
+    }
+    zero_reals(w, n * width);
+    if (!by_diagonal) {
+        FN(add_by_row)(r, low, n, dx, NULL, w);
+        return;
+    }
+    unskew(dx, r->n, width, c->diagonals, width);
+    for (int t = count - 1; t >= 0; t--) { /* from the first key to the last */
+        if (row[t] >= low && row[t] - low < n)
+            add_reals(w + (row[t] - low) * width, c->diagonals + t * width, width);
     }
 }

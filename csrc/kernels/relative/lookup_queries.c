@@ -39,9 +39,9 @@ static const real *packed_queries(pe_content *c, const pe_view *view, const pe_l
 void FN(query_table_scores)(pe_content *c, const pe_view *view, const pe_lookup *lookup, real *add)
 {
     const pe_lines table = matrix_of(view, lookup->table);
-    const pe_row_map r = FN(rel_to_row)(c, view, lookup->map, view->panel->first, view->panel->width);
+    const pe_row_map r = rows_of_view(c, view, lookup->map);
     const real *pack = packed_queries(c, view, lookup) + view->panel->first * c->d;
-    FN(add_lookup)(c, table, &r, view->bias->from, view->bias->to, c->d, pack, view->panel, NULL, add);
+    FN(add_lookup)(c, table, &r, c->d, pack, NULL, add);
 }
 
 /* ---- gradient ---- */
@@ -97,30 +97,30 @@ static void begin_q_plus(pe_content_vjp *vjp, const pe_view *view, const pe_look
 /* Operands of the gradient:   dq += dS table,   d_table += dS strips */
 typedef struct {
     pe_lines table;
-    const real *strips;
-    real *dq, *d_table;
-    idx d_step;
+    pe_strips strips;
+    real *dq;
+    pe_sums d_table;
 } lookup_gradient;
 
 /* Sum dS of a panel by table row, w[row][lane], and add the product w table to dq. If the panel's buffer in by_row
  * holds all rows, return its span, and the caller adds the products of all panels with the strips to d_table. Otherwise
  * add the product here. */
-static pe_span panel_by_row(pe_content_vjp *vjp, const pe_panel *p, const pe_row_map *r, const int *seen,
-                            const real *dx, const lookup_gradient *to)
+static pe_span panel_by_row(pe_content_vjp *vjp, const pe_panel *p, const pe_row_map *r, const real *dx,
+                            const lookup_gradient *to)
 {
     const int width = p->width, d = vjp->content->d, most = BY_ROW - 2 * MARGIN;
     real *buffer = vjp->by_row + p->first * BY_ROW, *w = buffer + MARGIN * width;
     int low, high;
-    FN(row_range)(r, seen[0], seen[1], width, &low, &high);
+    FN(row_range)(r, &low, &high);
     const int fits = high - low < most;
     const pe_span span = {w - low * width, p->first, p->lanes, width, low, fits ? high + 1 : low};
     for (; low <= high; low += most) {
         const int n = (int)min_(most, high - low + 1);
-        real *rows = to->d_table ? to->d_table + low * to->d_step : NULL;
-        FN(sum_by_row)(vjp->content, r, seen[0], seen[1], low, n, width, dx, NULL, 1, w);
+        const pe_span rows = {w, p->first, p->lanes, width, 0, n};
+        FN(sum_by_row)(vjp->content, r, low, n, dx, w);
         FN(add_rows)(to->table, low, n, d, width, w, to->dq + p->first * d);
-        if (rows && !fits)
-            FN(add_outer_of_lanes)(p->first, p->lanes, width, w, to->strips, BLOCK_M, d, n, rows, to->d_step);
+        if (to->d_table.row && !fits)
+            add_outer_of_span(&rows, &to->strips, sums_from(to->d_table, low));
         if (fits) {
             zero_reals(buffer, MARGIN * width);
             zero_reals(w + n * width, MARGIN * width);
@@ -135,21 +135,22 @@ void FN(query_table_vjp)(pe_content_vjp *vjp, const pe_view *view, const pe_look
     const int has_vector = lookup->vector != 0;
     if (has_vector)
         begin_q_plus(vjp, view, lookup);
-    const lookup_gradient to = {matrix_of(view, lookup->table), has_vector ? vjp->q_plus_rows : vjp->q_rows,
-                                has_vector ? vjp->d_q_plus : vjp->dq, gradient_of(vjp, view, lookup->d_table),
-                                gradient_step(view, lookup->d_table)};
+    const lookup_gradient to = {matrix_of(view, lookup->table),
+                                {has_vector ? vjp->q_plus_rows : vjp->q_rows, BLOCK_M, vjp->content->d},
+                                has_vector ? vjp->d_q_plus : vjp->dq,
+                                table_gradient(vjp, view, lookup->d_table)};
     pe_span span[PANELS];
     int spans = 0, low = INT_MAX, high = INT_MIN;
     for (int i = 0; i < view->queries->panels; i++) {
         const pe_panel *p = &view->queries->panel[i];
         if (seen[i][0] >= seen[i][1])
             continue;
-        const pe_row_map r = FN(rel_to_row)(vjp->content, view, lookup->map, p->first, p->width);
-        span[spans] = panel_by_row(vjp, p, &r, seen[i], dx + score_offset(p, seen[i][0]), &to);
+        const pe_row_map r = FN(rel_to_row)(vjp->content, view, lookup->map, p, seen[i][0], seen[i][1]);
+        span[spans] = panel_by_row(vjp, p, &r, dx + score_offset(p, seen[i][0]), &to);
         low = (int)min_(low, span[spans].from);
         high = (int)max_(high, span[spans].to);
         spans += span[spans].from < span[spans].to;
     }
-    if (to.d_table && spans)
-        FN(add_outer)(span, spans, to.strips, BLOCK_M, vjp->content->d, low, high, to.d_table, to.d_step);
+    if (to.d_table.row && spans)
+        FN(add_outer)(span, spans, &to.strips, low, high, to.d_table);
 }

@@ -67,11 +67,11 @@ static void resets_vjp(pe_content_vjp *vjp, const pe_view *view, real *ds)
  * d pos_q by the factor. */
 static void after_vjp(pe_content_vjp *vjp, const pe_view *view, real *ds)
 {
-    const int n = view->bias->to - view->bias->from, width = view->panel->width, lanes = view->panel->lanes;
-    const idx step = gradient_step(view, D_POS_K);
-    real *dk = gradient_of(vjp, view, D_POS_K);
+    const int n = view->bias->to - view->bias->from, width = view->panel->width;
+    const pe_span rows = {ds, 0, view->panel->lanes, width, 0, n};
+    const pe_sums dk = table_gradient(vjp, view, D_POS_K);
     resets_vjp(vjp, view, ds);
-    if (!operand_of(view, D_POS_Q)->data || !dk)
+    if (!operand_of(view, D_POS_Q)->data || !dk.row)
         return;
     for (idx first = 0; first < channels_of(view); first += CONTENT_PIECE) {
         const int count = piece_channels(view, first);
@@ -79,8 +79,8 @@ static void after_vjp(pe_content_vjp *vjp, const pe_view *view, real *ds)
         zero_reals(vjp->d_piece, count * width);
         FN(add_rows)(k, 0, n, count, width, ds, vjp->d_piece);
         piece_vjp(vjp, view, POS_Q, D_POS_Q, first, factor_of(view));
-        real *to = dk + first_key(view) * step + first;
-        FN(add_outer_of_lanes)(0, lanes, width, ds, vjp->strips, PANEL_LANES, count, n, to, step);
+        const pe_sums to = {sums_from(dk, first_key(view)).row + first, dk.step};
+        add_outer_of_span(&rows, &(pe_strips){vjp->strips, PANEL_LANES, count}, to);
     }
 }
 

@@ -9,8 +9,8 @@
 #ifndef PE_BF16_H
 #define PE_BF16_H
 
+#include "tile/outer.h"
 #include "tile/panel.h"
-#include "tile/product.h"
 
 /* An instruction of AMX computes a dot product of DOT numbers before it adds to a sum. So keys are multiplied in the
  * same groups of DOT for every query: the groups begin at the first key of a tile, and a masked key has weight 0. */
@@ -41,7 +41,7 @@ typedef struct pe_bf16 {
     /* FN(values) of one side, whose matrix is that of the values, in the gradient that of the keys */
     void (*values)(const pe_query_block *queries, const pe_side *side);
     /* FN(add_outer_of_block) with the strips of QK or GV; `from` is a multiple of DOT. */
-    void (*outer)(const pe_query_block *queries, int product, const real *w, int from, int to, real *o, idx o_step);
+    void (*outer)(const pe_query_block *queries, int product, const real *w, int from, int to, pe_sums o);
 } pe_bf16;
 
 /* The functions for a block; NULL if its products are of reals, as those of doubles are */

@@ -9,8 +9,7 @@ typedef struct {
     const pe_span *span;
     int spans;
     const real *x[2]; /* the strip, and the strip beside it */
-    real *o;
-    idx o_step; /* numbers from row to row */
+    pe_sums o;
 } outer_product;
 
 INLINE void outer_rows(int rows, int cols, int strips, const void *of, int j)
@@ -32,12 +31,12 @@ INLINE void outer_rows(int rows, int cols, int strips, const void *of, int j)
     }
     if (!any)
         return;
-    real *o = w->o + j * w->o_step;
+    real *o = w->o.row + j * w->o.step;
     UNROLL
     for (int r = 0; r < rows; r++) {
         UNROLL
         for (int c = 0; c < all; c++) {
-            real *to = o + r * w->o_step + c * LANES;
+            real *to = o + r * w->o.step + c * LANES;
             vec_store(to, vec_add(vec_load(to), acc[r * all + c]));
         }
     }
@@ -47,42 +46,35 @@ static NOINLINE void outer_narrow(outer_product w, int from, int to) { in_micro_
 static NOINLINE void outer_wide(outer_product w, int from, int to) { in_micro_tiles(outer_rows, 2, &w, from, to); }
 static NOINLINE int outer_of_two(outer_product w, int from, int to) { return in_two_panels(outer_rows, &w, from, to); }
 
-void FN(add_outer)(const pe_span *span, int spans, const real *x, int strip_lanes, int channels, int from, int to,
-                   real *o, idx o_step)
+void FN(add_outer)(const pe_span *span, int spans, const pe_strips *x, int from, int to, pe_sums o)
 {
+    const int channels = x->channels;
     for (int c = 0; c < channels; c += PANEL_LANES) {
-        const real *strip = x + c * strip_lanes;
+        const real *strip = x->x + c * x->lanes;
         const int next = c + PANEL_LANES;
-        outer_product w = {span, spans, {strip, strip}, o + c, o_step};
+        outer_product w = {span, spans, {strip, strip}, {o.row + c, o.step}};
         int first = from;
         if (TWO_PANELS && channels > next && strip_width(channels, next) == PANEL_LANES) {
-            w.x[1] = x + next * strip_lanes;
+            w.x[1] = x->x + next * x->lanes;
             first = outer_of_two(w, from, to);
             outer_wide(w, first, to);
             w.x[0] = w.x[1];
-            w.o += PANEL_LANES;
+            w.o.row += PANEL_LANES;
             c = next;
         }
         (strip_width(channels, c) == LANES ? outer_narrow : outer_wide)(w, first, to);
     }
 }
 
-void FN(add_outer_of_block)(const pe_query_block *queries, const real *w, const real *x, int channels, int from, int to,
-                            real *o, idx o_step)
+void FN(add_outer_of_block)(const pe_query_block *queries, const real *w, const pe_strips *x, int from, int to,
+                            pe_sums o)
 {
     pe_span span[PANELS];
     for (int p = 0; p < queries->panels; p++) {
         const pe_panel *panel = &queries->panel[p];
         span[p] = (pe_span){w + score_offset(panel, 0), panel->first, panel->lanes, panel->width, from, to};
     }
-    FN(add_outer)(span, queries->panels, x, BLOCK_M, channels, from, to, o, o_step);
-}
-
-void FN(add_outer_of_lanes)(int first, int lanes, int width, const real *w, const real *x, int strip_lanes,
-                            int channels, int n, real *o, idx o_step)
-{
-    const pe_span span = {w, first, lanes, width, 0, n};
-    FN(add_outer)(&span, 1, x, strip_lanes, channels, 0, n, o, o_step);
+    FN(add_outer)(span, queries->panels, x, from, to, o);
 }
 
 /* The address of channel c of lane i */

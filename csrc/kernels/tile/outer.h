@@ -22,20 +22,33 @@ typedef struct {
 
 enum { MARGIN = SUMS - 1 };
 
+/* The strips of `channels` channels of each lane; a strip has room for `lanes` lanes. */
+typedef struct {
+    const real *x;
+    int lanes, channels;
+} pe_strips;
+
+/* Rows to which a product is added, `step` numbers apart */
+typedef struct {
+    real *row;
+    idx step;
+} pe_sums;
+
 INLINE int strip_width(int channels, int first) { return channels - first <= LANES ? LANES : PANEL_LANES; }
 
 /* `channels` rounded up to whole vectors */
 INLINE int strips_width(int channels) { return (channels + LANES - 1) / LANES * LANES; }
 
-/* Add all channels of the rows from <= j < to. x are strips of `strip_lanes` lanes. */
-void FN(add_outer)(const pe_span *span, int spans, const real *x, int strip_lanes, int channels, int from, int to,
-                   real *o, idx o_step);
-/* The same for all panels of a block and the rows from <= j < to. w has the layout of the scores. */
-void FN(add_outer_of_block)(const pe_query_block *queries, const real *w, const real *x, int channels, int from, int to,
-                            real *o, idx o_step);
-/* The same for n rows of one span with the lanes first <= l < first + lanes */
-void FN(add_outer_of_lanes)(int first, int lanes, int width, const real *w, const real *x, int strip_lanes,
-                            int channels, int n, real *o, idx o_step);
+/* Add all channels of the rows from <= j < to. */
+void FN(add_outer)(const pe_span *span, int spans, const pe_strips *x, int from, int to, pe_sums o);
+/* The same for all panels of a block. w has the layout of the scores. */
+void FN(add_outer_of_block)(const pe_query_block *queries, const real *w, const pe_strips *x, int from, int to,
+                            pe_sums o);
+/* The same for all rows of one span */
+INLINE void add_outer_of_span(const pe_span *span, const pe_strips *x, pe_sums o)
+{
+    FN(add_outer)(span, 1, x, span->from, span->to, o);
+}
 /* Write scale * row as lane i of the strips, with 0 in place of numbers that are not finite; return whether there are
  * such numbers. */
 int FN(strip_row)(const real *row, int n, real scale, real *restrict strips, int strip_lanes, int i);
