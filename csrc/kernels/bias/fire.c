@@ -68,73 +68,101 @@ PAIR_VALUES(fire)
     }
 }
 
-/* d f / d (w2, b2, w1, b1, z):
+/* ---- gradient ----
+ *
+ * d f / d (w2, b2, w1, b1, z):
  *     f = sum_w w2 relu(w1 z + b1) + b2;   with g = grad and s = g where w1 z + b1 > 0, else 0,
  *     d b2 += g,   d w2 += s (w1 z + b1),   d b1 += w2 s,   d w1 += w2 s z,   d z = sum_w w2 w1 s
  * d z / d (c, threshold):
  *     z = N / D,   N = log(1 + |c| |rel|),   D = log(1 + |c| r) + eps,   r = max(i, |threshold|);
  *     d |c| += d z (|rel| / (1 + |c rel|) - z r / (1 + |c| r)) / D,   d r = -d z z |c| / (1 + |c| r) / D
  * At |threshold| = i, max has no derivative. d |threshold| is then d r / 2, the mean of both one-sided derivatives. */
+
+enum { KEYS = 32 }; /* keys at a time, so that z and d_z stay in the first-level cache */
+
+/* The pairs of some keys, from key `first` of the block on. A vector that is not aligned may span two cache lines. */
+typedef struct {
+    _Alignas(VEC_BYTES) double z[KEYS * PAIR_LANES], d_z[KEYS * PAIR_LANES];
+    const double *grad;
+    int first, keys, width;
+} fire_pairs;
+
+/* By lane: 1 / divisor, reach / (1 + |c| reach), and sums of grad, d |c| and d r */
+typedef struct {
+    double inverse[PAIR_LANES], share[PAIR_LANES], total[PAIR_LANES], d_slope[PAIR_LANES], d_reach[PAIR_LANES];
+} fire_lanes;
+
+/* Add the gradients of hidden unit w, and its part of d_z. */
+static void unit_vjp(const pe_array *array, idx h, idx w, fire_pairs *pairs, const pe_array *into)
+{
+    const double w1 = *element(&array[W1], w, 0), b1 = *element(&array[B1], w, 0), w2 = *element(&array[W2], h, w);
+    double d_w1[PAIR_LANES] = {0}, d_b1[PAIR_LANES] = {0}, d_w2[PAIR_LANES] = {0};
+    const double *restrict z = pairs->z, *restrict grad = pairs->grad;
+    double *restrict d_z = pairs->d_z;
+    const int width = pairs->width;
+    for (int i = 0; i < pairs->keys * width; i += width) {
+        SIMD
+        for (int l = 0; l < width; l++) {
+            const double hidden = fma64(w1, z[i + l], b1), g = grad[i + l], active = hidden > 0 ? g : 0;
+            d_w2[l] += active * hidden;
+            d_b1[l] += active;
+            d_w1[l] += active * z[i + l];
+            d_z[i + l] += active * (w2 * w1);
+        }
+    }
+    for (int l = 1; l < width; l++) {
+        d_w1[0] += d_w1[l];
+        d_b1[0] += d_b1[l];
+        d_w2[0] += d_w2[l];
+    }
+    *element(&into[W1], w, 0) += w2 * d_w1[0];
+    *element(&into[B1], w, 0) += w2 * d_b1[0];
+    *element(&into[W2], h, w) += d_w2[0];
+}
+
+/* Add to the sums; d_reach leaves out the factor |c| / (1 + |c| r). */
+static void distance_vjp(const pe_pair_block *block, double slope, const fire_pairs *pairs, fire_lanes *s)
+{
+    const int width = pairs->width;
+    for (int j = 0; j < pairs->keys; j++) {
+        const double k = block->k_positions[pairs->first + j];
+        SIMD
+        for (int l = 0; l < width; l++) {
+            const int i = j * width + l;
+            const double rel = fabs_(k - block->q_positions[l]), d = pairs->d_z[i] * s->inverse[l];
+            s->total[l] += pairs->grad[i];
+            s->d_slope[l] += d * (rel / (1 + slope * rel) - pairs->z[i] * s->share[l]);
+            s->d_reach[l] -= d * pairs->z[i];
+        }
+    }
+}
+
 PAIR_VJP(fire_vjp)
 {
-    enum { KEYS = 32 }; /* keys per pass, so that z and d_z stay in the first-level cache */
-    const int width = block->width;
     const double c = *element(&array[C], 0, 0), threshold = *element(&array[THRESHOLD], 0, 0);
-    double total[PAIR_LANES] = {0}, d_slope[PAIR_LANES] = {0}, d_reach[PAIR_LANES] = {0}; /* by lane */
-    double inverse[PAIR_LANES], share[PAIR_LANES], d_edge = 0;
     fire_queries f;
+    fire_pairs pairs = {.width = block->width, .grad = grad};
+    fire_lanes s = {.total = {0}};
+    double d_edge = 0;
     prepare_queries(array, block, &f);
-    for (int l = 0; l < width; l++) {
-        inverse[l] = 1 / f.divisor[l];
-        share[l] = f.reach[l] / (1 + f.slope * f.reach[l]);
+    for (int l = 0; l < block->width; l++) {
+        s.inverse[l] = 1 / f.divisor[l];
+        s.share[l] = f.reach[l] / (1 + f.slope * f.reach[l]);
     }
-    for (int first = 0; first < block->keys; first += KEYS, grad += KEYS * width) {
-        const int keys = (int)min_(KEYS, block->keys - first), numbers = keys * width;
-        double z[KEYS * PAIR_LANES], d_z[KEYS * PAIR_LANES];
-        for (int j = 0; j < keys; j++)
-            normalized_distance(block, &f, first + j, z + j * width);
-        for (int i = 0; i < numbers; i++)
-            d_z[i] = 0;
-        for (idx w = 0; w < D(W); w++) {
-            const double w1 = *element(&array[W1], w, 0), b1 = *element(&array[B1], w, 0);
-            const double w2 = *element(&array[W2], h, w);
-            double d_w1[PAIR_LANES] = {0}, d_b1[PAIR_LANES] = {0}, d_w2[PAIR_LANES] = {0}; /* by lane */
-            for (int i = 0; i < numbers; i += width) {
-                SIMD
-                for (int l = 0; l < width; l++) {
-                    const double hidden = fma64(w1, z[i + l], b1), g = grad[i + l], active = hidden > 0 ? g : 0;
-                    d_w2[l] += active * hidden;
-                    d_b1[l] += active;
-                    d_w1[l] += active * z[i + l];
-                    d_z[i + l] += active * (w2 * w1);
-                }
-            }
-            for (int l = 1; l < width; l++) {
-                d_w1[0] += d_w1[l];
-                d_b1[0] += d_b1[l];
-                d_w2[0] += d_w2[l];
-            }
-            *element(&into[W1], w, 0) += w2 * d_w1[0];
-            *element(&into[B1], w, 0) += w2 * d_b1[0];
-            *element(&into[W2], h, w) += d_w2[0];
-        }
-        for (int j = 0; j < keys; j++) {
-            SIMD
-            for (int l = 0; l < width; l++) {
-                const int i = j * width + l;
-                const double rel = fabs_(block->k_positions[first + j] - block->q_positions[l]),
-                             d = d_z[i] * inverse[l];
-                total[l] += grad[i];
-                d_slope[l] += d * (rel / (1 + f.slope * rel) - z[i] * share[l]);
-                d_reach[l] -= d * z[i];
-            }
-        }
+    for (; pairs.first < block->keys; pairs.first += KEYS, pairs.grad += KEYS * block->width) {
+        pairs.keys = (int)min_(KEYS, block->keys - pairs.first);
+        for (int j = 0; j < pairs.keys; j++)
+            normalized_distance(block, &f, pairs.first + j, pairs.z + j * block->width);
+        memset(pairs.d_z, 0, sizeof pairs.d_z);
+        for (idx w = 0; w < D(W); w++)
+            unit_vjp(array, h, w, &pairs, into);
+        distance_vjp(block, f.slope, &pairs, &s);
     }
-    for (int l = 0; l < width; l++) {
+    for (int l = 0; l < block->width; l++) {
         const double half = f.edge > block->q_positions[l] ? 1 : f.edge < block->q_positions[l] ? 0 : 0.5;
-        *element(&into[B2], h, 0) += total[l];
-        *element(&into[C], 0, 0) += c < 0 ? -d_slope[l] : c > 0 ? d_slope[l] : 0;
-        d_edge += half * d_reach[l] * f.slope / (1 + f.slope * f.reach[l]);
+        *element(&into[B2], h, 0) += s.total[l];
+        *element(&into[C], 0, 0) += c < 0 ? -s.d_slope[l] : c > 0 ? s.d_slope[l] : 0;
+        d_edge += half * s.d_reach[l] * f.slope / (1 + f.slope * f.reach[l]);
     }
     *element(&into[THRESHOLD], 0, 0) += threshold < 0 ? -d_edge : threshold > 0 ? d_edge : 0;
 }

@@ -8,7 +8,7 @@
  *
  * rel is the position of the key minus the position of the query, a double, exact if both are integers below 2**52. A
  * value is computed in double and rounded to the result. log1p_pos and power_pos call no library function, so the
- * compiler vectorises the loop of kerple_values.
+ * compiler vectorises the loop of `fill`.
  */
 #include "base/elementary.h"
 #include "bias/position.h"
@@ -23,8 +23,9 @@ INLINE double of_distance(int power, double r2, double distance)
     return power ? power_pos(distance, r2) : log1p_pos(r2 * distance);
 }
 
-INLINE void kerple_values(int power, double r1, double r2, const double *restrict rel, int n, real *restrict out)
+INLINE void fill(int power, const pe_array *array, idx h, const double *restrict rel, int n, real *restrict out)
 {
+    const double r1 = *element(&array[R1], h, 0), r2 = *element(&array[R2], h, 0);
     SIMD
     for (int j = 0; j < n; j++)
         out[j] = (real)(0.0 - r1 * of_distance(power, r2, fabs_(rel[j])));
@@ -32,9 +33,10 @@ INLINE void kerple_values(int power, double r1, double r2, const double *restric
 
 /* kerple_log      d r1 -= log(1 + r2 |rel|) grad,   d r2 -= r1 |rel| / (1 + r2 |rel|) grad
  * kerple_power    d r1 -= |rel|**r2 grad,           d r2 -= r1 |rel|**r2 log |rel| grad,   0 at rel = 0 */
-INLINE void kerple_gradients(int power, double r1, double r2, const double *rel, int n, const double *grad,
-                             double *d_r1, double *d_r2)
+INLINE void vjp(int power, const pe_array *array, idx h, const double *rel, int n, const double *grad,
+                const pe_array *into)
 {
+    const double r1 = *element(&array[R1], h, 0), r2 = *element(&array[R2], h, 0);
     double sum_1 = 0, sum_2 = 0;
     for (int j = 0; j < n; j++) {
         const double distance = fabs_(rel[j]), f = of_distance(power, r2, distance);
@@ -44,22 +46,14 @@ INLINE void kerple_gradients(int power, double r1, double r2, const double *rel,
         else
             sum_2 -= grad[j] * r1 * distance / (1 + r2 * distance);
     }
-    *d_r1 += sum_1;
-    *d_r2 += sum_2;
+    *element(&into[R1], h, 0) += sum_1;
+    *element(&into[R2], h, 0) += sum_2;
 }
 
-#define KERPLE(name, power)                                                                           \
-    DISTANCE_VALUES(name)                                                                             \
-    {                                                                                                 \
-        kerple_values(power, *element(&array[R1], h, 0), *element(&array[R2], h, 0), rel, n, out);    \
-    }                                                                                                 \
-    DISTANCE_VJP(name##_vjp)                                                                          \
-    {                                                                                                 \
-        kerple_gradients(power, *element(&array[R1], h, 0), *element(&array[R2], h, 0), rel, n, grad, \
-                         element(&into[R1], h, 0), element(&into[R2], h, 0));                         \
-    }
-KERPLE(kerple_log, 0)
-KERPLE(kerple_power, 1)
+DISTANCE_VALUES(kerple_log) { fill(0, array, h, rel, n, out); }
+DISTANCE_VJP(kerple_log_vjp) { vjp(0, array, h, rel, n, grad, into); }
+DISTANCE_VALUES(kerple_power) { fill(1, array, h, rel, n, out); }
+DISTANCE_VJP(kerple_power_vjp) { vjp(1, array, h, rel, n, grad, into); }
 
 const pe_position_operator FN(kerple_log_operator) = {.distance = kerple_log, .distance_vjp = kerple_log_vjp};
 const pe_position_operator FN(kerple_power_operator) = {.distance = kerple_power, .distance_vjp = kerple_power_vjp};
