@@ -13,16 +13,7 @@
 
 /* Exchange number i of x[j] and number j of x[i]. Flatten the square: interleaving its two halves moves number i to
  * 2 i modulo LANES * LANES - 1. After log2(LANES) interleavings rows and columns are exchanged. */
-#define PE_LOW2 0, 2
-#define PE_LOW4 0, 4, 1, 5
-#define PE_LOW8 0, 8, 1, 9, 2, 10, 3, 11
-#define PE_LOW16 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23
-#define PE_HIGH2 1, 3
-#define PE_HIGH4 2, 6, 3, 7
-#define PE_HIGH8 4, 12, 5, 13, 6, 14, 7, 15
-#define PE_HIGH16 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31
-#define PE_INTERLEAVE_(a, b, half, n) __builtin_shufflevector(a, b, PE_##half##n)
-#define PE_INTERLEAVE(a, b, half, n) PE_INTERLEAVE_(a, b, half, n)
+#define INTERLEAVED(l, first) (first) + (l) / 2 + (l) % 2 * LANES
 INLINE void transpose(vec *x)
 {
     vec y[LANES];
@@ -30,8 +21,8 @@ INLINE void transpose(vec *x)
     for (int n = 1; n < LANES; n *= 2) {
         UNROLL
         for (int i = 0; i < LANES / 2; i++) {
-            y[2 * i] = PE_INTERLEAVE(x[i], x[i + LANES / 2], LOW, PE_LANES);
-            y[2 * i + 1] = PE_INTERLEAVE(x[i], x[i + LANES / 2], HIGH, PE_LANES);
+            y[2 * i] = SHUFFLE(x[i], x[i + LANES / 2], INTERLEAVED, 0);
+            y[2 * i + 1] = SHUFFLE(x[i], x[i + LANES / 2], INTERLEAVED, LANES / 2);
         }
         UNROLL
         for (int i = 0; i < LANES; i++)

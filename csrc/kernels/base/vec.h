@@ -94,42 +94,35 @@ INLINE vec vec_max(vec a, vec b)
 #endif
 }
 
-/* Lane l of vec_mix is b[l] if l & bit, else a[l]. Lane i of vec_sums is the sum of x[i], added in a tree of
- * neighbours; vec_sums may overwrite x. */
-#define PE_EVEN2 0, 2
-#define PE_EVEN4 PE_EVEN2, 4, 6
-#define PE_EVEN8 PE_EVEN4, 8, 10, 12, 14
-#define PE_EVEN16 PE_EVEN8, 16, 18, 20, 22, 24, 26, 28, 30
-#define PE_ODD2 1, 3
-#define PE_ODD4 PE_ODD2, 5, 7
-#define PE_ODD8 PE_ODD4, 9, 11, 13, 15
-#define PE_ODD16 PE_ODD8, 17, 19, 21, 23, 25, 27, 29, 31
-#define PE_HALVES_(n) vec_add(__builtin_shufflevector(a, b, PE_EVEN##n), __builtin_shufflevector(a, b, PE_ODD##n))
-#define PE_HALVES(n) PE_HALVES_(n)
+/* The list f(0, x), f(1, x), ... of the numbers of all lanes, for __builtin_shufflevector. Its numbers below LANES are
+ * lanes of the first vector, the others lanes of the second one. */
+#define PE_EACH2(f, x) f(0, x), f(1, x)
+#define PE_EACH4(f, x) PE_EACH2(f, x), f(2, x), f(3, x)
+#define PE_EACH8(f, x) PE_EACH4(f, x), f(4, x), f(5, x), f(6, x), f(7, x)
+#define PE_EACH16(f, x) PE_EACH8(f, x), f(8, x), f(9, x), f(10, x), f(11, x), f(12, x), f(13, x), f(14, x), f(15, x)
 #if VEC_BYTES * 8 / PE_REAL == 16
-#define PE_LANES 16
+#define PE_EACH PE_EACH16
 #elif VEC_BYTES * 8 / PE_REAL == 8
-#define PE_LANES 8
+#define PE_EACH PE_EACH8
 #elif VEC_BYTES * 8 / PE_REAL == 4
-#define PE_LANES 4
+#define PE_EACH PE_EACH4
 #else
-#define PE_LANES 2
+#define PE_EACH PE_EACH2
 #endif
-/* bit is a power of two below LANES. */
-#define PE_MIX1(lane, bit) (lane) & (bit) ? PE_LANES + (lane) : (lane)
-#define PE_MIX2(lane, bit) PE_MIX1(lane, bit), PE_MIX1((lane) + 1, bit)
-#define PE_MIX4(lane, bit) PE_MIX2(lane, bit), PE_MIX2((lane) + 2, bit)
-#define PE_MIX8(lane, bit) PE_MIX4(lane, bit), PE_MIX4((lane) + 4, bit)
-#define PE_MIX16(lane, bit) PE_MIX8(lane, bit), PE_MIX8((lane) + 8, bit)
-#define PE_MIX_(n, bit) PE_MIX##n(0, bit)
-#define PE_MIX(n, bit) PE_MIX_(n, bit)
+#define SHUFFLE(a, b, f, x) __builtin_shufflevector(a, b, PE_EACH(f, x))
+
+/* Lane l is b[l] if l & bit, else a[l]. bit is a power of two below LANES. */
+#define MIXED(l, bit) (l) & (bit) ? LANES + (l) : (l)
 INLINE vec vec_mix(vec a, vec b, int bit)
 {
-    return bit == 1   ? __builtin_shufflevector(a, b, PE_MIX(PE_LANES, 1))
-           : bit == 2 ? __builtin_shufflevector(a, b, PE_MIX(PE_LANES, 2))
-           : bit == 4 ? __builtin_shufflevector(a, b, PE_MIX(PE_LANES, 4))
-                      : __builtin_shufflevector(a, b, PE_MIX(PE_LANES, 8));
+    return bit == 1   ? SHUFFLE(a, b, MIXED, 1)
+           : bit == 2 ? SHUFFLE(a, b, MIXED, 2)
+           : bit == 4 ? SHUFFLE(a, b, MIXED, 4)
+                      : SHUFFLE(a, b, MIXED, 8);
 }
+
+/* Lane i is the sum of x[i], added in a tree of neighbours. May overwrite x. */
+#define EVERY_OTHER(l, first) 2 * (l) + (first)
 INLINE vec vec_sums(vec *x)
 {
     UNROLL
@@ -137,7 +130,7 @@ INLINE vec vec_sums(vec *x)
         UNROLL
         for (int i = 0; i < n; i++) {
             const vec a = x[2 * i], b = x[2 * i + 1];
-            x[i] = PE_HALVES(PE_LANES);
+            x[i] = vec_add(SHUFFLE(a, b, EVERY_OTHER, 0), SHUFFLE(a, b, EVERY_OTHER, 1));
         }
     }
     return x[0];
