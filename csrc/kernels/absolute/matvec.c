@@ -63,11 +63,9 @@ INLINE void stripe_times(int cols, const matvec *m, idx stripe, idx column)
               vecs = most * cols <= MATVEC_SUMS   ? most
                      : half * cols <= MATVEC_SUMS ? half
                                                   : half / 2;
-    const idx k = m->k, step = m->x_step;
-    const real *x = m->x + column * step;
     for (int first = 0; first < STRIPE; first += vecs * LANES) {
         const idx row = stripe * STRIPE + first;
-        const real *w = m->w + stripe * STRIPE * k + first;
+        const pe_lines w = lines_of(m->w + stripe * STRIPE * m->k + first, STRIPE);
         vec acc[MATVEC_SUMS], zero = vec_set(0);
         UNROLL
         for (int v = 0; v < vecs; v++) {
@@ -77,22 +75,12 @@ INLINE void stripe_times(int cols, const matvec *m, idx stripe, idx column)
             for (int c = 0; c < cols; c++)
                 acc[c * vecs + v] = m->start_step ? vec_load(m->start + first_start + c * m->start_step) : s;
         }
-        for (idx i = 0; i < k; i++, w += STRIPE) {
-            vec a[MATVEC_VECS];
-            if (cols <= 2) {
-                for (int v = 0; v < vecs * LANES; v += 64 / (int)sizeof(real))
-                    PREFETCH(w + PREFETCH_COLUMNS * STRIPE + v);
-            }
-            UNROLL
-            for (int v = 0; v < vecs; v++)
-                a[v] = vec_load(w + v * LANES);
-            UNROLL
-            for (int c = 0; c < cols; c++) {
-                const vec b = vec_set(x[c * step + i]);
-                UNROLL
-                for (int v = 0; v < vecs; v++)
-                    acc[c * vecs + v] = vec_fma(b, a[v], acc[c * vecs + v]);
-            }
+        for (idx i = 0; i < m->k; i++) {
+            const pe_matrix x = {(const char *)(m->x + column * m->x_step + i), m->x_step * (idx)sizeof(real), 0};
+            const pe_lines now = lines_from(w, i);
+            for (int v = 0; cols <= 2 && v < vecs * LANES; v += 64 / (int)sizeof(real))
+                PREFETCH(line_at(now, PREFETCH_COLUMNS) + v);
+            accumulate(acc, cols, vecs, 1, x, &now, 1);
         }
         UNROLL
         for (int c = 0; c < cols; c++) {
@@ -131,27 +119,13 @@ enum { OUTER_VECS = VEC_BYTES == 64 ? 4 : 2 };
  * with the number of positions. */
 INLINE void outer_rows(int rows, const outer_products *o, idx row, idx column)
 {
+    const pe_lines x = lines_of(o->x + column, o->x_step);
+    const pe_matrix l = {(const char *)(o->l + row), (idx)sizeof(real), o->l_step * (idx)sizeof(real)};
+    const int width = (int)min_(OUTER_VECS * LANES, o->columns - column);
     vec acc[MATVEC_COLUMNS * OUTER_VECS];
     real sum[OUTER_VECS * LANES];
-    const real *l = o->l + row, *x = o->x + column;
-    const idx terms = o->terms, l_step = o->l_step, x_step = o->x_step;
-    const int width = (int)min_(OUTER_VECS * LANES, o->columns - column);
-    UNROLL
-    for (int i = 0; i < rows * OUTER_VECS; i++)
-        acc[i] = vec_set(0);
-    for (idx q = 0; q < terms; q++, l += l_step, x += x_step) {
-        vec a[OUTER_VECS];
-        UNROLL
-        for (int v = 0; v < OUTER_VECS; v++)
-            a[v] = vec_load(x + v * LANES);
-        UNROLL
-        for (int r = 0; r < rows; r++) {
-            const vec b = vec_set(l[r]);
-            UNROLL
-            for (int v = 0; v < OUTER_VECS; v++)
-                acc[r * OUTER_VECS + v] = vec_fma(b, a[v], acc[r * OUTER_VECS + v]);
-        }
-    }
+    zero_sums(acc, rows * OUTER_VECS);
+    accumulate(acc, rows, OUTER_VECS, 1, l, &x, (int)o->terms);
     UNROLL
     for (int r = 0; r < rows; r++) {
         double *into = o->into + (row + r) * o->columns + column;

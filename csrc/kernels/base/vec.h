@@ -50,6 +50,9 @@ INLINE const real *line_at(pe_lines x, idx i) { return (const real *)(const void
 /* The lines from number `first` on */
 INLINE pe_lines lines_from(pe_lines x, idx first) { return (pe_lines){x.data + first * x.step, x.step}; }
 
+/* The lines of `x`, `length` reals apart */
+INLINE pe_lines lines_of(const real *x, idx length) { return (pe_lines){(const char *)x, length * (idx)sizeof *x}; }
+
 /* A matrix in memory with any strides: number (r, k) is `row` r + `column` k bytes from data */
 typedef struct {
     const char *data;
@@ -144,5 +147,41 @@ INLINE int vec_all_finite(vec check)
     for (int l = 0; l < LANES; l++)
         sum += lane[l];
     return sum == 0;
+}
+
+INLINE void zero_sums(vec *acc, int n)
+{
+    UNROLL
+    for (int i = 0; i < n; i++)
+        acc[i] = vec_set(0);
+}
+
+/* acc[r, p, c] += sum over k < n of a(r, k) * b(k, c) of panel p, whose lines are b[p]. Callers pass constant rows,
+ * cols and panels, so that the sums stay in registers; b[1] is read if panels is 2. */
+INLINE void accumulate(vec *acc, int rows, int cols, int panels, pe_matrix a, const pe_lines *b, int n)
+{
+    enum { MOST = 8 }; /* vectors of b at once */
+    const int all = panels * cols;
+    const char *b0 = b[0].data, *b1 = panels == 2 ? b[1].data : NULL;
+    for (int k = 0; k < n; k++) {
+        vec x[MOST];
+        UNROLL
+        for (int c = 0; c < cols; c++) {
+            x[c] = vec_load((const real *)(const void *)b0 + c * LANES);
+            if (panels == 2)
+                x[cols + c] = vec_load((const real *)(const void *)b1 + c * LANES);
+        }
+        UNROLL
+        for (int r = 0; r < rows; r++) {
+            const vec y = vec_set(*(const real *)(const void *)(a.data + r * a.row));
+            UNROLL
+            for (int c = 0; c < all; c++)
+                acc[r * all + c] = vec_fma(y, x[c], acc[r * all + c]);
+        }
+        a.data += a.column;
+        b0 += b[0].step;
+        if (panels == 2)
+            b1 += b[1].step;
+    }
 }
 #endif

@@ -34,7 +34,7 @@ PAIR_VALUES(dense)
     pe_lines rows = {a->data + h * a->core[0] + block->first_q * a->core[1] + block->first_k * a->core[2], a->core[1]};
     if (a->storage != PE_STORAGE || a->core[2] != (idx)sizeof(real)) {
         read_rows(a, rows.data, block, copy);
-        rows = (pe_lines){(const char *)copy, PAIR_KEYS * (idx)sizeof *copy};
+        rows = lines_of(copy, PAIR_KEYS);
     }
     pack_transposed(rows, block->lanes, block->keys, 1, block->width, out);
 }

@@ -24,7 +24,8 @@ INLINE void outer_rows(int rows, int cols, int strips, const void *of, int j)
         if (j + rows <= s->from || j >= s->to)
             continue;
         any = 1;
-        const real *const x[2] = {w->x[0] + s->first * cols * LANES, w->x[1] + s->first * cols * LANES};
+        const pe_lines x[2] = {lines_from(lines_of(w->x[0], cols * LANES), s->first),
+                               lines_from(lines_of(w->x[1], cols * LANES), s->first)};
         const pe_matrix weights = {(const char *)(s->w + j * s->width), s->width * (idx)sizeof(real),
                                    (idx)sizeof(real)};
         accumulate(acc, rows, cols, strips, weights, x, s->lanes);

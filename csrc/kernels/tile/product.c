@@ -16,7 +16,7 @@ INLINE void score_rows(int rows, int cols, int panels, const void *of, int j)
 {
     const product *w = of;
     const int all = panels * cols;
-    const real *const b[2] = {w->side[0].b, w->side[1].b};
+    const pe_lines b[2] = {lines_of(w->side[0].b, cols * LANES), lines_of(w->side[1].b, cols * LANES)};
     const pe_matrix keys = {w->a.data + j * w->a.step, w->a.step, (idx)sizeof(real)};
     vec acc[MOST_SUMS];
     zero_sums(acc, rows * all);
@@ -47,7 +47,7 @@ INLINE void value_rows(int rows, int cols, int panels, const void *of, int d)
 {
     const product *w = of;
     const int all = panels * cols;
-    const real *const b[2] = {w->side[0].b, w->side[1].b};
+    const pe_lines b[2] = {lines_of(w->side[0].b, cols * LANES), lines_of(w->side[1].b, cols * LANES)};
     const pe_matrix columns = {w->a.data + d * (int)sizeof(real), (idx)sizeof(real), w->a.step};
     vec acc[MOST_SUMS];
     zero_sums(acc, rows * all);

@@ -21,40 +21,6 @@
 enum { SUMS = VEC_BYTES == 64 ? 16 : VEC_BYTES == 32 ? 12 : 8 };
 enum { TWO_PANELS = VEC_BYTES == 64, TWO_PANEL_ROWS = 6, MOST_SUMS = 4 * TWO_PANEL_ROWS };
 
-/* acc[r, p, c] += sum over k < n of a(r, k) * b(k, c) of panel p. Callers pass constant rows, cols and panels; b[1] is
- * read if panels is 2. */
-INLINE void accumulate(vec *acc, int rows, int cols, int panels, pe_matrix a, const real *const b[2], int n)
-{
-    const real *b0 = b[0], *b1 = panels == 2 ? b[1] : NULL;
-    const int all = panels * cols;
-    for (int k = 0; k < n; k++) {
-        vec x[4];
-        for (int c = 0; c < cols; c++) {
-            x[c] = vec_load(b0 + c * LANES);
-            if (panels == 2)
-                x[cols + c] = vec_load(b1 + c * LANES);
-        }
-        UNROLL
-        for (int r = 0; r < rows; r++) {
-            const vec y = vec_set(*(const real *)(const void *)(a.data + r * a.row));
-            UNROLL
-            for (int c = 0; c < all; c++)
-                acc[r * all + c] = vec_fma(y, x[c], acc[r * all + c]);
-        }
-        a.data += a.column;
-        b0 += cols * LANES;
-        if (panels == 2)
-            b1 += cols * LANES;
-    }
-}
-
-INLINE void zero_sums(vec *acc, int n)
-{
-    UNROLL
-    for (int i = 0; i < n; i++)
-        acc[i] = vec_set(0);
-}
-
 /* Computes the rows from j on of a product w, whose sums are one micro-tile: rows x cols vectors in registers. */
 typedef void pe_micro_kernel(int rows, int cols, int panels, const void *w, int j);
 

@@ -365,7 +365,7 @@ static void mask_keep(pe_key_tile *keys, const pe_query_block *queries, const pe
                 row[j] = keep[j * step] != 0;
         }
     }
-    pack_transposed((pe_lines){(const char *)rows, BLOCK_N * (idx)sizeof *rows}, p->lanes, n, 1, p->width, transposed);
+    pack_transposed(lines_of(rows, BLOCK_N), p->lanes, n, 1, p->width, transposed);
     SIMD
     for (int i = 0; i < n * p->width; i++)
         pairs[i] = transposed[i] != 0 ? pairs[i] : MASKED;
