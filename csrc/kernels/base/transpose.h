@@ -61,12 +61,19 @@ INLINE vec scaled_vec(const real *x, real scale, const real *divisor)
     return vec_add(divisor ? vec_div(y, vec_load(divisor)) : y, vec_set(0));
 }
 
-static NOINLINE int unpack_transposed(const real *x, int width, int lanes, int n, real scale, const real *divisor,
-                                      char *rows, idx step)
+/* Numbers of `lanes` lanes, n of each: those of one index are `width` numbers after those of the index before. */
+typedef struct {
+    const real *x;
+    int width, lanes, n;
+} pe_lanes;
+
+static NOINLINE int unpack_transposed(pe_lanes from, real scale, const real *divisor, char *rows, idx step)
 {
+    const int width = from.width, n = from.n;
+    const real *x = from.x;
     vec check = vec_set(0); /* sum of y * 0, for vec_all_finite */
-    for (int l = 0; l < lanes; l += LANES, rows += LANES * step, x += LANES) {
-        const int here = (int)min_(LANES, lanes - l), squares = here == LANES ? n - n % LANES : 0;
+    for (int l = 0; l < from.lanes; l += LANES, rows += LANES * step, x += LANES) {
+        const int here = (int)min_(LANES, from.lanes - l), squares = here == LANES ? n - n % LANES : 0;
         const real *by = divisor ? divisor + l : NULL;
         int k = 0;
         for (; k < squares; k += LANES) {

@@ -14,8 +14,8 @@
 static void add_by_query(const pe_content *c, const pe_query_block *queries, int first, int n, const real *x)
 {
     for (const pe_panel *p = queries->panel; p < queries->panel + queries->panels; p++) {
-        unpack_transposed(x + p->first * PANEL_LANES, PANEL_LANES, n, p->width, c->scale, NULL, (char *)c->diagonals,
-                          p->width * (idx)sizeof *x);
+        const pe_lanes lanes = {x + p->first * PANEL_LANES, PANEL_LANES, n, p->width};
+        unpack_transposed(lanes, c->scale, NULL, (char *)c->diagonals, p->width * (idx)sizeof *x);
         add_reals(c->added + score_offset(p, first), c->diagonals, n * p->width);
     }
 }
@@ -39,7 +39,7 @@ void FN(key_table_scores)(pe_content *c, const pe_view *view, const pe_lookup *l
 static void read_by_key(const pe_query_block *queries, int first, int n, const real *dx, real *x)
 {
     for (const pe_panel *p = queries->panel; p < queries->panel + queries->panels; p++) {
-        const pe_lines rows = {(const char *)(dx + score_offset(p, first)), p->width * (idx)sizeof *dx};
+        const pe_lines rows = lines_of(dx + score_offset(p, first), p->width);
         pack_transposed(rows, n, p->width, 1, PANEL_LANES, x + p->first * PANEL_LANES);
     }
 }
@@ -50,7 +50,7 @@ static void add_to_dk(pe_content_vjp *vjp, const pe_lines table, const pe_span *
     pe_content *c = vjp->content;
     zero_reals(vjp->d_piece, c->d * PANEL_LANES);
     FN(add_rows)(table, low, w->to, c->d, PANEL_LANES, w->w, vjp->d_piece);
-    unpack_transposed(vjp->d_piece, PANEL_LANES, w->lanes, c->d, c->scale, NULL, (char *)c->pack,
+    unpack_transposed((pe_lanes){vjp->d_piece, PANEL_LANES, w->lanes, c->d}, c->scale, NULL, (char *)c->pack,
                       c->d * (idx)sizeof(real));
     for (int j = 0; j < w->lanes; j++)
         add_reals(dk.row + j * dk.step, c->pack + j * c->d, c->d);

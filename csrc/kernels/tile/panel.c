@@ -68,7 +68,7 @@ pe_lines FN(tile_rows)(pe_rows stored, int n, int width, int panels, real *copy)
         if (row != to)
             memcpy(to, row, (size_t)width * sizeof *row);
     }
-    return (pe_lines){(const char *)copy, copy_width * (idx)sizeof *copy};
+    return lines_of(copy, copy_width);
 }
 
 pe_lines FN(finite_rows)(pe_rows stored, int n, int width, real *copy)
@@ -80,7 +80,7 @@ pe_lines FN(finite_rows)(pe_rows stored, int n, int width, real *copy)
         for (int k = 0; k < width; k++)
             to[k] = is_finite(row[k]) ? row[k] : 0;
     }
-    return (pe_lines){(const char *)copy, copy_width * (idx)sizeof *copy};
+    return lines_of(copy, copy_width);
 }
 
 void FN(pack_queries)(const pe_query_block *queries, int operand, int n, real scale, real *copy, real *out)
@@ -103,7 +103,8 @@ int FN(unpack_queries)(const pe_query_block *queries, idx head, int operand, int
     for (const pe_panel *p = queries->panel; p < queries->panel + queries->panels; p++) {
         const real *by = divisor ? divisor + p->first : NULL;
         char *rows = in_place ? query_row_of_head(queries, head, operand, p->first) : (char *)copy;
-        finite &= unpack_transposed(x + p->first * n, p->width, p->lanes, n, scale, by, rows, step);
+        const pe_lanes lanes = {x + p->first * n, p->width, p->lanes, n};
+        finite &= unpack_transposed(lanes, scale, by, rows, step);
         for (int l = 0; l < p->lanes; l++)
             row_write(line_at((pe_lines){rows, step}, l), query_row_of_head(queries, head, operand, p->first + l),
                       a->storage, n);
