@@ -27,7 +27,9 @@ enum { A_HEAD_CHUNKS = A_SEED_HIGH + 1, A_BLOCK_CHUNKS, A_MODE }; /* of its grad
 enum { VJP_APART, VJP_TOGETHER, VJP_ACROSS };
 enum { SINUSOID_SINE, SINUSOID_COSINE, SINUSOID_STEP, SINUSOID_SINE_SCALE, SINUSOID_COSINE_SCALE };
 enum { TABLE_SINE_SCALE, TABLE_COSINE_SCALE };
-enum { ROPE_OFFSET, ROPE_INTERLEAVED, ROPE_OUT_INTERLEAVED, ROPE_CALLER_OUT };
+enum { ROPE_LAYOUT, ROPE_OFFSET, ROPE_OUT_LAYOUT, ROPE_INVERSE, ROPE_FACTOR, ROPE_ROTARY_DIM };
+/* 1 if the kernel writes to the caller's array, whose memory is not fresh; no argument, rope_call.c sets it */
+enum { ROPE_CALLER_OUT = ROPE_ROTARY_DIM + 1 };
 enum { RECURRENT_GRU, RECURRENT_SKIP };
 enum { DIGITS_BASE };
 enum { FLOATER_DT, FLOATER_METHOD };
@@ -56,6 +58,12 @@ enum { UNIT_DISTANCES = 4096 };
     (P(SINUSOID_STEP) == 1                                                   \
      || (P(SINUSOID_STEP) == 2 && P(SINUSOID_SINE) + P(SINUSOID_COSINE) == 1 \
          && P(SINUSOID_SINE) * P(SINUSOID_COSINE) == 0))
+
+/* Positions and heads of a unit of rope. cos and sin of a run of positions, ROPE_PAIRS pairs, stay in the L2 cache. */
+enum { ROPE_PAIRS = 1 << 13, ROPE_HEADS = 32 };
+#define ROPE_RUN max_(1, ROPE_PAIRS / max_(1, D(e)))
+#define ROPE_UNITS (BLOCKS(D(n), ROPE_RUN) * BLOCKS(D(h), ROPE_HEADS))
+#define ROPE_NS (min_(D(n), ROPE_RUN) * min_(D(h), ROPE_HEADS) * (10 + D(d) / 4))
 
 /* Scans along positions: the number of columns of the batch that are scanned together, and the largest number of
  * shares of a batch. Each share packs the weights again. */

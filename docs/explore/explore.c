@@ -13,7 +13,7 @@
 /* The entries that the page calls, and their scratch. The linker leaves out what only other entries need. */
 #define ENTRIES(R, bits)          \
     R(sinusoid, sinusoid, bits)   \
-    R(rope, none, bits)           \
+    R(rope_positions, rope, bits) \
     R(alibi, none, bits)          \
     R(kerple_log, none, bits)     \
     R(kerple_power, none, bits)   \
@@ -55,6 +55,8 @@ void EXPORT(pe_begin)(int of, int narrays)
     memset(operators, 0, sizeof operators);
     for (int axis = 0; axis < PE_AXES; axis++)
         call.dim[axis] = -1;
+    if (of == PE_rope_positions)
+        call.dim['h' - 'A'] = 1; /* as rope_call.c does */
     call.narrays = narrays;
     call.operators = operators;
 }

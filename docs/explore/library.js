@@ -373,9 +373,9 @@ class Library {
 
   /** posenc.rope(x, positions, frequencies, layout="half") of float32 rows. */
   rope(x, positions, scaled) {
-    const { data, shape: [n, width] } = this.table(positions, scaled, Float32Array), out = zeros(Float32Array, ...x.shape);
-    const half = (first) => array(data.filter((_, i) => (i % width < width / 2) === first), n, width / 2);
-    this.kernels.call("rope", { x, cos: half(true), sin: half(false), out }, [0, 0, 0, 0]);
+    const operands = { x, positions: doubles(positions), frequencies: doubles(scaled.w) };
+    const out = zeros(Float32Array, ...x.shape);
+    this.kernels.call("rope_positions", { ...operands, out }, [0, 0, 0, 0, scaled.attention, NaN, 0]);
     return out;
   }
 

@@ -13,6 +13,7 @@
 #ifndef PE_ANGLES_H
 #define PE_ANGLES_H
 
+#include "base/layout.h"
 #include "base/sincos.h"
 
 enum { OFFSETS = 16 };
@@ -22,25 +23,78 @@ typedef struct {
     double *sine, *cosine;
 } pe_angles;
 
-static NOINLINE void sincos_row(const double *restrict hi, const double *restrict lo, double p, int n, pe_angles to)
+/* The frequencies of n pairs, and the angles that their rows share */
+typedef struct {
+    int n;
+    double *hi, *lo;       /* turns per position */
+    pe_angles base, whole; /* of base_position, and of a position whose angles cannot be added */
+    double *offsets;       /* sines and cosines of 0 .. OFFSETS - 1 */
+    int64_t base_position; /* 1, never a base, if `base` is not computed */
+    char ready[OFFSETS];   /* 1 if the angles of an offset are computed */
+} pe_frequencies;
+
+static pe_angles carve_angles(pe_carver *c, idx n) { return (pe_angles){carve_doubles(c, n), carve_doubles(c, n)}; }
+
+static void carve_frequencies(pe_frequencies *w, pe_carver *c, idx n)
 {
-    double *restrict sine = to.sine, *restrict cosine = to.cosine;
+    w->hi = carve_doubles(c, n);
+    w->lo = carve_doubles(c, n);
+    w->base = carve_angles(c, n);
+    w->whole = carve_angles(c, n);
+    w->offsets = carve_doubles(c, 2 * OFFSETS * n);
+}
+
+static pe_angles offset_at(const pe_frequencies *w, int offset)
+{
+    double *sine = w->offsets + (idx)2 * offset * w->n;
+    return (pe_angles){sine, sine + w->n};
+}
+
+/* Set the frequencies of n pairs to hi + lo, or to hi if lo is NULL. */
+static NOINLINE void set_frequencies(pe_frequencies *w, const double *hi, const double *lo, int n)
+{
+    w->n = n;
+    w->base_position = 1;
+    memset(w->ready, 0, sizeof w->ready);
     SIMD
     for (int k = 0; k < n; k++)
+        turns(hi[k], lo ? lo[k] : 0.0, &w->hi[k], &w->lo[k]);
+}
+
+static NOINLINE void sincos_row(const pe_frequencies *w, double p, pe_angles to)
+{
+    const double *restrict hi = w->hi, *restrict lo = w->lo;
+    double *restrict sine = to.sine, *restrict cosine = to.cosine;
+    SIMD
+    for (int k = 0; k < w->n; k++)
         sincos_turns(p, hi[k], lo[k], &sine[k], &cosine[k]);
 }
 
-/* Split p into base and offset. Return 1 if the angles may be added, 0 if p needs sincos_row. */
-INLINE int split_position(double p, int64_t *base, int *offset)
+/* Prepare the angles whose sums are those of p, and return the offset; -1 if the angles of p cannot be added. */
+static int offset_of(pe_frequencies *w, double p)
 {
-    const int64_t whole = (int64_t)p;
-    *base = whole & ~(int64_t)(OFFSETS - 1);
-    *offset = (int)(whole - *base);
-    return PE_REAL != 64 && (double)whole == p;
+    const int64_t whole = (int64_t)p, base = whole & ~(int64_t)(OFFSETS - 1);
+    const int offset = (int)(whole - base);
+    if (PE_REAL == 64 || (double)whole != p)
+        return -1;
+    if (w->base_position != base)
+        sincos_row(w, (double)base, w->base);
+    if (!w->ready[offset])
+        sincos_row(w, offset, offset_at(w, offset));
+    w->base_position = base;
+    w->ready[offset] = 1;
+    return offset;
 }
 
 /* The order of a row: s[k] and c[k] apart (HALVES), or pairs that begin at s (SINE_COSINE) or at c (COSINE_SINE). */
 typedef enum { HALVES, SINE_COSINE, COSINE_SINE } column_order;
+
+/* Where a row is stored */
+typedef struct {
+    column_order order;
+    double a, b; /* scales of sines and of cosines */
+    real *s, *c;
+} angle_row;
 
 /* Call f(order, ...) with a constant order, so that the compiler makes a separate loop for each order. */
 #define FOR_ORDER(f, order, ...)                            \
@@ -65,13 +119,15 @@ INLINE void store_pair(column_order order, real *restrict s, real *restrict c, i
  * whether a sine or a cosine may be below 2**-26. If one is, the product of the two results is below a b 2**-26. The
  * bits of nonnegative floats compare like integers: bits(product) - bits(least) is negative if the product is
  * smaller, and `small` collects its sign bit. */
-INLINE int add_angles(column_order order, pe_angles base, pe_angles offset, double a, double b, int n, real *restrict s,
-                      real *restrict c)
+INLINE int add_angles(column_order order, double a, double b, const pe_frequencies *w, int offset, const angle_row *to)
 {
-    const double *restrict base_sine = base.sine, *restrict base_cosine = base.cosine;
-    const double *restrict offset_sine = offset.sine, *restrict offset_cosine = offset.cosine;
+    const double *restrict base_sine = w->base.sine, *restrict base_cosine = w->base.cosine;
+    const double *restrict offset_sine = offset_at(w, offset).sine, *restrict offset_cosine =
+                                                                        offset_at(w, offset).cosine;
+    real *restrict s = to->s, *restrict c = to->c;
     const float least = (float)fabs_(a * b) * 0x1.01p-26f;
     const uint32_t least_bits = float_bits(least);
+    const int n = w->n;
     int32_t small = 0;
     SIMD_OR(small)
     for (int k = 0; k < n; k++) {
@@ -85,42 +141,55 @@ INLINE int add_angles(column_order order, pe_angles base, pe_angles offset, doub
     return small < 0 || least < 0x1p-60f; /* below 2**-60 the product could underflow */
 }
 
-static NOINLINE int add_angles_row(column_order order, pe_angles base, pe_angles offset, double a, double b, int n,
-                                   real *s, real *c)
+static NOINLINE int add_angles_row(const pe_frequencies *w, int offset, const angle_row *to)
 {
-    if (a == 1 && b == 1) /* skips two multiplications, an eighth of the loop's time */
-        return FOR_ORDER(add_angles, order, base, offset, 1, 1, n, s, c);
-    return FOR_ORDER(add_angles, order, base, offset, a, b, n, s, c);
+    if (to->a == 1 && to->b == 1) /* skips two multiplications, an eighth of the loop's time */
+        return FOR_ORDER(add_angles, to->order, 1, 1, w, offset, to);
+    return FOR_ORDER(add_angles, to->order, to->a, to->b, w, offset, to);
 }
 
-/* Recompute the results of add_angles_row that are too close to zero to be accurate. If base or offset is 0, the
- * addition is exact, and the caller skips this. */
-static NOINLINE void recompute_small(const double *hi, const double *lo, double p, pe_angles base, pe_angles offset,
-                                     double a, double b, int n, int step, real *s, real *c)
+/* Recompute the results of add_angles_row that are too close to zero to be accurate. */
+static NOINLINE void recompute_small(const pe_frequencies *w, double p, int offset, const angle_row *to)
 {
-    const double *x = base.sine, *y = base.cosine, *u = offset.sine, *v = offset.cosine;
-    for (int k = 0; k < n; k++) {
+    const double *x = w->base.sine, *y = w->base.cosine, *u = offset_at(w, offset).sine,
+                 *v = offset_at(w, offset).cosine;
+    const int step = to->order == HALVES ? 1 : 2;
+    for (int k = 0; k < w->n; k++) {
         const double sine = fma64(x[k], v[k], y[k] * u[k]), cosine = fma64(y[k], v[k], -(x[k] * u[k]));
         double exact_sine, exact_cosine;
-        sincos_turns(p, hi[k], lo[k], &exact_sine, &exact_cosine);
+        sincos_turns(p, w->hi[k], w->lo[k], &exact_sine, &exact_cosine);
         if (sine * sine < 0x1p-52)
-            s[k * step] = (real)(a * exact_sine);
+            to->s[k * step] = (real)(to->a * exact_sine);
         if (cosine * cosine < 0x1p-52)
-            c[k * step] = (real)(b * exact_cosine);
+            to->c[k * step] = (real)(to->b * exact_cosine);
     }
 }
 
-INLINE void scale(column_order order, pe_angles angles, double a, double b, int n, real *restrict s, real *restrict c)
+INLINE void scale_angles(column_order order, pe_angles angles, int n, const angle_row *to)
 {
     const double *restrict sine = angles.sine, *restrict cosine = angles.cosine;
+    const double a = to->a, b = to->b;
+    real *restrict s = to->s, *restrict c = to->c;
     SIMD
     for (int k = 0; k < n; k++)
         store_pair(order, s, c, k, (real)(a * sine[k]), (real)(b * cosine[k]));
 }
 
-static NOINLINE void scale_row(column_order order, pe_angles angles, double a, double b, int n, real *s, real *c)
+static NOINLINE void scale_row(pe_angles angles, int n, const angle_row *to)
 {
-    FOR_ORDER(scale, order, angles, a, b, n, s, c);
+    FOR_ORDER(scale_angles, to->order, angles, n, to);
+}
+
+/* Store the row of position p. */
+INLINE void store_angles_at(pe_frequencies *w, double p, const angle_row *to)
+{
+    const int offset = offset_of(w, p);
+    if (offset < 0) {
+        sincos_row(w, p, w->whole);
+        scale_row(w->whole, w->n, to);
+    } else if (add_angles_row(w, offset, to) && offset != 0 && w->base_position != 0) {
+        recompute_small(w, p, offset, to); /* if base or offset is 0, the sum is exact */
+    }
 }
 
 #endif
