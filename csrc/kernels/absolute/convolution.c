@@ -117,11 +117,6 @@ static void read_kernel(const pe_call *call, const pe_row *row, idx c, idx n, re
     }
 }
 
-/* A tile of out: n columns from (i, j) */
-typedef struct {
-    idx i, j, n;
-} conv_tile;
-
 /* Compute channels c .. c + channels of a tile, whose patch of x has been set at c = 0. */
 static void convolve_channels(const pe_call *call, const pe_row *row, const convolution_state *state,
                               const conv_tile *t, idx c, idx channels)
@@ -130,14 +125,13 @@ static void convolve_channels(const pe_call *call, const pe_row *row, const conv
     const pe_array *x = &call->array[X], *out = &call->array[OUT];
     char *target = entry_at(out, row->data[OUT], t->i, t->j) + c * storage_size(out->storage);
     const int in_place = channels >= CHANNELS && out->storage == PE_STORAGE;
-    patch seen = {state->rows, call->D(r), t->n + call->D(s) - 1, x->storage};
+    const patch seen = {state->rows, t->i - top, t->j - left, call->D(r), t->n + call->D(s) - 1, x->storage};
     conv_operands o = {.r = call->D(r), .s = call->D(s)};
     read_kernel(call, row, c, channels, state->kernel, &o);
     o.out = in_place ? target : (char *)state->result;
     o.out_step = in_place ? out->core[1] : CHANNELS * (idx)sizeof(real);
     if (c == 0)
-        patch_rows(call, row->data[X], x, t->i - top, t->j - left, (int)call->par[CONVOLUTION_PADDING], state->zeros,
-                   &seen);
+        patch_rows(call, row, X, (int)call->par[CONVOLUTION_PADDING], state->zeros, &seen);
     o.x = channels_of(&seen, c, channels, o.r * o.s <= FEW_TAPS, state->copied, state->copy);
     o.center = call->par[CONVOLUTION_RESIDUAL] != 0 ? top * seen.columns + left : -1;
     convolve(&o, t->n, channels);

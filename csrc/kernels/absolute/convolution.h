@@ -53,22 +53,29 @@ INLINE idx padded_index(idx i, idx n, int padding)
     }
 }
 
+/* A tile of out, or of its gradient: n columns from (i, j) */
+typedef struct {
+    idx i, j, n;
+} conv_tile;
+
 /* The tokens that a tile reads: rows[a * columns + b] points to place (i + a, j + b), in the type of `storage`. */
 typedef struct {
     const char **rows;
-    idx height, columns;
+    idx i, j, height, columns;
     pe_storage storage;
 } patch;
 
-static void patch_rows(const pe_call *call, char *data, const pe_array *array, idx i, idx j, int padding,
-                       const char *zeros, patch *to)
+/* Set the rows of a patch of an array (y,w,d); row->data[operand] is its first token. */
+static void patch_rows(const pe_call *call, const pe_row *row, int operand, int padding, const char *zeros,
+                       const patch *to)
 {
-    to->storage = array->storage;
     for (idx a = 0; a < to->height; a++) {
-        const idx y = padded_index(i + a, call->D(y), padding);
+        const idx y = padded_index(to->i + a, call->D(y), padding);
         for (idx b = 0; b < to->columns; b++) {
-            const idx x = padded_index(j + b, call->D(w), padding);
-            to->rows[a * to->columns + b] = x < 0 || y < 0 ? zeros : entry_at(array, data, y, x);
+            const idx x = padded_index(to->j + b, call->D(w), padding);
+            const int is_outside = x < 0 || y < 0;
+            to->rows[a * to->columns + b] =
+                is_outside ? zeros : entry_at(&call->array[operand], row->data[operand], y, x);
         }
     }
 }

@@ -103,18 +103,18 @@ static NOINLINE void add_tap_gradients(const conv_products *p, idx r, idx s, con
     }
 }
 
-/* Add to the gradients what n columns of grad from (i, j) on contribute. */
-static void add_tile(const pe_call *call, const pe_row *row, const convolution_state *state, idx i, idx j, idx n,
-                     double *dkernel, double *dbias)
+/* Add to the gradients what a tile of grad contributes. */
+static void add_tile(const pe_call *call, const pe_row *row, const convolution_state *state, const conv_tile *t,
+                     const pe_work *work)
 {
-    const idx d = call->D(d), r = call->D(r), s = call->D(s);
-    const idx top = (idx)call->par[CONVOLUTION_TOP], left = (idx)call->par[CONVOLUTION_LEFT], places = r * (n + s - 1);
+    const idx d = call->D(d), r = call->D(r), s = call->D(s), n = t->n, places = r * (n + s - 1);
+    const idx top = (idx)call->par[CONVOLUTION_TOP], left = (idx)call->par[CONVOLUTION_LEFT];
     const int few = r * s <= FEW_TAPS;
-    patch x = {state->rows, r, n + s - 1, call->array[X].storage};
-    patch grad = {state->rows + places, 1, n, call->array[GRAD].storage};
-    patch_rows(call, row->data[X], &call->array[X], i - top, j - left, (int)call->par[CONVOLUTION_PADDING],
-               state->zeros, &x);
-    patch_rows(call, row->data[GRAD], &call->array[GRAD], i, j, PADDING_ZERO, state->zeros, &grad);
+    double *dkernel = block_sums(call, DKERNEL, work), *dbias = block_sums(call, DBIAS, work);
+    const patch x = {state->rows, t->i - top, t->j - left, r, n + s - 1, call->array[X].storage};
+    const patch grad = {state->rows + places, t->i, t->j, 1, n, call->array[GRAD].storage};
+    patch_rows(call, row, X, (int)call->par[CONVOLUTION_PADDING], state->zeros, &x);
+    patch_rows(call, row, GRAD, PADDING_ZERO, state->zeros, &grad);
     for (idx c = 0; c < d; c += CHANNELS) {
         const idx channels = min_(CHANNELS, d - c);
         if (stopped_at_channel(call, c))
@@ -143,8 +143,9 @@ KERNEL(convolution_vjp)
     for (idx u = begin; u < end; u++) {
         const pe_row row = row_at(call, u / units);
         const idx first = u % pieces * unit, last = min_(w, first + unit);
-        for (idx j = first; j < last; j += CONVOLUTION_GRADIENTS)
-            add_tile(call, &row, &state, u % units / pieces, j, min_(CONVOLUTION_GRADIENTS, last - j),
-                     block_sums(call, DKERNEL, work), block_sums(call, DBIAS, work));
+        for (idx j = first; j < last; j += CONVOLUTION_GRADIENTS) {
+            const conv_tile t = {u % units / pieces, j, min_(CONVOLUTION_GRADIENTS, last - j)};
+            add_tile(call, &row, &state, &t, work);
+        }
     }
 }

@@ -109,32 +109,41 @@ static NOINLINE void add_slopes(const flow *f, double *restrict p, idx n)
         p[j] += (h0 * (double)k0[j] + h1 * (double)k1[j]) + (h2 * (double)k2[j] + h3 * (double)k3[j]);
 }
 
-/* Advance `cols` states p by one step. State q is `step` steps past position first + q / streams.
- * Stage i stores its states at y + i y_stage and its relus at a + i a_stage. */
-static void take_step(const flow *f, idx step, idx first, idx streams, idx cols, double *p, real *y, idx y_stage,
-                      real *a, idx a_stage)
+/* A group of states, of `streams` streams at one or more positions: state q is of stream q % streams at position
+ * first + q / streams. Stage i of a step stores its states at y + i y_stage and its relus at a + i a_stage. */
+typedef struct {
+    idx first, streams, cols;
+    double *p;
+    real *y, *a;
+    idx y_stage, a_stage;
+} group;
+
+/* Advance the states by one step, from `step` steps past their positions. */
+static void take_step(const flow *f, idx step, const group *g)
 {
-    for (int i = 0; i < f->rule->stages; i++, y += y_stage, a += a_stage) {
+    real *y = g->y, *a = g->a;
+    for (int i = 0; i < f->rule->stages; i++, y += g->y_stage, a += g->a_stage) {
         const double later = f->when[step] + f->rule->at[i] / (double)f->steps;
         const matvec up = {f->w1, f->b1, y, a, f->e, f->c + 1, f->c_row, f->e_row, 1, 0};
         const matvec down = {f->w2, f->b2, a, f->k[i], f->c, f->e + 1, f->e_row, f->c_row, 0, 0};
-        stage_state(f, i, p, cols * f->c_row, y);
-        for (idx q = 0; q < cols; q++)
-            y[q * f->c_row + f->c] = (real)(f->dt * ((double)(first + q / streams) + later));
-        FN(multiply_columns)(&up, cols);
-        for (idx q = 0; q < cols; q++)
+        stage_state(f, i, g->p, g->cols * f->c_row, y);
+        for (idx q = 0; q < g->cols; q++)
+            y[q * f->c_row + f->c] = (real)(f->dt * ((double)(g->first + q / g->streams) + later));
+        FN(multiply_columns)(&up, g->cols);
+        for (idx q = 0; q < g->cols; q++)
             a[q * f->e_row + f->e] = y[q * f->c_row + f->c];
-        FN(multiply_columns)(&down, cols);
+        FN(multiply_columns)(&down, g->cols);
     }
-    add_slopes(f, p, cols * f->c_row);
+    add_slopes(f, g->p, g->cols * f->c_row);
 }
 
-/* Read `count` states of `cols` streams: state q is entry (b + q % cols, k + q / cols) of a. */
-static void read_double_states(const flow *f, const pe_array *a, idx b, idx cols, idx k, idx count, real *wide,
-                               double *p)
+/* Read the states of a group from a (b,n,c), of the streams from b on. */
+static void read_double_states(const flow *f, const pe_array *a, idx b, const group *g)
 {
-    for (idx q = 0; q < count; q++, p += f->c_row) {
-        const real *row = row_read(entry_at(a, a->data, b + q % cols, k + q / cols), a->storage, f->c, wide);
+    double *p = g->p;
+    for (idx q = 0; q < g->cols; q++, p += f->c_row) {
+        const char *data = entry_at(a, a->data, b + q % g->streams, g->first + q / g->streams);
+        const real *row = row_read(data, a->storage, f->c, g->y);
         for (idx i = 0; i < f->c; i++)
             p[i] = (double)row[i];
         for (idx i = f->c; i < f->c_row; i++)
@@ -178,13 +187,15 @@ KERNEL(floater)
     memset(s.a, 0, (size_t)(SCAN_COLUMNS * f->e_row) * sizeof(real));
     for (idx b = share_begin(call, begin, units); b < last; b += SCAN_COLUMNS) {
         const idx cols = min_(SCAN_COLUMNS, last - b);
-        read_double_states(f, p0, b, cols, 0, cols, s.y, p);
+        group g = {.streams = cols, .cols = cols, .p = p, .y = s.y, .a = s.a};
+        read_double_states(f, p0, b, &g);
         for (idx k = 0; k < n; k++) {
+            g.first = k;
             for (idx q = 0; q < cols; q++)
                 write_state(f, p + q * f->c_row, s.y, entry_at(out, out->data, b + q, k), out->storage);
             const idx steps = k + 1 < n ? f->steps : 0; /* no step follows the last position */
             for (idx step = 0; step < steps; step++) {
-                take_step(f, step, k, cols, cols, p, s.y, 0, s.a, 0);
+                take_step(f, step, &g);
                 if (stopped_in_flow(f))
                     return;
             }
@@ -280,22 +291,24 @@ static int floater_run_vjp(floater_vjp_state *s, idx b, idx first, idx run, cons
     flow *f = &s->f;
     const pe_array *grad = &f->call->array[GRAD], *path = &f->call->array[PATH];
     const idx stretches = BLOCKS(f->steps, STEPS), stages = f->rule->stages, state = s->cols * f->c_row;
-    read_double_states(f, path, b, s->streams, first, s->cols, s->y, s->p);
+    group g = {first, s->streams, s->cols, s->p, s->y, s->a, 0, 0};
+    read_double_states(f, path, b, &g);
     for (idx stretch = 0; stretch + 1 < stretches; stretch++) {
         memcpy(s->starts + stretch * state, s->p, (size_t)state * sizeof(double));
         for (idx step = stretch * STEPS; step < (stretch + 1) * STEPS; step++) {
-            take_step(f, step, first, s->streams, s->cols, s->p, s->y, 0, s->a, 0);
+            take_step(f, step, &g);
             if (stopped_in_flow(f))
                 return 0;
         }
     }
+    g.y_stage = s->c_slab, g.a_stage = s->e_slab;
     for (idx stretch = stretches - 1; stretch >= 0; stretch--) {
         const idx from = stretch * STEPS, steps = min_(STEPS, f->steps - from);
         if (stretch < stretches - 1)
             memcpy(s->p, s->starts + stretch * state, (size_t)state * sizeof(double));
         for (idx step = 0; step < steps; step++) {
-            take_step(f, from + step, first, s->streams, s->cols, s->p, s->y + step * stages * s->c_slab, s->c_slab,
-                      s->a + step * stages * s->e_slab, s->e_slab);
+            g.y = s->y + step * stages * s->c_slab, g.a = s->a + step * stages * s->e_slab;
+            take_step(f, from + step, &g);
             if (stopped_in_flow(f))
                 return 0;
         }
@@ -308,9 +321,10 @@ static int floater_run_vjp(floater_vjp_state *s, idx b, idx first, idx run, cons
             if (stretch > 0)
                 continue;
             for (idx q = 0; q < s->streams; q++) {
-                const real *g = row_read(entry_at(grad, grad->data, b + q, first + k), grad->storage, f->c, f->k[0]);
+                const char *data = entry_at(grad, grad->data, b + q, first + k);
+                const real *cotangent = row_read(data, grad->storage, f->c, f->k[0]);
                 for (idx i = 0; i < f->c; i++)
-                    s->lambda[q * f->c_row + i] += (double)g[i];
+                    s->lambda[q * f->c_row + i] += (double)cotangent[i];
             }
         }
         add_stage_weights(s, steps, work);
@@ -335,7 +349,7 @@ KERNEL(floater_vjp)
         const idx most = f->steps > STEPS ? 1 : SCAN_COLUMNS / s.streams;
         memset(s.lambda, 0, (size_t)(s.streams * f->c_row) * sizeof(double));
         if (n > 0)
-            read_double_states(f, grad, b, s.streams, n - 1, s.streams, s.y, s.lambda);
+            read_double_states(f, grad, b, &(group){n - 1, s.streams, s.streams, s.lambda, s.y, NULL, 0, 0});
         for (idx left = n - 1; left > 0;) {
             const idx run = min_(most, left);
             s.cols = run * s.streams;
