@@ -35,7 +35,7 @@ typedef struct {
  * together, because the tile is then split and transposed once for all of them. Otherwise there is one block. */
 typedef struct {
     int d, e, count, most;
-    int prefetch;       /* one block reads keys and values from memory, where L3 is slow as in rotary/row_order.h */
+    int prefetch;       /* one block reads keys and values from memory, where L3 is slow as in rotary/rope.c */
     int mask_nonfinite; /* second run: NaN and infinite values reach only the lanes that see them */
     pe_key_tile *keys;
     pe_key_part part;
