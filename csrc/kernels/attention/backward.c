@@ -342,7 +342,7 @@ static void tile_vjp(attention_vjp_state *s, const pe_query_block *queries, pe_k
  * if the call was stopped. */
 static int block_vjp(attention_vjp_state *s, const pe_query_block *queries, idx t, const pe_work *work)
 {
-    const pe_call *call = queries->call;
+    pe_tiles tiles = tiles_of(queries, s->at.keys);
     choose_products(s, s->at.queries);
     FN(bias_grad_block)(s->bias_grad, queries, t, work);
     FN(begin_block)(&s->content, queries, s->k_copy, s->q);
@@ -360,16 +360,10 @@ static int block_vjp(attention_vjp_state *s, const pe_query_block *queries, idx 
     s->content.ascending = 1;
     if (s->content.scans && !FN(sum_gates)(&s->content, &s->at, s->k_copy))
         return 0;
-    for (idx first = 0; first < call->D(m); first += BLOCK_N) {
-        if (!FN(key_tile)(s->at.keys, queries, first)) {
-            if (stop_requested_at(call, first / BLOCK_N))
-                return 0;
-            continue;
-        }
-        if (stop_requested(call))
-            return 0;
+    while (FN(next_tile)(&tiles))
         tile_vjp(s, queries, s->at.keys);
-    }
+    if (tiles.stopped)
+        return 0;
     FN(content_end_vjp)(&s->content_vjp, queries);
     if (queries->batch_row.data[A_DQ])
         FN(unpack_queries)(queries, queries->head, A_DQ, s->d, s->dq, s->content.scale, NULL, s->k_copy);

@@ -331,23 +331,20 @@ static int softmax_of_head(decode_state *s, pe_query_block *queries, pe_key_tile
     return bias.from < bias.to;
 }
 
-/* Process one tile. key_tile reads the masks of queries->head. Of the masks that can hide a tile, only `keep` has an
- * axis of heads. So key_tile is called for each head if there is a `keep`, else once. */
-static void decode_tile(decode_state *s, pe_query_block *queries, idx first_key)
+/* Process one tile. Of the masks that can hide a tile, only `keep` has an axis of heads. So key_tile is called for each
+ * head if there is a `keep`, else next_tile has called it for all. */
+static void decode_tile(decode_state *s, pe_query_block *queries, pe_key_tile *keys)
 {
-    const pe_rows stored_k = rows_of_keys(queries, A_K, first_key), stored_v = rows_of_keys(queries, A_V, first_key);
-    pe_key_tile *keys = s->at.keys;
-    queries->head = s->first_head;
-    int any = 0, sees_tile = FN(key_tile)(keys, queries, first_key);
-    if (!sees_tile && !queries->batch_row.data[A_KEEP])
-        return;
+    const pe_rows stored_k = rows_of_keys(queries, A_K, keys->first),
+                  stored_v = rows_of_keys(queries, A_V, keys->first);
+    const int has_keep = queries->batch_row.data[A_KEEP] != NULL;
+    int any = 0;
     const pe_rows k = whole_rows(s, stored_k, keys->n, s->d);
     products_of[k.storage].scores(s, k.data, k.step, keys->n);
     multiply_by_scales(s, &k, keys->n);
     for (int h = 0; h < s->heads; h++) {
         queries->head = s->first_head + h;
-        if (h > 0 && queries->batch_row.data[A_KEEP])
-            sees_tile = FN(key_tile)(keys, queries, first_key);
+        const int sees_tile = !has_keep || FN(key_tile)(keys, queries, keys->first);
         any |= softmax_of_head(s, queries, keys, h, sees_tile);
     }
     if (!any)
@@ -430,7 +427,6 @@ LAYOUT(decode)
  * finite, and was not written. Returns -1 if the call was stopped. */
 static int64_t decode_heads(decode_state *s, pe_query_block *queries, const pe_key_part *part)
 {
-    const pe_call *call = queries->call;
     int64_t nonfinite = 0;
     read_queries(queries, s);
     zero_reals(s->o, s->q_rows * s->padded_e);
@@ -440,11 +436,14 @@ static int64_t decode_heads(decode_state *s, pe_query_block *queries, const pe_k
         s->l[p * LANES] = (real)(s->m[p] != MASKED);
         s->one[p] = 1;
     }
-    for (idx tile = part->first; tile < part->last; tile++) {
-        if (stop_requested(call))
-            return -1;
-        decode_tile(s, queries, tile * BLOCK_N);
-    }
+    pe_tiles tiles = tiles_of(queries, s->at.keys);
+    tiles.first = part->first;
+    tiles.last = part->last;
+    tiles.visits_masked = queries->batch_row.data[A_KEEP] != NULL;
+    while (FN(next_tile)(&tiles))
+        decode_tile(s, queries, s->at.keys);
+    if (tiles.stopped)
+        return -1;
     for (int h = 0; h < s->heads; h++)
         nonfinite |= (int64_t)!write_head(queries, part, s, h) << h;
     return nonfinite;

@@ -34,7 +34,7 @@ typedef struct {
 /* With 16-bit products and no operators of content.h, several blocks of queries of one head visit each tile of keys
  * together, because the tile is then split and transposed once for all of them. Otherwise there is one block. */
 typedef struct {
-    int d, e, count, most;
+    int d, e, most;
     int prefetch;       /* one block reads keys and values from memory, where L3 is slow as in rotary/rope.c */
     int mask_nonfinite; /* second run: NaN and infinite values reach only the lanes that see them */
     pe_key_tile *keys;
@@ -218,33 +218,28 @@ static void split_tile(forward_state *s, const pe_query_block *queries)
     s->splits_values = bf16_of(queries)->split_tile(queries, s->keys, s->mask_nonfinite, 1);
 }
 
-/* Visit all tiles of the part, in descending order if an operator scans from the last key. Returns 0 if the call was
- * stopped. */
-static int attend(forward_state *s)
+/* Visit the tiles of the part with `count` blocks of a head, in descending order if an operator scans from the last key.
+ * With mask_nonfinite, NaN and infinity in masked values reach no query. Returns 0 if the call was stopped. */
+static int attend(forward_state *s, block_state *blocks, int count, int mask_nonfinite)
 {
-    const idx first = s->part.first, last = s->part.last;
-    for (int k = 0; k < s->count; k++)
-        clear_sums(s, &s->block[k]);
-    for (idx i = first; i < last; i++) {
-        const idx tile = s->block->content.scans ? first + last - 1 - i : i;
-        int is_split = 0;
-        for (int k = 0; k < s->count; k++) {
-            block_state *block = &s->block[k];
-            if (!FN(key_tile)(s->keys, block->queries, tile * BLOCK_N)) {
-                if (stop_requested_at(block->queries->call, tile))
-                    return 0;
-                continue;
-            }
-            /* The first tile does not poll, because a poll may read the clock. */
-            if (i > first && stop_requested(block->queries->call))
-                return 0;
-            if (bf16_of(block->queries) && !is_split)
-                split_tile(s, block->queries);
-            is_split = 1;
-            attend_to_tile(s, block);
-        }
+    pe_tiles tiles = tiles_of(blocks->queries, s->keys);
+    idx split = -1; /* the first key of the tile that split_tile split */
+    tiles.blocks = count;
+    tiles.first = s->part.first;
+    tiles.last = s->part.last;
+    tiles.descends = blocks->content.scans;
+    tiles.polls = 0;
+    s->mask_nonfinite = mask_nonfinite;
+    for (int k = 0; k < count; k++)
+        clear_sums(s, &blocks[k]);
+    while (FN(next_tile)(&tiles)) {
+        block_state *block = &blocks[tiles.block];
+        if (bf16_of(block->queries) && split != s->keys->first)
+            split_tile(s, block->queries);
+        split = s->keys->first;
+        attend_to_tile(s, block);
     }
-    return 1;
+    return !tiles.stopped;
 }
 
 static void begin_block(forward_state *s, block_state *block, const pe_call *call, idx unit)
@@ -258,32 +253,25 @@ static void begin_block(forward_state *s, block_state *block, const pe_call *cal
         bf16->split_queries(block->queries, QK, block->content.before_cap, block->multiplier, NULL);
 }
 
-/* Compute `count` blocks of a head. If the result of a block is not finite, compute it again with mask_nonfinite, so
- * that NaN and infinity in masked values reach no query. Returns 0 if the call was stopped. */
+/* Compute `count` blocks of a head. If the result of a block is not finite, compute it again with mask_nonfinite.
+ * Returns 0 if the call was stopped. */
 static int attend_blocks(forward_state *s, const pe_call *call, idx first, int count)
 {
-    block_state *all = s->block;
-    int done = 1;
     for (int k = 0; k < count; k++)
-        begin_block(s, &all[k], call, first + k);
-    s->count = count;
-    s->mask_nonfinite = 0;
-    if (!attend(s))
+        begin_block(s, &s->block[k], call, first + k);
+    if (!attend(s, s->block, count, 0))
         return 0;
-    s->count = 1;
-    s->mask_nonfinite = 1;
-    for (int k = 0; k < count && done; k++) {
-        s->block = &all[k];
-        if (write_block(s, s->block))
+    for (int k = 0; k < count; k++) {
+        block_state *block = &s->block[k];
+        if (write_block(s, block))
             continue;
         if (count > 1)
-            begin_block(s, s->block, call, first + k); /* s->q has the queries of the last block */
-        done = attend(s);
-        if (done)
-            (void)write_block(s, s->block);
+            begin_block(s, block, call, first + k); /* s->q has the queries of the last block */
+        if (!attend(s, block, 1, 1))
+            return 0;
+        (void)write_block(s, block);
     }
-    s->block = all;
-    return done;
+    return 1;
 }
 
 LAYOUT(forward)

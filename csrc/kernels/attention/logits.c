@@ -57,7 +57,6 @@ static void write_tile(logits_state *s, pe_view view)
  * sum of these tables; the other operators read s->q. Returns 0 if the call was stopped. */
 static int logits_unit(logits_state *s, const pe_call *call, idx unit)
 {
-    const idx tiles = BLOCKS(call->D(m), BLOCK_N);
     pe_query_block *queries = s->at.queries;
     FN(query_block)(queries, call, unit);
     FN(pack_queries)(queries, A_Q, s->d, 1, s->copy, s->q);
@@ -65,14 +64,12 @@ static int logits_unit(logits_state *s, const pe_call *call, idx unit)
     s->multiplier = FN(content_multiplier)(&s->content, queries);
     s->content.q = s->q;
     s->content.gate_scale = (real)call->par[A_SCALE];
-    for (idx i = 0; i < tiles; i++) {
-        const idx tile = s->content.scans ? tiles - 1 - i : i;
-        FN(key_tile)(s->at.keys, queries, tile * BLOCK_N);
-        if (stop_requested(call))
-            return 0;
+    pe_tiles tiles = tiles_of(queries, s->at.keys);
+    tiles.visits_masked = 1;
+    tiles.descends = s->content.scans;
+    while (FN(next_tile)(&tiles))
         write_tile(s, FN(view_of_keys)(queries, s->at.keys, queries->panels, s->copy));
-    }
-    return 1;
+    return !tiles.stopped;
 }
 
 LAYOUT(logits)

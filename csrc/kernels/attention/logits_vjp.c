@@ -93,12 +93,12 @@ static int logits_block_vjp(logits_vjp_state *s, const pe_query_block *queries)
     s->content.gate_scale = (real)call->par[A_SCALE];
     if (s->content.scans && !FN(sum_gates)(&s->content, &s->at, s->k_copy))
         return 0;
-    for (idx first = 0; first < call->D(m); first += BLOCK_N) {
-        if (stop_requested(call))
-            return 0;
-        FN(key_tile)(s->at.keys, queries, first);
+    pe_tiles tiles = tiles_of(queries, s->at.keys);
+    tiles.visits_masked = 1;
+    while (FN(next_tile)(&tiles))
         logits_tile_vjp(s, FN(view_of_keys)(queries, s->at.keys, 2, s->k_copy));
-    }
+    if (tiles.stopped)
+        return 0;
     FN(content_end_vjp)(&s->vjp, queries);
     FN(unpack_queries)(queries, queries->head, L_DQ, s->d, s->dq, 1, NULL, s->k_copy);
     return 1;

@@ -119,23 +119,16 @@ pe_view FN(view_of_keys)(const pe_query_block *queries, const pe_key_tile *keys,
 int FN(sum_gates)(pe_content *c, const pe_block_state *at, real *copy)
 {
     const pe_query_block *queries = at->queries;
-    pe_key_tile *keys = at->keys;
-    for (idx first = 0; first < queries->call->D(m); first += BLOCK_N) {
-        if (!FN(key_tile)(keys, queries, first)) {
-            if (stop_requested_at(queries->call, first / BLOCK_N))
-                return 0;
-            continue;
-        }
-        if (stop_requested(queries->call))
-            return 0;
-        pe_view v = FN(view_of_keys)(queries, keys, 2, copy);
+    pe_tiles tiles = tiles_of(queries, at->keys);
+    while (FN(next_tile)(&tiles)) {
+        pe_view v = FN(view_of_keys)(queries, at->keys, 2, copy);
         for (int i = 0; i < queries->panels; i++) {
-            const pe_panel_bias bias = FN(panel_bias)(keys, queries, &queries->panel[i]);
+            const pe_panel_bias bias = FN(panel_bias)(at->keys, queries, &queries->panel[i]);
             v.panel = &queries->panel[i];
             v.bias = &bias;
             if (bias.from < bias.to)
                 FN(scan_count)(c, &v);
         }
     }
-    return 1;
+    return !tiles.stopped;
 }

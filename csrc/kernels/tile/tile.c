@@ -234,6 +234,21 @@ int FN(key_tile)(pe_key_tile *keys, const pe_query_block *queries, idx first)
     return 1;
 }
 
+int FN(next_tile)(pe_tiles *t)
+{
+    const pe_call *call = t->queries->call;
+    while (t->steps < (t->last - t->first) * t->blocks) {
+        const idx i = t->steps / t->blocks, tile = t->descends ? t->last - 1 - i : t->first + i;
+        t->block = (int)(t->steps++ % t->blocks);
+        const int visits = FN(key_tile)(t->keys, &t->queries[t->block], tile * BLOCK_N) || t->visits_masked;
+        t->stopped = visits ? t->polls && stop_requested(call) : stop_requested_at(call, t->steps);
+        t->polls |= visits;
+        if (visits || t->stopped)
+            return !t->stopped;
+    }
+    return 0;
+}
+
 /* ---- the bias of a panel ---- */
 
 /* rows x width pairs of a tile: the keys from `key` on and the lanes from `lane` on. The diagonals are one row; its

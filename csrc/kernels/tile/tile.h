@@ -132,6 +132,29 @@ INLINE real sink_of(const pe_query_block *queries, idx head, int lane)
 void FN(query_block)(pe_query_block *queries, const pe_call *call, idx unit);
 /* Set the tile of keys from `first` on. Return 0 if no query sees a key of the tile; the caller then skips the tile. */
 int FN(key_tile)(pe_key_tile *keys, const pe_query_block *queries, idx first);
+
+/* A loop over tiles: `while (FN(next_tile)(&tiles)) ...`, and tiles.stopped says whether it ended early. Each tile is
+ * visited by `blocks` blocks of one head, one after the other, unless no query of the block sees a key of the tile. */
+typedef struct {
+    const pe_query_block *queries;
+    pe_key_tile *keys;
+    int blocks, block;  /* block: the number of the block that visits keys now */
+    idx first, last;    /* tiles first <= i < last; there may be none */
+    int descends;       /* from the last tile to the first */
+    int visits_masked;  /* the blocks visit tiles that they do not see, too */
+    int polls, stopped; /* polls: 0 for a first tile without a poll, which may read the clock */
+    idx steps;          /* taken so far, with those that were skipped */
+} pe_tiles;
+
+/* All tiles, for one block */
+INLINE pe_tiles tiles_of(const pe_query_block *queries, pe_key_tile *keys)
+{
+    return (pe_tiles){
+        .queries = queries, .keys = keys, .blocks = 1, .last = BLOCKS(queries->call->D(m), BLOCK_N), .polls = 1};
+}
+/* Set keys to the next tile. Returns 0 if there is none, or if the call was stopped. */
+int FN(next_tile)(pe_tiles *t);
+
 /* `add` of the result may point into `keys`, so it is valid until the next tile. */
 pe_panel_bias FN(panel_bias)(pe_key_tile *keys, const pe_query_block *queries, const pe_panel *panel);
 
