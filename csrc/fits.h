@@ -12,7 +12,7 @@
 #define FITS(condition, units) ((condition) ? (units) : -1)
 
 /* Operands of the entries of attention and logits, in their order. A_PART_OUT, A_PART_LSE and A_DIAGONAL_SUMS .. A_DS,
- * and the parameters A_PARTS and A_HEAD_CHUNKS .. A_MODE, are no arguments: attention.c sets them. */
+ * and the parameter A_PARTS, are no arguments: attention.c sets them. */
 enum { A_Q, A_K, A_V, A_K_SCALE, A_V_SCALE, A_KEEP, A_Q_POSITIONS, A_K_POSITIONS, A_Q_SEGMENTS, A_K_SEGMENTS, A_SINK };
 enum { A_BIAS = A_SINK + 1, A_OUT, A_LSE, A_PART_OUT /* (h parts,n,e) */, A_PART_LSE /* (h parts,n) */ };
 enum { A_GRAD = A_LSE + 1, A_GRAD_LSE, A_DQ, A_DK, A_DV, A_D_SINK, A_DIAGONAL_SUMS, A_ROW_SUMS, A_COLUMN_SUMS, A_DS };
@@ -20,11 +20,7 @@ enum { L_OUT = A_BIAS + 1, L_GRAD = L_OUT, L_DQ, L_DK };
 
 /* Parameters in the order of the entries */
 enum { A_SCALE, A_SOFTCAP, A_LOW, A_HIGH, A_SHIFT, A_PRECISION, A_DROPOUT, A_SEED_LOW, A_SEED_HIGH };
-enum { A_INVARIANT = A_SEED_HIGH + 1, A_PARTS };                  /* of attention; parts of the keys */
-enum { A_HEAD_CHUNKS = A_SEED_HIGH + 1, A_BLOCK_CHUNKS, A_MODE }; /* of its gradient */
-/* Modes of the gradient. Chunks of a kv head are units of their own, or one unit has all of them; or only the gradient
- * of a dense bias that batch rows or heads share is computed, with the blocks of all of them in one unit. */
-enum { VJP_APART, VJP_TOGETHER, VJP_ACROSS };
+enum { A_INVARIANT = A_SEED_HIGH + 1, A_PARTS }; /* of attention; parts of the keys */
 enum { SINUSOID_SINE, SINUSOID_COSINE, SINUSOID_STEP, SINUSOID_SINE_SCALE, SINUSOID_COSINE_SCALE };
 enum { TABLE_SINE_SCALE, TABLE_COSINE_SCALE };
 enum { ROPE_LAYOUT, ROPE_OFFSET, ROPE_OUT_LAYOUT, ROPE_INVERSE, ROPE_FACTOR, ROPE_ROTARY_DIM };

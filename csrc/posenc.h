@@ -56,6 +56,23 @@ typedef struct {
     const struct pe_bf16 *attention; /* what attention calls */
 } pe_products;
 
+/* How a call of attention is computed. csrc/python/attention.c sets the mode and the chunks, and then, once for a call,
+ * pe_kernel.plan the rest, which depends on the instruction set (kernels/attention/plan.h). */
+typedef enum {
+    PE_ATTEND,
+    PE_VJP_APART,    /* gradient: chunks of a kv head are units of their own */
+    PE_VJP_TOGETHER, /* one unit has all chunks of a kv head */
+    PE_VJP_ACROSS    /* only the gradient of a dense bias that heads or rows of the batch share */
+} pe_mode;
+typedef struct {
+    pe_mode mode;
+    idx head_chunks, block_chunks; /* of the work of a kv head in the gradient */
+    int decodes;                   /* decode.c computes the call */
+    int heads_together;            /* heads that share keys and that decode.c computes together */
+    int bf16;                      /* products of 16-bit numbers (tile/bf16.h) */
+    int blocks_together;           /* most blocks of queries that visit each tile of keys together */
+} pe_plan;
+
 typedef struct pe_call pe_call;
 struct pe_call {
     idx dim[PE_AXES]; /* length of each axis of the signature, capital letters first; -1 if no operand defines it */
@@ -65,6 +82,7 @@ struct pe_call {
     pe_array array[PE_ARRAYS];
     pe_operator *operators;
     const pe_products *products;  /* attention of 16-bit queries only; NULL: the kernel multiplies reals */
+    pe_plan plan;                 /* of attention and its gradient */
     int (*stop)(const pe_call *); /* polled by long blocks, if not NULL; nonzero means return at once */
     void *watch;
 };
@@ -84,6 +102,7 @@ typedef struct {
     /* Run units begin <= u < end. Units are loop rows, or pieces of them if ops.def cuts rows into units. */
     void (*run)(const pe_call *call, idx begin, idx end, const pe_work *work);
     size_t (*scratch)(const pe_call *call); /* bytes that one thread needs */
+    void (*plan)(pe_call *call);            /* to be called before the others, unless NULL */
 } pe_kernel;
 
 /* Length of axis x of the signature. Capitals come first in ASCII, so D(X) is one of a call or of an operator. */

@@ -5,6 +5,7 @@
  * A variant is one instruction set and one type of real (base/real.h). PE_rope is the number of an entry, so a call
  * finds its kernel by one index, without comparing names.
  */
+#include "attention/plan.h"
 #include "base/layout.h"
 
 #define CALLABLE(name, signature, units, ns, layout) \
@@ -24,4 +25,6 @@ extern const pe_kernel FN(pe_kernels)[PE_COUNT];
 const pe_kernel FN(pe_kernels)[PE_COUNT] = {
 #define CALLABLE(name, signature, units, ns, layout) [PE_##name] = {FN(name), FN(layout##_scratch)},
 #include "ops.def"
+    [PE_attention].plan = FN(plan_attention),
+    [PE_attention_vjp].plan = FN(plan_attention),
 };

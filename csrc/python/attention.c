@@ -251,6 +251,7 @@ static int run_attention(pe_binding *b, pe_call *call)
     if (can_stack(call) && stack_heads(b, call) < 0)
         return -1;
     const idx parts = count_parts(b, call);
+    call->plan.mode = PE_ATTEND;
     call->par[A_PARTS] = (double)parts;
     return parts > 1 ? attend_in_parts(b, call, parts) : pe_run_call(b, PE_attention, call);
 }
@@ -449,7 +450,7 @@ static int run_shared(pe_gradients *g)
 {
     pe_call *call = g->call;
     pe_array *out = &call->array[A_DS];
-    call->par[A_MODE] = VJP_ACROSS;
+    call->plan.mode = PE_VJP_ACROSS;
     for (int t = 0; t < call->noperators; t++) {
         const pe_array *x = &call->operators[t].array[0];
         const idx h = call->D(h), length[] = {broadcasts(x->core[0], h) ? 1 : h, call->D(n), call->D(m)};
@@ -533,9 +534,9 @@ static int run_attention_vjp(pe_gradients *g)
         || (has_sink && !add_result(g, A_D_SINK, NPY_DOUBLE, 1, 2, (const idx[]){heads, n}))
         || add_operator_gradients(g) < 0)
         return -1;
-    call->par[A_HEAD_CHUNKS] = (double)work.head_chunks;
-    call->par[A_BLOCK_CHUNKS] = (double)work.block_chunks;
-    call->par[A_MODE] = work.apart ? VJP_APART : VJP_TOGETHER;
+    call->plan.mode = work.apart ? PE_VJP_APART : PE_VJP_TOGETHER;
+    call->plan.head_chunks = work.head_chunks;
+    call->plan.block_chunks = work.block_chunks;
     return pe_run_call(g->b, PE_attention_vjp, call) < 0 ? -1 : return_gradients(g, returned, 4);
 }
 

@@ -132,6 +132,8 @@ int pe_run_call(const pe_binding *b, int number, pe_call *call)
     const pe_storage storage = call->array[0].storage; /* of q, if the entry has operators of attention */
     const int is_16_bit = entry->has_operators && (storage == PE_BF16 || storage == PE_F16);
     call->products = is_16_bit ? pe_products_of(isa) : NULL;
+    if (job.kernel->plan)
+        job.kernel->plan(call);
     job.block = units_of_block(&job, b->sums);
     job.scratch = job.kernel->scratch(call);
 

@@ -220,7 +220,7 @@ static void look_at_keys(attention_vjp_state *s, const pe_call *call, const pe_r
 {
     const pe_array *k = &call->array[A_K], *v = &call->array[A_V];
     s->nonfinite_keys = !rows_are_finite(k, at->data[A_K] + group * k->core[0], call->D(m), s->d, s->row);
-    s->allows_bf16 = FN(plan_bf16_vjp)(call) && !s->nonfinite_keys
+    s->allows_bf16 = call->plan.bf16 && !s->nonfinite_keys
                      && rows_are_finite(v, at->data[A_V] + group * v->core[0], call->D(m), s->e, s->row);
 }
 
@@ -395,8 +395,8 @@ static void write_keys(const pe_call *call, const pe_row *at, int operand, idx c
 static int kv_head_unit(attention_vjp_state *s, const pe_call *call, idx unit, const pe_work *work)
 {
     const idx heads = call->D(h), groups = call->D(g), share = heads / groups, blocks = BLOCKS(call->D(n), BLOCK_M);
-    const idx head_chunks = (idx)call->par[A_HEAD_CHUNKS], block_chunks = (idx)call->par[A_BLOCK_CHUNKS];
-    const int together = call->par[A_MODE] == VJP_TOGETHER;
+    const idx head_chunks = call->plan.head_chunks, block_chunks = call->plan.block_chunks;
+    const int together = call->plan.mode == PE_VJP_TOGETHER;
     const idx chunks = head_chunks * block_chunks, heads_of_chunk = BLOCKS(share, head_chunks);
     const idx row = unit / (groups * VJP_CHUNKS), group = unit / VJP_CHUNKS % groups, mine = unit % VJP_CHUNKS;
     const pe_row at = row_at(call, row);
@@ -437,7 +437,7 @@ static int shared_bias_unit(attention_vjp_state *s, const pe_call *call, idx uni
     for (idx i = unit; i < blocks; i += units) {
         for (idx h = 0; h < all; h++) {
             FN(query_block)(s->at.queries, call, h * blocks + i);
-            if (call->products)
+            if (call->plan.bf16)
                 look_at_keys(s, call, &s->at.queries->batch_row, s->at.queries->kv_head);
             if (!block_vjp(s, s->at.queries, 0, work))
                 return 0;
@@ -469,12 +469,12 @@ LAYOUT(attention_vjp)
     s->at = carve_block_state(c);
     s->bias_grad = carve_bytes(c, sizeof *s->bias_grad);
     FN(content_layout)(&s->content, &s->content_vjp, dim, c);
-    s->split = call->products ? call->products->attention->carve(c, call, 1, 1) : NULL;
+    s->split = call->plan.bf16 ? call->products->attention->carve(c, call, 1, 1) : NULL;
 }
 
 KERNEL(attention_vjp)
 {
-    const int across = call->par[A_MODE] == VJP_ACROSS;
+    const int across = call->plan.mode == PE_VJP_ACROSS;
     attention_vjp_state s = attention_vjp_begin(call, work);
     s.is_clear = s.nonfinite_keys = s.allows_bf16 = 0;
     for (idx unit = begin; unit < end; unit++) {

@@ -331,22 +331,23 @@ static int softmax_of_head(decode_state *s, pe_query_block *queries, pe_key_tile
     return bias.from < bias.to;
 }
 
-/* Process one tile. Of the masks that can hide a tile, only `keep` has an axis of heads. So key_tile is called for each
- * head if there is a `keep`, else next_tile has called it for all. */
-static void decode_tile(decode_state *s, pe_query_block *queries, pe_key_tile *keys)
+/* Process one tile; sees_tile: for the first head. Of the masks that can hide a tile, only `keep` has an axis of heads.
+ * So key_tile is called for the other heads if there is a `keep`. */
+static void decode_tile(decode_state *s, pe_query_block *queries, pe_key_tile *keys, int sees_tile)
 {
     const pe_rows stored_k = rows_of_keys(queries, A_K, keys->first),
                   stored_v = rows_of_keys(queries, A_V, keys->first);
-    const int has_keep = queries->batch_row.data[A_KEEP] != NULL;
     int any = 0;
     const pe_rows k = whole_rows(s, stored_k, keys->n, s->d);
     products_of[k.storage].scores(s, k.data, k.step, keys->n);
     multiply_by_scales(s, &k, keys->n);
     for (int h = 0; h < s->heads; h++) {
         queries->head = s->first_head + h;
-        const int sees_tile = !has_keep || FN(key_tile)(keys, queries, keys->first);
+        if (h > 0 && queries->batch_row.data[A_KEEP])
+            sees_tile = FN(key_tile)(keys, queries, keys->first);
         any |= softmax_of_head(s, queries, keys, h, sees_tile);
     }
+    queries->head = s->first_head;
     if (!any)
         return;
     const pe_rows v = whole_rows(s, stored_v, keys->n, s->e);
@@ -441,7 +442,7 @@ static int64_t decode_heads(decode_state *s, pe_query_block *queries, const pe_k
     tiles.last = part->last;
     tiles.visits_masked = queries->batch_row.data[A_KEEP] != NULL;
     while (FN(next_tile)(&tiles))
-        decode_tile(s, queries, s->at.keys);
+        decode_tile(s, queries, s->at.keys, tiles.sees);
     if (tiles.stopped)
         return -1;
     for (int h = 0; h < s->heads; h++)
@@ -453,15 +454,15 @@ static int64_t decode_heads(decode_state *s, pe_query_block *queries, const pe_k
  * of the others do nothing. */
 KERNEL(decode)
 {
-    const idx share = call->D(h) / call->D(g), parts = (idx)call->par[A_PARTS];
-    const int together = FN(heads_together)(call);
+    const idx share = call->D(h) / call->D(g);
+    const int together = call->plan.heads_together;
     for (idx unit = begin; unit < end; unit++) {
-        const idx head = unit / parts % call->D(h) % share;
-        const pe_key_part part = key_part(call, unit % parts);
+        const pe_key_part part = part_of_unit(call, unit);
+        const idx head = unit / part.parts % call->D(h) % share;
         decode_state s = decode_begin(call, work);
         if (head % together != 0)
             continue;
-        FN(query_block)(s.at.queries, call, unit / parts);
+        FN(query_block)(s.at.queries, call, unit / part.parts);
         s.first_head = s.at.queries->head;
         s.heads = (int)min_(together, share - head);
         s.q_rows = s.heads * s.at.queries->lanes;
@@ -469,7 +470,7 @@ KERNEL(decode)
         if (nonfinite < 0)
             return;
         for (int h = 0; nonfinite >> h; h++) {
-            if (nonfinite >> h & 1 && !FN(attend_unit)(call, unit + h * parts, work))
+            if (nonfinite >> h & 1 && !FN(attend_unit)(call, unit + h * part.parts, work))
                 return;
         }
     }

@@ -22,9 +22,11 @@ typedef struct {
     idx index, parts, first, last; /* tiles first <= i < last; there may be none */
 } pe_key_part;
 
-INLINE pe_key_part key_part(const pe_call *call, idx index)
+/* The part of unit `unit`: the parts of a block of queries follow each other. */
+INLINE pe_key_part part_of_unit(const pe_call *call, idx unit)
 {
     const idx parts = (idx)call->par[A_PARTS], tiles = BLOCKS(call->D(m), BLOCK_N), share = BLOCKS(tiles, parts);
+    const idx index = unit % parts;
     return (pe_key_part){index, parts, min_(index * share, tiles), min_((index + 1) * share, tiles)};
 }
 

@@ -218,8 +218,8 @@ static void split_tile(forward_state *s, const pe_query_block *queries)
     s->splits_values = bf16_of(queries)->split_tile(queries, s->keys, s->mask_nonfinite, 1);
 }
 
-/* Visit the tiles of the part with `count` blocks of a head, in descending order if an operator scans from the last key.
- * With mask_nonfinite, NaN and infinity in masked values reach no query. Returns 0 if the call was stopped. */
+/* Visit the tiles of the part with `count` blocks of a head, in descending order if an operator scans from the last
+ * key. With mask_nonfinite, NaN and infinity in masked values reach no query. Returns 0 if the call was stopped. */
 static int attend(forward_state *s, block_state *blocks, int count, int mask_nonfinite)
 {
     pe_tiles tiles = tiles_of(blocks->queries, s->keys);
@@ -278,7 +278,7 @@ LAYOUT(forward)
 {
     s->d = (int)D(d);
     s->e = (int)D(e);
-    s->most = call->products ? (int)min_(MOST_TOGETHER, BLOCKS(D(n), BLOCK_M)) : 1;
+    s->most = call->plan.blocks_together;
     s->q = carve_reals(c, BLOCK_M * D(d));
     real *const o = carve_reals(c, s->most * BLOCK_M * D(e));
     s->scores = carve_reals(c, BLOCK_M * BLOCK_N);
@@ -288,7 +288,7 @@ LAYOUT(forward)
     s->keys = carve_bytes(c, sizeof *s->keys);
     s->block = carve_bytes(c, s->most * (idx)sizeof *s->block);
     pe_query_block *const queries = carve_bytes(c, s->most * (idx)sizeof *queries);
-    s->split = call->products ? call->products->attention->carve(c, call, s->most, 0) : NULL;
+    s->split = call->plan.bf16 ? call->products->attention->carve(c, call, s->most, 0) : NULL;
     for (int k = 0; c->memory && k < s->most; k++) {
         s->block[k].queries = queries + k;
         s->block[k].content = s->content;
@@ -296,11 +296,9 @@ LAYOUT(forward)
     }
 }
 
-static forward_state begin_call(const pe_call *call, const pe_plan *plan, const pe_work *work)
+static forward_state begin_call(const pe_call *call, const pe_work *work)
 {
     forward_state s = forward_begin(call, work);
-    if (!plan->bf16)
-        s.split = NULL;
     s.splits_values = 0;
     s.prefetch = s.most == 1 && work->slow_l3;
     return s;
@@ -308,22 +306,19 @@ static forward_state begin_call(const pe_call *call, const pe_plan *plan, const 
 
 int FN(attend_unit)(const pe_call *call, idx unit, const pe_work *work)
 {
-    const idx parts = (idx)call->par[A_PARTS];
-    const pe_plan plan = FN(plan_attention)(call);
-    forward_state s = begin_call(call, &plan, work);
-    s.part = key_part(call, unit % parts);
-    return attend_blocks(&s, call, unit / parts, 1);
+    forward_state s = begin_call(call, work);
+    s.part = part_of_unit(call, unit);
+    return attend_blocks(&s, call, unit / s.part.parts, 1);
 }
 
 KERNEL(forward)
 {
-    const idx parts = (idx)call->par[A_PARTS], blocks = BLOCKS(call->D(n), BLOCK_M);
-    const pe_plan plan = FN(plan_attention)(call);
-    forward_state s = begin_call(call, &plan, work);
+    const idx blocks = BLOCKS(call->D(n), BLOCK_M);
+    forward_state s = begin_call(call, work);
     for (idx unit = begin, together; unit < end; unit += together) {
-        const idx block = unit / parts; /* with several parts, plan.blocks is 1 */
-        together = min_(plan.blocks, min_(end - unit, blocks - block % blocks));
-        s.part = key_part(call, unit % parts);
+        s.part = part_of_unit(call, unit);
+        const idx block = unit / s.part.parts; /* with several parts, most is 1 */
+        together = min_(s.most, min_(end - unit, blocks - block % blocks));
         if (!attend_blocks(&s, call, block, (int)together))
             return;
     }

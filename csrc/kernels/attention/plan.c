@@ -1,6 +1,6 @@
 /* plan.c -- see plan.h.
  *
- *     attention(call)  =  plan(call).decodes ? decode(call) : forward(call)
+ *     attention(call)  =  call.plan.decodes ? decode(call) : forward(call)
  */
 #include "attention/plan.h"
 
@@ -9,12 +9,6 @@
 
 enum { LEAST_OF_TILES = 4 };   /* fewest queries that tiles of AMX multiply faster */
 enum { LONG_BYTES = 1 << 20 }; /* keys and values of a head that exceed many L2 caches */
-
-/* Return whether attention, or its gradient, multiplies the operands as 16-bit numbers. */
-static int takes_bf16(const pe_call *call, int is_gradient)
-{
-    return PE_REAL == 32 && call->products && call->products->attention->takes(call, is_gradient);
-}
 
 /* Tiles multiply a number in three terms, as AMX does. */
 static int multiplies_reals(const pe_call *call) { return call->products->most_terms == MOST_TERMS; }
@@ -33,21 +27,19 @@ static int decodes(const pe_call *call, int bf16)
     return n <= LANES / 2 || (n < PANEL_LANES && bytes >= LONG_BYTES);
 }
 
-pe_plan FN(plan_attention)(const pe_call *call)
+void FN(plan_attention)(pe_call *call)
 {
-    const int bf16 = takes_bf16(call, 0), content = has_content_operators(call);
-    pe_plan plan = {.decodes = decodes(call, bf16), .blocks = 1};
-    plan.bf16 = bf16 && (!content || multiplies_reals(call));
+    pe_plan *plan = &call->plan;
+    const int is_gradient = plan->mode != PE_ATTEND, content = has_content_operators(call);
+    const int bf16 = PE_REAL == 32 && call->products && call->products->attention->takes(call, is_gradient);
+    plan->decodes = !is_gradient && decodes(call, bf16);
+    plan->heads_together = plan->decodes ? (int)min_(call->D(h) / call->D(g), MAX_Q_ROWS / call->D(n)) : 1;
+    plan->bf16 = bf16 && (!content || (!is_gradient && multiplies_reals(call)));
     /* A tile is split and transposed once for several blocks. Operators that read q and k have buffers for one
      * block. */
-    if (plan.bf16 && !content && call->par[A_PARTS] == 1)
-        plan.blocks = (int)min_(MOST_TOGETHER, BLOCKS(call->D(n), BLOCK_M));
-    return plan;
+    const int shares_tiles = !is_gradient && plan->bf16 && !content && call->par[A_PARTS] == 1;
+    plan->blocks_together = shares_tiles ? (int)min_(MOST_TOGETHER, BLOCKS(call->D(n), BLOCK_M)) : 1;
 }
-
-int FN(heads_together)(const pe_call *call) { return (int)min_(call->D(h) / call->D(g), MAX_Q_ROWS / call->D(n)); }
-
-int FN(plan_bf16_vjp)(const pe_call *call) { return takes_bf16(call, 1) && !has_content_operators(call); }
 
 /* Both kernels use the same memory: decode.c is done with it when it calls attend_unit. */
 size_t FN(attention_scratch)(const pe_call *call)
@@ -56,4 +48,4 @@ size_t FN(attention_scratch)(const pe_call *call)
     return forward > decode ? forward : decode;
 }
 
-KERNEL(attention) { (FN(plan_attention)(call).decodes ? FN(decode) : FN(forward))(call, begin, end, work); }
+KERNEL(attention) { (call->plan.decodes ? FN(decode) : FN(forward))(call, begin, end, work); }

@@ -12,17 +12,8 @@
 
 #include "relative/content.h"
 
-typedef struct {
-    int decodes; /* decode.c computes the call */
-    int bf16;    /* products of 16-bit numbers (tile/bf16.h) */
-    int blocks;  /* most blocks of queries that visit each tile of keys together */
-} pe_plan;
-
-pe_plan FN(plan_attention)(const pe_call *call);
-/* Return how many heads that share keys decode.c computes together. */
-int FN(heads_together)(const pe_call *call);
-/* Return whether the gradient may multiply 16-bit numbers, if they are finite. */
-int FN(plan_bf16_vjp)(const pe_call *call);
+/* Complete call->plan, for attention or its gradient. */
+void FN(plan_attention)(pe_call *call);
 
 /* The two kernels: units begin <= u < end. A unit is a block of queries of a head times a part of the keys. */
 KERNEL(forward);

@@ -240,7 +240,8 @@ int FN(next_tile)(pe_tiles *t)
     while (t->steps < (t->last - t->first) * t->blocks) {
         const idx i = t->steps / t->blocks, tile = t->descends ? t->last - 1 - i : t->first + i;
         t->block = (int)(t->steps++ % t->blocks);
-        const int visits = FN(key_tile)(t->keys, &t->queries[t->block], tile * BLOCK_N) || t->visits_masked;
+        t->sees = FN(key_tile)(t->keys, &t->queries[t->block], tile * BLOCK_N);
+        const int visits = t->sees || t->visits_masked;
         t->stopped = visits ? t->polls && stop_requested(call) : stop_requested_at(call, t->steps);
         t->polls |= visits;
         if (visits || t->stopped)

@@ -138,7 +138,8 @@ int FN(key_tile)(pe_key_tile *keys, const pe_query_block *queries, idx first);
 typedef struct {
     const pe_query_block *queries;
     pe_key_tile *keys;
-    int blocks, block;  /* block: the number of the block that visits keys now */
+    int blocks, block;  /* block: the number of the block that visits keys now, */
+    int sees;           /* and whether it sees a key of the tile */
     idx first, last;    /* tiles first <= i < last; there may be none */
     int descends;       /* from the last tile to the first */
     int visits_masked;  /* the blocks visit tiles that they do not see, too */
