@@ -16,7 +16,7 @@
 enum { A_Q, A_K, A_V, A_K_SCALE, A_V_SCALE, A_KEEP, A_Q_POSITIONS, A_K_POSITIONS, A_Q_SEGMENTS, A_K_SEGMENTS, A_SINK };
 enum { A_BIAS = A_SINK + 1, A_OUT, A_LSE, A_PART_OUT /* (h parts,n,e) */, A_PART_LSE /* (h parts,n) */ };
 enum { A_GRAD = A_LSE + 1, A_GRAD_LSE, A_DQ, A_DK, A_DV, A_D_SINK, A_DIAGONAL_SUMS, A_ROW_SUMS, A_COLUMN_SUMS, A_DS };
-enum { L_OUT = A_BIAS + 1, L_GRAD = L_OUT, L_DQ, L_DK };
+enum { L_GRAD = A_BIAS + 1 }; /* of logits_vjp; attention.c moves it and the results to the places in attention_vjp */
 
 /* Parameters in the order of the entries */
 enum { A_SCALE, A_SOFTCAP, A_LOW, A_HIGH, A_SHIFT, A_PRECISION, A_DROPOUT, A_SEED_LOW, A_SEED_HIGH };

@@ -66,6 +66,7 @@ typedef enum {
 } pe_mode;
 typedef struct {
     pe_mode mode;
+    int is_logits;                 /* q.k, cap and softmax are left out: the logits of operators, or their gradient */
     idx head_chunks, block_chunks; /* of the work of a kv head in the gradient */
     int decodes;                   /* decode.c computes the call */
     int heads_together;            /* heads that share keys and that decode.c computes together */

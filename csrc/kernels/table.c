@@ -27,4 +27,6 @@ const pe_kernel FN(pe_kernels)[PE_COUNT] = {
 #include "ops.def"
     [PE_attention].plan = FN(plan_attention),
     [PE_attention_vjp].plan = FN(plan_attention),
+    [PE_logits].plan = FN(plan_attention),
+    [PE_logits_vjp].plan = FN(plan_attention),
 };

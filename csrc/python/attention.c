@@ -93,6 +93,7 @@ static int check_call(const pe_binding *b, pe_call *call)
     if (n > most_positions || m > most_positions)
         return pe_wrong(PyExc_ValueError, b, n > most_positions ? "q" : "k",
                         "has sequence axis %zd; expected at most 2**53 positions", max_(n, m));
+    call->D(e) = max_(call->D(e), 0); /* logits may have no values */
     if (isnan(par[A_SCALE]))
         par[A_SCALE] = pow(call->D(d) > 0 ? (double)call->D(d) : 1, -0.5);
     if (!isnan(par[A_SHIFT]))
@@ -251,7 +252,7 @@ static int run_attention(pe_binding *b, pe_call *call)
     if (can_stack(call) && stack_heads(b, call) < 0)
         return -1;
     const idx parts = count_parts(b, call);
-    call->plan.mode = PE_ATTEND;
+    call->plan = (pe_plan){.mode = PE_ATTEND};
     call->par[A_PARTS] = (double)parts;
     return parts > 1 ? attend_in_parts(b, call, parts) : pe_run_call(b, PE_attention, call);
 }
@@ -450,7 +451,7 @@ static int run_shared(pe_gradients *g)
 {
     pe_call *call = g->call;
     pe_array *out = &call->array[A_DS];
-    call->plan.mode = PE_VJP_ACROSS;
+    call->plan = (pe_plan){.mode = PE_VJP_ACROSS};
     for (int t = 0; t < call->noperators; t++) {
         const pe_array *x = &call->operators[t].array[0];
         const idx h = call->D(h), length[] = {broadcasts(x->core[0], h) ? 1 : h, call->D(n), call->D(m)};
@@ -543,19 +544,31 @@ static int run_attention_vjp(pe_gradients *g)
 /* Only the operators that read q and k have gradients. */
 static int run_logits_vjp(pe_gradients *g)
 {
-    static const int returned[] = {L_DQ, L_DK};
+    static const int returned[] = {A_DQ, A_DK};
     pe_call *call = g->call;
     const idx heads = call->D(h), n = call->D(n), m = call->D(m), d = call->D(d);
+    const pe_array grad = call->array[L_GRAD];
     for (int t = 0; t < call->noperators; t++)
         call->operators[t].is_constant |=
             sums_of(g, &call->operators[t]) != 0 || g->b->table->entry[call->operators[t].entry].vjp;
+    memset(&call->array[A_OUT], 0, (A_DS + 1 - A_OUT) * sizeof *call->array);
+    call->array[A_GRAD] = grad;
+    call->narrays = A_DS + 1;
     g->chunks = 1;
     g->b->writes = count_batch(call) * heads * n * m > 0;
-    if (!add_result(g, L_DQ, work_type(g->b), 1, 3, (const idx[]){heads, n, d})
-        || !add_result(g, L_DK, work_type(g->b), 1, 3, (const idx[]){call->D(g), m, d})
+    if (!add_result(g, A_DQ, work_type(g->b), 1, 3, (const idx[]){heads, n, d})
+        || !add_result(g, A_DK, work_type(g->b), 1, 3, (const idx[]){call->D(g), m, d})
         || add_operator_gradients(g) < 0)
         return -1;
+    call->plan = (pe_plan){.mode = PE_VJP_TOGETHER, .is_logits = 1, .head_chunks = 1, .block_chunks = 1};
     return pe_run_call(g->b, PE_logits_vjp, call) < 0 ? -1 : return_gradients(g, returned, 2);
+}
+
+static int run_logits(const pe_binding *b, pe_call *call)
+{
+    call->plan = (pe_plan){.is_logits = 1};
+    call->par[A_PARTS] = 1;
+    return pe_run_call(b, PE_logits, call);
 }
 
 int pe_makes_results(int number) { return number == PE_attention_vjp || number == PE_logits_vjp; }
@@ -569,6 +582,6 @@ int pe_run_attention(pe_binding *b, pe_call *call)
     case PE_attention: return run_attention(b, call);
     case PE_attention_vjp: return run_attention_vjp(&g);
     case PE_logits_vjp: return run_logits_vjp(&g);
-    default: return pe_run_call(b, PE_logits, call);
+    default: return run_logits(b, call);
     }
 }

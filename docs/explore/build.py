@@ -26,8 +26,8 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 CSRC = ROOT / "csrc"
 KERNELS = (
-    "attention/decode.c", "attention/dropout.c", "attention/forward.c", "attention/logits.c", "attention/plan.c",
-    "attention/scores.c", "base/half.c", "bias/*.c", "relative/*.c", "rotary/rope.c", "absolute/sinusoid.c", "tile/*.c",
+    "attention/decode.c", "attention/dropout.c", "attention/forward.c", "attention/plan.c", "attention/scores.c",
+    "base/half.c", "bias/*.c", "relative/*.c", "rotary/rope.c", "absolute/sinusoid.c", "tile/*.c",
 )  # fmt: skip
 """Files of csrc/kernels that the entries of explore.c reach."""
 SCRIPTS = ("library.js", "config.js", "numbers.js", "drawing.js", "figures.js", "page.js")

@@ -21,7 +21,7 @@
     R(fire, none, bits)           \
     R(sandwich, none, bits)       \
     R(attention, attention, bits) \
-    R(logits, logits, bits)
+    R(logits, forward, bits)
 
 #define DECLARE(name, layout, bits)                                      \
     void name##_base_##bits(const pe_call *, idx, idx, const pe_work *); \
@@ -32,6 +32,8 @@ ENTRIES(DECLARE, 64)
 size_t none_scratch_base_32(const pe_call *of) { return (void)of, 0; }
 size_t none_scratch_base_64(const pe_call *of) { return (void)of, 0; }
 static const pe_kernel kernels[2][PE_COUNT] = {{ENTRIES(KERNEL_OF, 32)}, {ENTRIES(KERNEL_OF, 64)}};
+void plan_attention_base_32(pe_call *);
+void plan_attention_base_64(pe_call *);
 
 static const char *const signatures[PE_COUNT] = {
 #define CALLABLE(name, signature, ...) [PE_##name] = #name " " signature,
@@ -97,7 +99,19 @@ void EXPORT(pe_loop)(idx length)
 }
 
 void EXPORT(pe_parameter)(int k, double value) { call.par[k] = value; }
-idx EXPORT(pe_scratch)(int is_double) { return (idx)kernels[is_double][entry].scratch(&call); }
+
+/* The bytes of scratch; attention and logits are planned before. */
+idx EXPORT(pe_scratch)(int is_double)
+{
+    call.plan.is_logits = entry == PE_logits;
+    if (entry == PE_logits) {
+        call.D(e) = 0;
+        call.par[A_PARTS] = 1;
+    }
+    if (entry == PE_logits || entry == PE_attention)
+        (is_double ? plan_attention_base_64 : plan_attention_base_32)(&call);
+    return (idx)kernels[is_double][entry].scratch(&call);
+}
 
 /* Run all units; return their number, negative if lengths or parameters do not fit. */
 idx EXPORT(pe_run)(int is_double, char *scratch)

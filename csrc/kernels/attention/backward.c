@@ -23,12 +23,16 @@
  * Instructions for 16-bit numbers (tile/bf16.h) compute all five products, if the block's queries and cotangents and
  * all keys and values of the kv head are finite, and the call has no operator of content.h. p and dX are split into
  * terms.
+ *
+ * logits_vjp: the cotangent of the logits is dS. Operators take it as in attention; q.k has a gradient only through the
+ * gates of a scan. Here a nonfinite query makes NaN of its cotangents.
  */
 #include "attention/bias_grad.h"
 #include "attention/dropout.h"
 #include "attention/plan.h"
 #include "attention/scores.h"
 #include "base/elementary.h"
+#include "relative/scan.h"
 #include "tile/outer.h"
 #include "tile/bf16.h"
 
@@ -42,6 +46,7 @@ typedef struct {
     real *dk, *dv; /* of one kv head and one chunk; zero at the beginning of a chunk */
     int is_clear;  /* dk and dv are zero: write_keys clears them */
     real lse[BLOCK_M], delta[BLOCK_M];
+    uint64_t nonfinite_q;   /* lanes whose strips have 0 in place of nonfinite numbers */
     const real *multiplier; /* the packed queries plus the vectors of content operators */
     pe_block_state at;
     pe_bias_grad *bias_grad;
@@ -184,6 +189,30 @@ static void panel_vjp(attention_vjp_state *s, const pe_view *v, pe_lines values)
         FN(content_scan_vjp)(&s->content_vjp, *v, ds);
 }
 
+/* Logits: read dS of a panel, which is the cotangent, with 0 in lanes without a query. In lanes whose query is not
+ * finite, numbers become NaN. */
+static void logits_panel_vjp(attention_vjp_state *s, const pe_view *v)
+{
+    const pe_panel *p = v->panel;
+    const pe_array *a = &v->queries->call->array[A_GRAD];
+    pe_content *c = &s->content;
+    real *ds = s->ds + score_offset(p, 0);
+    for (int l = 0; l < p->width; l++) {
+        const char *row = query_row(v->queries, A_GRAD, p->first + l) + v->keys->first * a->core[2];
+        const int is_nonfinite = s->nonfinite_q >> (p->first + l) & 1;
+        for (int j = 0; j < v->keys->n; j++) {
+            const real grad = l < p->lanes ? (real)scalar_read(row + j * a->core[2], a->storage) : 0;
+            ds[j * p->width + l] = grad != 0 && is_nonfinite ? (real)NAN : grad;
+        }
+    }
+    if (c->after_cap)
+        FN(content_after_vjp)(&s->content_vjp, *v, ds);
+    if (!c->scans)
+        return;
+    FN(scan_panel)(c, v);
+    FN(content_scan_vjp)(&s->content_vjp, *v, ds);
+}
+
 /* dS times `factor`, for the keys from <= j < to, in the layout of dS */
 static const real *ds_times(attention_vjp_state *s, const pe_query_block *queries, real factor, int from, int to)
 {
@@ -283,14 +312,38 @@ static void add_dq(attention_vjp_state *s, const pe_view *v, int (*seen)[2])
         FN(values)(rows, s->d, side, queries->panels);
 }
 
-/* Add the gradient of a scan's gates to ds, the gradient of q.k. The gradients of the operators' tables were computed
- * before, from ds without the gates. */
+/* Add the gradient of a scan's gates to ds, the gradient of q.k, which is 0 for logits. The gradients of the operators'
+ * tables were computed before, from ds without the gates. */
 static void add_gates_to_ds(attention_vjp_state *s, const pe_query_block *queries, int (*seen)[2])
 {
+    const int is_logits = queries->call->plan.is_logits;
     for (int i = 0; i < queries->panels; i++) {
         const pe_panel *p = &queries->panel[i];
-        const int at = score_offset(p, seen[i][0]);
-        add_reals(s->ds + at, s->content_vjp.d_gates + at, (seen[i][1] - seen[i][0]) * p->width);
+        for (int at = score_offset(p, seen[i][0]); at < score_offset(p, seen[i][1]); at++)
+            s->ds[at] = (is_logits ? 0 : s->ds[at]) + s->content.gate_scale * s->content_vjp.d_gates[at];
+    }
+}
+
+/* Compute p and dS of all panels, and the gradients that need no other panel. seen[i]: the keys that panel i sees */
+static void panels_vjp(attention_vjp_state *s, pe_view *v, pe_key_tile *keys, int (*seen)[2])
+{
+    const pe_query_block *queries = v->queries;
+    const int is_logits = queries->call->plan.is_logits, is_real_product = !is_logits && !bf16_of(queries);
+    pe_lines values = {NULL, 0};
+    if (is_real_product)
+        values = FN(tile_rows)(rows_of_keys(queries, A_V, keys->first), keys->n, s->e, 2, s->v_copy);
+    for (int i = 0; i < queries->panels; i++) {
+        const pe_panel *p = &queries->panel[i];
+        const pe_panel_bias all = {0, keys->n, p->width, NULL},
+                            bias = is_logits ? all : FN(panel_bias)(keys, queries, p);
+        v->panel = p;
+        v->bias = &bias;
+        seen[i][0] = bias.from;
+        seen[i][1] = bias.to;
+        if (is_logits)
+            logits_panel_vjp(s, v);
+        else if (bias.from < bias.to)
+            panel_vjp(s, v, values);
     }
 }
 
@@ -298,27 +351,21 @@ static void tile_vjp(attention_vjp_state *s, const pe_query_block *queries, pe_k
 {
     pe_content *c = &s->content;
     const pe_bf16 *bf16 = bf16_of(queries);
+    const int is_logits = queries->call->plan.is_logits;
     pe_view v = {.queries = queries, .keys = keys};
-    pe_lines values = {NULL, 0};
     int from = keys->n, to = 0, seen[PANELS][2];
-    if (bf16) {
+    if (bf16)
         (void)bf16->split_tile(queries, keys, 0, queries->batch_row.data[A_DQ] != NULL);
-    } else {
+    else
         v = FN(view_of_keys)(queries, keys, 2, s->k_copy);
-        values = FN(tile_rows)(rows_of_keys(queries, A_V, keys->first), keys->n, s->e, 2, s->v_copy);
-    }
-    FN(content_tile)(c, v);
-    for (int p = 0; p < queries->panels; p++) {
-        const pe_panel_bias bias = FN(panel_bias)(keys, queries, &queries->panel[p]);
-        v.panel = &queries->panel[p];
-        v.bias = &bias;
-        seen[p][0] = bias.from;
-        seen[p][1] = bias.to;
-        if (bias.from == bias.to)
+    if (!is_logits)
+        FN(content_tile)(c, v);
+    panels_vjp(s, &v, keys, seen);
+    for (int i = 0; i < queries->panels; i++) {
+        if (seen[i][0] == seen[i][1])
             continue;
-        panel_vjp(s, &v, values);
-        from = (int)min_(from, bias.from);
-        to = (int)max_(to, bias.to);
+        from = (int)min_(from, seen[i][0]);
+        to = (int)max_(to, seen[i][1]);
     }
     if (from < to)
         zero_unseen(s, queries, seen, from, to);
@@ -330,6 +377,8 @@ static void tile_vjp(attention_vjp_state *s, const pe_query_block *queries, pe_k
         add_gates_to_ds(s, queries, seen);
     if (queries->batch_row.data[A_DV])
         add_to_keys(queries, GV, s->p, s->g_rows, s->e, from, to, s->dv + keys->first * s->padded_e, s->padded_e);
+    if (is_logits && !c->scans) /* without a q.k */
+        return;
     if (queries->batch_row.data[A_DK]) {
         const real *ds = c->factor == 1 ? s->ds : ds_times(s, queries, c->factor, from, to);
         add_to_keys(queries, QK, ds, s->q_rows, s->d, from, to, s->dk + keys->first * s->padded_d, s->padded_d);
@@ -338,25 +387,34 @@ static void tile_vjp(attention_vjp_state *s, const pe_query_block *queries, pe_k
         add_dq(s, &v, seen);
 }
 
-/* Add the gradients of one block of queries; t: the row of the dS reductions and of the gradients of tables. Returns 0
- * if the call was stopped. */
-static int block_vjp(attention_vjp_state *s, const pe_query_block *queries, idx t, const pe_work *work)
+/* Read g and delta of a block, and pack or split what the products of attention read. */
+static void begin_attention(attention_vjp_state *s, const pe_query_block *queries)
 {
-    pe_tiles tiles = tiles_of(queries, s->at.keys);
-    choose_products(s, s->at.queries);
-    FN(bias_grad_block)(s->bias_grad, queries, t, work);
-    FN(begin_block)(&s->content, queries, s->k_copy, s->q);
     FN(pack_queries)(queries, A_GRAD, s->e, 1, s->v_copy, s->g);
-    (void)FN(strips_of)(queries, A_Q, s->d, s->content.packed_scale, s->q_rows, s->row);
     read_lse_and_delta(s, queries, FN(strips_of)(queries, A_GRAD, s->e, 1, s->g_rows, s->row));
-    zero_reals(s->dq, queries->width * s->d);
-    FN(content_block_vjp)(&s->content_vjp, &s->content, s->q_rows, s->g_rows, s->dq, t);
-    s->multiplier = FN(content_multiplier)(&s->content, queries);
+    s->multiplier = FN(content_multiplier)(&s->content, queries, s->q);
     const pe_bf16 *bf16 = bf16_of(queries);
     if (bf16) {
         bf16->split_queries(queries, QK, 0, s->multiplier, s->q_rows);
         bf16->split_queries(queries, GV, 0, s->g, s->g_rows);
     }
+}
+
+/* Add the gradients of one block of queries; t: the row of the dS reductions and of the gradients of tables. Returns 0
+ * if the call was stopped. */
+static int block_vjp(attention_vjp_state *s, const pe_query_block *queries, idx t, const pe_work *work)
+{
+    const int is_logits = queries->call->plan.is_logits;
+    pe_tiles tiles = tiles_of(queries, s->at.keys);
+    tiles.visits_masked = is_logits;
+    choose_products(s, s->at.queries);
+    FN(bias_grad_block)(s->bias_grad, queries, t, work);
+    FN(begin_block)(&s->content, queries, s->k_copy, s->q);
+    s->nonfinite_q = FN(strips_of)(queries, A_Q, s->d, s->content.packed_scale, s->q_rows, s->row);
+    zero_reals(s->dq, queries->width * s->d);
+    FN(content_block_vjp)(&s->content_vjp, &s->content, s->q_rows, s->g_rows, s->dq, t);
+    if (!is_logits)
+        begin_attention(s, queries);
     s->content.ascending = 1;
     if (s->content.scans && !FN(sum_gates)(&s->content, &s->at, s->k_copy))
         return 0;
@@ -407,7 +465,8 @@ static int kv_head_unit(attention_vjp_state *s, const pe_call *call, idx unit, c
         zero_reals(s->dv, call->D(m) * s->padded_e);
         s->is_clear = 1;
     }
-    look_at_keys(s, call, &at, group);
+    if (!call->plan.is_logits)
+        look_at_keys(s, call, &at, group);
     for (idx chunk = together ? 0 : mine; chunk < (together ? chunks : mine + 1); chunk++) {
         const idx first_block = chunk % block_chunks, first = group * share + chunk / block_chunks * heads_of_chunk;
         const idx last = min_(first + heads_of_chunk, (group + 1) * share);
@@ -482,3 +541,5 @@ KERNEL(attention_vjp)
             return;
     }
 }
+
+KERNEL(logits_vjp) { FN(attention_vjp)(call, begin, end, work); }

@@ -14,12 +14,16 @@
  * and values need no packing. A step computes a tile of BLOCK_N keys. Tiles start at key 0 for every block. Skipping a
  * masked tile, or trimming a masked key, changes no bit. The packed queries include scale, but not log2 e: (s - m)
  * log2(e) costs one instruction more and rounds better.
+ *
+ * logits: out(h,n,m) is the sum of the operators alone, the same tiles without q.k, masks and softmax. A table row is
+ * multiplied once per tile and panel, not once per pair.
  */
 #include "attention/decode.h"
 #include "attention/dropout.h"
 #include "attention/plan.h"
 #include "attention/scores.h"
 #include "base/elementary.h"
+#include "base/transpose.h"
 #include "tile/bf16.h"
 #include "tile/product.h"
 
@@ -27,7 +31,7 @@
 typedef struct {
     pe_query_block *queries;
     real *o, m[BLOCK_M], l[BLOCK_M]; /* m, l: running max, running sum of exp(s - m) */
-    const real *multiplier;          /* the packed queries plus the vectors of content operators */
+    const real *multiplier;          /* the packed queries plus the vectors of content operators; logits: these alone */
     pe_content content;
 } block_state;
 
@@ -161,6 +165,46 @@ static void attend_to_tile(forward_state *s, block_state *block)
     add_values(s, block, v, bias);
 }
 
+/* ---- logits ---- */
+
+/* Store the numbers of a panel and a tile, as rows of the matrix (h,n,m). */
+static void write_panel(const pe_view *v, const real *logits, real *copy)
+{
+    const pe_query_block *queries = v->queries;
+    const pe_panel *p = v->panel;
+    const pe_array *a = &queries->call->array[A_OUT];
+    const int n = v->keys->n, in_place = is_real(a->storage);
+    char *out = query_row(queries, A_OUT, p->first) + v->keys->first * storage_size(a->storage);
+    char *rows = in_place ? out : (char *)copy;
+    const idx step = in_place ? a->core[1] : BLOCK_N * (idx)sizeof(real);
+    unpack_transposed(logits, p->width, p->lanes, n, 1, NULL, rows, step);
+    for (int l = 0; l < p->lanes; l++)
+        row_write(real_row(rows, step, l), out + l * a->core[1], a->storage, n);
+}
+
+/* Store what the operators add, before the common scale. Those that add after the cap are alone in a call. */
+static void write_logits(forward_state *s, block_state *block)
+{
+    pe_content *c = &block->content;
+    const pe_query_block *queries = block->queries;
+    const int n = s->keys->n;
+    pe_view v = FN(view_of_keys)(queries, s->keys, queries->panels, s->copy);
+    FN(content_tile)(c, v);
+    for (const pe_panel *p = queries->panel; p < queries->panel + queries->panels; p++) {
+        const pe_panel_bias all = {0, n, p->width, NULL};
+        v.panel = p;
+        v.bias = &all;
+        const real *logits = c->after_cap ? FN(content_after)(c, v).add : FN(content_panel)(c, v);
+        if (block->multiplier) {
+            const real *q = block->multiplier + p->first * s->d;
+            const pe_side side = {.b = q, .width = p->width, .to = n, .add = logits, .step = p->width, .c = s->scores};
+            FN(scores)(v.k, s->d, &side, 1);
+            logits = s->scores;
+        }
+        write_panel(&v, logits, s->scores + PANEL_LANES * BLOCK_N);
+    }
+}
+
 /* ---- a head and blocks of queries ---- */
 
 static NOINLINE void log_sums(const real *m, const real *l, int n, double *restrict lse)
@@ -228,6 +272,7 @@ static int attend(forward_state *s, block_state *blocks, int count, int mask_non
     tiles.first = s->part.first;
     tiles.last = s->part.last;
     tiles.descends = blocks->content.scans;
+    tiles.visits_masked = blocks->queries->call->plan.is_logits;
     tiles.polls = 0;
     s->mask_nonfinite = mask_nonfinite;
     for (int k = 0; k < count; k++)
@@ -237,7 +282,7 @@ static int attend(forward_state *s, block_state *blocks, int count, int mask_non
         if (bf16_of(block->queries) && split != s->keys->first)
             split_tile(s, block->queries);
         split = s->keys->first;
-        attend_to_tile(s, block);
+        (tiles.visits_masked ? write_logits : attend_to_tile)(s, block);
     }
     return !tiles.stopped;
 }
@@ -247,7 +292,7 @@ static void begin_block(forward_state *s, block_state *block, const pe_call *cal
     FN(query_block)(block->queries, call, unit);
     block->queries->split = s->split;
     FN(begin_block)(&block->content, block->queries, s->copy, s->q);
-    block->multiplier = FN(content_multiplier)(&block->content, block->queries);
+    block->multiplier = FN(content_multiplier)(&block->content, block->queries, call->plan.is_logits ? NULL : s->q);
     const pe_bf16 *bf16 = bf16_of(block->queries);
     if (bf16)
         bf16->split_queries(block->queries, QK, block->content.before_cap, block->multiplier, NULL);
@@ -261,6 +306,8 @@ static int attend_blocks(forward_state *s, const pe_call *call, idx first, int c
         begin_block(s, &s->block[k], call, first + k);
     if (!attend(s, s->block, count, 0))
         return 0;
+    if (call->plan.is_logits)
+        return 1;
     for (int k = 0; k < count; k++) {
         block_state *block = &s->block[k];
         if (write_block(s, block))
@@ -323,3 +370,5 @@ KERNEL(forward)
             return;
     }
 }
+
+KERNEL(logits) { FN(forward)(call, begin, end, work); }

@@ -28,9 +28,11 @@ static NOINLINE void slope_of_cap(const real *restrict x, real *restrict slope, 
 
 void FN(begin_block)(pe_content *c, const pe_query_block *queries, real *copy, real *q)
 {
-    const double scale = queries->call->par[A_SCALE];
+    const int is_logits = queries->call->plan.is_logits;
+    const double given = queries->call->par[A_SCALE], scale = is_logits ? 1 : given;
     double packed = scale;
     FN(content_block)(c, queries, q, scale);
+    c->gate_scale = is_logits ? (real)given : 1;
     if (bf16_of(queries) && !c->before_cap) {
         int exponent;
         c->factor = (real)(2 * frexp(scale, &exponent));

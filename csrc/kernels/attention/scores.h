@@ -19,7 +19,8 @@ void FN(panel_scores)(pe_content *c, const pe_view *v, const real *multiplier, r
 void FN(block_scores)(pe_content *c, pe_view v, const pe_panel_bias *bias, const real *multiplier, real *s, real *m);
 
 /* Begin a block: pack its queries times scale in `q`, one per lane. 16-bit operands are packed times a power of
- * two, which is exact, and the scores take c->factor, the rest of the scale. */
+ * two, which is exact, and the scores take c->factor, the rest of the scale. Logits are not scaled, but the gates of a
+ * scan are. */
 void FN(begin_block)(pe_content *c, const pe_query_block *queries, real *copy, real *q);
 
 /* Return a tile of keys as rows of reals, in `copy` if they are stored otherwise. `panels` panels will read it. */

@@ -4,16 +4,16 @@
  *
  *     typedef struct {
  *         real *pack, *copy;
- *     } logits_state;
+ *     } example_state;
  *
- *     LAYOUT(logits)
+ *     LAYOUT(example)
  *     {
  *         s->pack = carve_reals(c, BLOCK_M * D(d));
  *         s->copy = carve_reals(c, BLOCK_M * D(d));
  *     }
  *
- * The kernel calls logits_begin(call, work) for the struct. FN(logits_scratch) returns the size: it runs the same list
- * without memory. The entry of the kernel in ops.def names `logits` as its layout.
+ * The kernel calls example_begin(call, work) for the struct. FN(example_scratch) returns the size: it runs the same list
+ * without memory. The entry of the kernel in ops.def names `example` as its layout.
  */
 #ifndef PE_LAYOUT_H
 #define PE_LAYOUT_H

@@ -79,7 +79,7 @@ void FN(content_block)(pe_content *c, const pe_query_block *queries, const real 
     c->d = (int)queries->call->D(d);
     c->e = (int)queries->call->D(e);
     c->scale = c->packed_scale = (real)scale;
-    c->factor = c->gate_scale = 1;
+    c->factor = 1;
     c->q = q;
     c->before_cap = c->after_cap = c->values = c->scans = c->ascending = 0;
     c->plus_operator = -1;
@@ -95,16 +95,19 @@ void FN(content_block)(pe_content *c, const pe_query_block *queries, const real 
         memset(c->passed, 0, sizeof c->passed);
 }
 
-const real *FN(content_multiplier)(pe_content *c, const pe_query_block *queries)
+const real *FN(content_multiplier)(pe_content *c, const pe_query_block *queries, const real *packed)
 {
-    const real *multiplier = c->q;
+    const real *multiplier = packed;
+    const idx size = queries->width * c->d;
     pe_view view = {.queries = queries};
     for (view.operator_index = 0; view.operator_index < view.queries->call->noperators; view.operator_index++) {
         const pe_lookup *table = given(&view, stages_of(&view)->key_table);
         if (!table || table->map)
             continue;
-        if (multiplier == c->q)
-            memcpy(c->multiplier, c->q, (size_t)(queries->width * c->d) * sizeof(real));
+        if (multiplier == packed && packed)
+            memcpy(c->multiplier, packed, (size_t)size * sizeof(real));
+        else if (multiplier == packed)
+            zero_reals(c->multiplier, size);
         multiplier = c->multiplier;
         FN(add_to_queries)(c, &view, table->table, c->multiplier);
     }

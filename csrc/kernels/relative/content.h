@@ -122,8 +122,9 @@ INLINE int has_content_operators(const pe_call *call)
 void FN(content_layout)(pe_content *c, pe_content_vjp *vjp, const idx *dim, pe_carver *carver);
 /* Begin a block whose packed queries are q, times scale. */
 void FN(content_block)(pe_content *c, const pe_query_block *queries, const real *q, double scale);
-/* The vectors for the product with the keys: the packed queries, or a copy plus the key tables with a single row */
-const real *FN(content_multiplier)(pe_content *c, const pe_query_block *queries);
+/* The vectors for the product with the keys: `packed`, or a copy plus the key tables with a single row. If `packed` is
+ * NULL, these tables alone, or NULL if there are none. */
+const real *FN(content_multiplier)(pe_content *c, const pe_query_block *queries, const real *packed);
 /* Begin a tile: add the products of keys and key tables to c->added. */
 void FN(content_tile)(pe_content *c, pe_view view);
 /* Return the numbers to add to the scores of a panel before the cap. */
