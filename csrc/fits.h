@@ -20,7 +20,7 @@ enum { L_GRAD = A_BIAS + 1 }; /* of logits_vjp; attention.c moves it and the res
 
 /* Parameters in the order of the entries */
 enum { A_SCALE, A_SOFTCAP, A_LOW, A_HIGH, A_SHIFT, A_PRECISION, A_DROPOUT, A_SEED_LOW, A_SEED_HIGH };
-enum { A_INVARIANT = A_SEED_HIGH + 1, A_PARTS }; /* of attention; parts of the keys */
+enum { A_INVARIANT = A_SEED_HIGH + 1, A_PARTS }; /* of attention; units of a block of queries, or of a kv head */
 enum { SINUSOID_SINE, SINUSOID_COSINE, SINUSOID_STEP, SINUSOID_SINE_SCALE, SINUSOID_COSINE_SCALE };
 enum { TABLE_SINE_SCALE, TABLE_COSINE_SCALE };
 enum { ROPE_LAYOUT, ROPE_OFFSET, ROPE_OUT_LAYOUT, ROPE_INVERSE, ROPE_FACTOR, ROPE_ROTARY_DIM };

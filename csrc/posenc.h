@@ -60,13 +60,13 @@ typedef struct {
  * pe_kernel.plan the rest, which depends on the instruction set (kernels/attention/plan.h). */
 typedef enum {
     PE_ATTEND,
-    PE_VJP_APART,    /* gradient: chunks of a kv head are units of their own */
-    PE_VJP_TOGETHER, /* one unit has all chunks of a kv head */
-    PE_VJP_ACROSS    /* only the gradient of a dense bias that heads or rows of the batch share */
+    PE_LOGITS, /* the sum of the operators, without q.k, cap and softmax */
+    PE_ATTEND_VJP,
+    PE_SHARED_VJP, /* only the gradient of a dense bias that heads or rows of the batch share */
+    PE_LOGITS_VJP
 } pe_mode;
 typedef struct {
     pe_mode mode;
-    int is_logits;                 /* q.k, cap and softmax are left out: the logits of operators, or their gradient */
     idx head_chunks, block_chunks; /* of the work of a kv head in the gradient */
     int decodes;                   /* decode.c computes the call */
     int heads_together;            /* heads that share keys and that decode.c computes together */

@@ -21,6 +21,7 @@
 enum { MOST_ROWS = 16 };     /* most queries of a head that are stacked: more fill panels by themselves */
 enum { KEY_PARTS = 16 };     /* most parts of the keys of a head */
 enum { FEWEST_KEYS = 4096 }; /* fewest keys of a part: both kernels take longer for them than a thread to wake up */
+enum { VJP_CHUNKS = 8 };     /* most chunks of a kv head in the gradient */
 enum { FEWEST_BLOCKS = 2 };  /* fewest blocks of queries in a chunk of the gradient */
 
 static idx size_of(pe_storage storage)
@@ -259,20 +260,16 @@ static int run_attention(pe_binding *b, pe_call *call)
 
 /* ---- gradients ---- */
 
-/* How the work of a kv head is split: by heads first, then by blocks of queries. Chunks fix the order of the sums over
- * queries, so that it is the same for every batch and number of threads. */
-typedef struct {
-    idx head_chunks, block_chunks;
-    int apart; /* each chunk has sums of its own, in chunks: those of a kv head, or of a head for sums over queries */
-} pe_split_work;
-
-static pe_split_work split_work(const pe_call *call)
+/* Split the work of a kv head: by heads first, then by blocks of queries. Chunks fix the order of the sums over
+ * queries, so that it is the same for every batch and number of threads. With few kv heads, each chunk is a unit of
+ * work with sums of its own: of a kv head, or of a head for sums over queries. */
+static void split_work(pe_call *call)
 {
     const idx groups = max_(call->D(g), 1), wanted = BLOCKS(VJP_CHUNKS, groups), blocks = BLOCKS(call->D(n), BLOCK_M);
-    pe_split_work s = {.head_chunks = max_(1, min_(call->D(h) / groups, wanted))};
-    s.block_chunks = max_(1, min_(blocks / FEWEST_BLOCKS, wanted / s.head_chunks));
-    s.apart = s.head_chunks * s.block_chunks > 1 && count_batch(call) * call->D(g) < VJP_CHUNKS;
-    return s;
+    const idx head_chunks = max_(1, min_(call->D(h) / groups, wanted));
+    const idx block_chunks = max_(1, min_(blocks / FEWEST_BLOCKS, wanted / head_chunks));
+    call->plan = (pe_plan){.mode = PE_ATTEND_VJP, .head_chunks = head_chunks, .block_chunks = block_chunks};
+    call->par[A_PARTS] = count_batch(call) * call->D(g) < VJP_CHUNKS ? (double)(head_chunks * block_chunks) : 1;
 }
 
 /* What a gradient returns. An array that the kernel adds to is (batch axes, heads, chunks, ...). */
@@ -451,7 +448,8 @@ static int run_shared(pe_gradients *g)
 {
     pe_call *call = g->call;
     pe_array *out = &call->array[A_DS];
-    call->plan = (pe_plan){.mode = PE_VJP_ACROSS};
+    call->plan = (pe_plan){.mode = PE_SHARED_VJP};
+    call->par[A_PARTS] = VJP_CHUNKS;
     for (int t = 0; t < call->noperators; t++) {
         const pe_array *x = &call->operators[t].array[0];
         const idx h = call->D(h), length[] = {broadcasts(x->core[0], h) ? 1 : h, call->D(n), call->D(m)};
@@ -521,23 +519,23 @@ static int run_attention_vjp(pe_gradients *g)
 {
     static const int returned[] = {A_DQ, A_DK, A_DV, A_D_SINK};
     pe_call *call = g->call;
-    const pe_split_work work = split_work(call);
     const idx heads = call->D(h), groups = call->D(g), n = call->D(n), m = call->D(m), d = call->D(d), e = call->D(e);
-    const idx parts = work.head_chunks * work.block_chunks, kv_chunks = work.apart ? parts : 1;
-    const int is_summed = parts > 1, has_sink = call->array[A_SINK].data != NULL;
+    const int has_sink = call->array[A_SINK].data != NULL;
     memset(&call->array[A_DIAGONAL_SUMS], 0, (A_DS + 1 - A_DIAGONAL_SUMS) * sizeof *call->array);
     call->narrays = A_DS + 1;
-    g->chunks = work.apart ? work.block_chunks : 1;
     g->b->writes = count_batch(call) * heads * n > 0 && (m > 0 || has_sink);
-    if (run_shared(g) < 0 || !add_result(g, A_DQ, type_of_gradient(g, A_Q, 0), 1, 3, (const idx[]){heads, n, d})
+    if (run_shared(g) < 0)
+        return -1;
+    split_work(call);
+    const idx kv_chunks = (idx)call->par[A_PARTS];
+    const int is_summed = call->plan.head_chunks * call->plan.block_chunks > 1;
+    g->chunks = kv_chunks > 1 ? call->plan.block_chunks : 1;
+    if (!add_result(g, A_DQ, type_of_gradient(g, A_Q, 0), 1, 3, (const idx[]){heads, n, d})
         || !add_result(g, A_DK, type_of_gradient(g, A_K, is_summed), kv_chunks, 3, (const idx[]){groups, m, d})
         || !add_result(g, A_DV, type_of_gradient(g, A_V, is_summed), kv_chunks, 3, (const idx[]){groups, m, e})
         || (has_sink && !add_result(g, A_D_SINK, NPY_DOUBLE, 1, 2, (const idx[]){heads, n}))
         || add_operator_gradients(g) < 0)
         return -1;
-    call->plan.mode = work.apart ? PE_VJP_APART : PE_VJP_TOGETHER;
-    call->plan.head_chunks = work.head_chunks;
-    call->plan.block_chunks = work.block_chunks;
     return pe_run_call(g->b, PE_attention_vjp, call) < 0 ? -1 : return_gradients(g, returned, 4);
 }
 
@@ -560,13 +558,14 @@ static int run_logits_vjp(pe_gradients *g)
         || !add_result(g, A_DK, work_type(g->b), 1, 3, (const idx[]){call->D(g), m, d})
         || add_operator_gradients(g) < 0)
         return -1;
-    call->plan = (pe_plan){.mode = PE_VJP_TOGETHER, .is_logits = 1, .head_chunks = 1, .block_chunks = 1};
+    call->plan = (pe_plan){.mode = PE_LOGITS_VJP, .head_chunks = 1, .block_chunks = 1};
+    call->par[A_PARTS] = 1;
     return pe_run_call(g->b, PE_logits_vjp, call) < 0 ? -1 : return_gradients(g, returned, 2);
 }
 
 static int run_logits(const pe_binding *b, pe_call *call)
 {
-    call->plan = (pe_plan){.is_logits = 1};
+    call->plan = (pe_plan){.mode = PE_LOGITS};
     call->par[A_PARTS] = 1;
     return pe_run_call(b, PE_logits, call);
 }

@@ -103,7 +103,7 @@ void EXPORT(pe_parameter)(int k, double value) { call.par[k] = value; }
 /* The bytes of scratch; attention and logits are planned before. */
 idx EXPORT(pe_scratch)(int is_double)
 {
-    call.plan.is_logits = entry == PE_logits;
+    call.plan.mode = entry == PE_logits ? PE_LOGITS : PE_ATTEND;
     if (entry == PE_logits) {
         call.D(e) = 0;
         call.par[A_PARTS] = 1;

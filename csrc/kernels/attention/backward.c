@@ -316,7 +316,7 @@ static void add_dq(attention_vjp_state *s, const pe_view *v, int (*seen)[2])
  * tables were computed before, from ds without the gates. */
 static void add_gates_to_ds(attention_vjp_state *s, const pe_query_block *queries, int (*seen)[2])
 {
-    const int is_logits = queries->call->plan.is_logits;
+    const int is_logits = queries->call->plan.mode == PE_LOGITS_VJP;
     for (int i = 0; i < queries->panels; i++) {
         const pe_panel *p = &queries->panel[i];
         for (int at = score_offset(p, seen[i][0]); at < score_offset(p, seen[i][1]); at++)
@@ -328,7 +328,7 @@ static void add_gates_to_ds(attention_vjp_state *s, const pe_query_block *querie
 static void panels_vjp(attention_vjp_state *s, pe_view *v, pe_key_tile *keys, int (*seen)[2])
 {
     const pe_query_block *queries = v->queries;
-    const int is_logits = queries->call->plan.is_logits, is_real_product = !is_logits && !bf16_of(queries);
+    const int is_logits = queries->call->plan.mode == PE_LOGITS_VJP, is_real_product = !is_logits && !bf16_of(queries);
     pe_lines values = {NULL, 0};
     if (is_real_product)
         values = FN(tile_rows)(rows_of_keys(queries, A_V, keys->first), keys->n, s->e, 2, s->v_copy);
@@ -351,7 +351,7 @@ static void tile_vjp(attention_vjp_state *s, const pe_query_block *queries, pe_k
 {
     pe_content *c = &s->content;
     const pe_bf16 *bf16 = bf16_of(queries);
-    const int is_logits = queries->call->plan.is_logits;
+    const int is_logits = queries->call->plan.mode == PE_LOGITS_VJP;
     pe_view v = {.queries = queries, .keys = keys};
     int from = keys->n, to = 0, seen[PANELS][2];
     if (bf16)
@@ -404,7 +404,7 @@ static void begin_attention(attention_vjp_state *s, const pe_query_block *querie
  * if the call was stopped. */
 static int block_vjp(attention_vjp_state *s, const pe_query_block *queries, idx t, const pe_work *work)
 {
-    const int is_logits = queries->call->plan.is_logits;
+    const int is_logits = queries->call->plan.mode == PE_LOGITS_VJP;
     pe_tiles tiles = tiles_of(queries, s->at.keys);
     tiles.visits_masked = is_logits;
     choose_products(s, s->at.queries);
@@ -449,40 +449,45 @@ static void write_keys(const pe_call *call, const pe_row *at, int operand, idx c
     }
 }
 
-/* Compute one kv head, or one chunk of it. Returns 0 if the call was stopped. */
+/* Add the gradients of one chunk of a kv head. Returns 0 if the call was stopped. */
+static int chunk_vjp(attention_vjp_state *s, const pe_call *call, idx row, idx group, idx chunk, const pe_work *work)
+{
+    const idx share = call->D(h) / call->D(g), blocks = BLOCKS(call->D(n), BLOCK_M);
+    const idx block_chunks = call->plan.block_chunks, heads_of_chunk = BLOCKS(share, call->plan.head_chunks);
+    const idx first_block = chunk % block_chunks, first = group * share + chunk / block_chunks * heads_of_chunk;
+    const int has_own_sums = call->par[A_PARTS] > 1;
+    for (idx h = first; h < min_(first + heads_of_chunk, (group + 1) * share); h++) {
+        const idx t = has_own_sums ? h * block_chunks + first_block : h;
+        for (idx i = first_block; i < blocks; i += block_chunks) {
+            FN(query_block)(s->at.queries, call, (row * call->D(h) + h) * blocks + i);
+            if (i == (has_own_sums ? first_block : 0))
+                FN(bias_grad_clear)(s->at.queries, t);
+            if (!block_vjp(s, s->at.queries, t, work))
+                return 0;
+        }
+    }
+    return 1;
+}
+
+/* Compute a kv head, or one of its chunks. Returns 0 if the call was stopped. */
 static int kv_head_unit(attention_vjp_state *s, const pe_call *call, idx unit, const pe_work *work)
 {
-    const idx heads = call->D(h), groups = call->D(g), share = heads / groups, blocks = BLOCKS(call->D(n), BLOCK_M);
-    const idx head_chunks = call->plan.head_chunks, block_chunks = call->plan.block_chunks;
-    const int together = call->plan.mode == PE_VJP_TOGETHER;
-    const idx chunks = head_chunks * block_chunks, heads_of_chunk = BLOCKS(share, head_chunks);
-    const idx row = unit / (groups * VJP_CHUNKS), group = unit / VJP_CHUNKS % groups, mine = unit % VJP_CHUNKS;
+    const idx groups = call->D(g), parts = (idx)call->par[A_PARTS], into = unit % (groups * parts);
+    const idx row = unit / (groups * parts), group = into / parts;
+    const idx chunks = call->plan.head_chunks * call->plan.block_chunks / parts, first = into % parts * chunks;
     const pe_row at = row_at(call, row);
-    if (mine >= (together ? 1 : chunks))
-        return 1;
     if (!s->is_clear) {
         zero_reals(s->dk, call->D(m) * s->padded_d);
         zero_reals(s->dv, call->D(m) * s->padded_e);
         s->is_clear = 1;
     }
-    if (!call->plan.is_logits)
+    if (call->plan.mode == PE_ATTEND_VJP)
         look_at_keys(s, call, &at, group);
-    for (idx chunk = together ? 0 : mine; chunk < (together ? chunks : mine + 1); chunk++) {
-        const idx first_block = chunk % block_chunks, first = group * share + chunk / block_chunks * heads_of_chunk;
-        const idx last = min_(first + heads_of_chunk, (group + 1) * share);
-        for (idx h = first; h < last; h++) {
-            const idx t = together ? h : h * block_chunks + first_block;
-            for (idx i = first_block; i < blocks; i += block_chunks) {
-                FN(query_block)(s->at.queries, call, (row * heads + h) * blocks + i);
-                if (i == (together ? 0 : first_block))
-                    FN(bias_grad_clear)(s->at.queries, t);
-                if (!block_vjp(s, s->at.queries, t, work))
-                    return 0;
-            }
-        }
-        const idx into = together ? group : group * chunks + mine;
-        write_keys(call, &at, A_DK, into, chunk == 0 || !together, s->dk, s->padded_d, s->d, s->row);
-        write_keys(call, &at, A_DV, into, chunk == 0 || !together, s->dv, s->padded_e, s->e, s->row);
+    for (idx chunk = first; chunk < first + chunks; chunk++) {
+        if (!chunk_vjp(s, call, row, group, chunk, work))
+            return 0;
+        write_keys(call, &at, A_DK, into, chunk == first, s->dk, s->padded_d, s->d, s->row);
+        write_keys(call, &at, A_DV, into, chunk == first, s->dv, s->padded_e, s->e, s->row);
     }
     return 1;
 }
@@ -492,7 +497,7 @@ static int kv_head_unit(attention_vjp_state *s, const pe_call *call, idx unit, c
 static int shared_bias_unit(attention_vjp_state *s, const pe_call *call, idx unit, const pe_work *work)
 {
     const idx heads = call->D(h), blocks = BLOCKS(call->D(n), BLOCK_M), all = heads * count_rows(call);
-    const idx units = all / heads * call->D(g) * VJP_CHUNKS;
+    const idx units = all / heads * call->D(g) * (idx)call->par[A_PARTS];
     for (idx i = unit; i < blocks; i += units) {
         for (idx h = 0; h < all; h++) {
             FN(query_block)(s->at.queries, call, h * blocks + i);
@@ -533,11 +538,10 @@ LAYOUT(attention_vjp)
 
 KERNEL(attention_vjp)
 {
-    const int across = call->plan.mode == PE_VJP_ACROSS;
     attention_vjp_state s = attention_vjp_begin(call, work);
     s.is_clear = s.nonfinite_keys = s.allows_bf16 = 0;
     for (idx unit = begin; unit < end; unit++) {
-        if (!(across ? shared_bias_unit : kv_head_unit)(&s, call, unit, work))
+        if (!(call->plan.mode == PE_SHARED_VJP ? shared_bias_unit : kv_head_unit)(&s, call, unit, work))
             return;
     }
 }

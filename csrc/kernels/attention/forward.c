@@ -272,7 +272,7 @@ static int attend(forward_state *s, block_state *blocks, int count, int mask_non
     tiles.first = s->part.first;
     tiles.last = s->part.last;
     tiles.descends = blocks->content.scans;
-    tiles.visits_masked = blocks->queries->call->plan.is_logits;
+    tiles.visits_masked = blocks->queries->call->plan.mode == PE_LOGITS;
     tiles.polls = 0;
     s->mask_nonfinite = mask_nonfinite;
     for (int k = 0; k < count; k++)
@@ -292,7 +292,8 @@ static void begin_block(forward_state *s, block_state *block, const pe_call *cal
     FN(query_block)(block->queries, call, unit);
     block->queries->split = s->split;
     FN(begin_block)(&block->content, block->queries, s->copy, s->q);
-    block->multiplier = FN(content_multiplier)(&block->content, block->queries, call->plan.is_logits ? NULL : s->q);
+    block->multiplier =
+        FN(content_multiplier)(&block->content, block->queries, call->plan.mode == PE_LOGITS ? NULL : s->q);
     const pe_bf16 *bf16 = bf16_of(block->queries);
     if (bf16)
         bf16->split_queries(block->queries, QK, block->content.before_cap, block->multiplier, NULL);
@@ -306,7 +307,7 @@ static int attend_blocks(forward_state *s, const pe_call *call, idx first, int c
         begin_block(s, &s->block[k], call, first + k);
     if (!attend(s, s->block, count, 0))
         return 0;
-    if (call->plan.is_logits)
+    if (call->plan.mode == PE_LOGITS)
         return 1;
     for (int k = 0; k < count; k++) {
         block_state *block = &s->block[k];

@@ -30,10 +30,11 @@ static int decodes(const pe_call *call, int bf16)
 void FN(plan_attention)(pe_call *call)
 {
     pe_plan *plan = &call->plan;
-    const int is_gradient = plan->mode != PE_ATTEND, content = has_content_operators(call);
-    const int takes_bf16 = PE_REAL == 32 && call->products && !plan->is_logits;
-    const int bf16 = takes_bf16 && call->products->attention->takes(call, is_gradient);
-    plan->decodes = !is_gradient && !plan->is_logits && decodes(call, bf16);
+    const int attends = plan->mode == PE_ATTEND;
+    const int is_gradient = plan->mode == PE_ATTEND_VJP || plan->mode == PE_SHARED_VJP;
+    const int content = has_content_operators(call), has_bf16 = PE_REAL == 32 && call->products;
+    const int bf16 = (attends || is_gradient) && has_bf16 && call->products->attention->takes(call, is_gradient);
+    plan->decodes = attends && decodes(call, bf16);
     plan->heads_together = plan->decodes ? (int)min_(call->D(h) / call->D(g), MAX_Q_ROWS / call->D(n)) : 1;
     plan->bf16 = bf16 && (!content || (!is_gradient && multiplies_reals(call)));
     /* A tile is split and transposed once for several blocks. Operators that read q and k have buffers for one

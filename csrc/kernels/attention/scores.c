@@ -28,7 +28,7 @@ static NOINLINE void slope_of_cap(const real *restrict x, real *restrict slope, 
 
 void FN(begin_block)(pe_content *c, const pe_query_block *queries, real *copy, real *q)
 {
-    const int is_logits = queries->call->plan.is_logits;
+    const int is_logits = queries->call->plan.mode == PE_LOGITS || queries->call->plan.mode == PE_LOGITS_VJP;
     const double given = queries->call->par[A_SCALE], scale = is_logits ? 1 : given;
     double packed = scale;
     FN(content_block)(c, queries, q, scale);
