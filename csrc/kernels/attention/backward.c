@@ -145,7 +145,7 @@ static const real *draw_factors(const attention_vjp_state *s, const pe_view *v)
     const real factor = (real)(1 / (1 - dropout_of(v->queries->call)));
     for (int i = 0; i < n * v->panel->width; i++)
         s->factors[i] = factor;
-    FN(drop)(v->queries, v->panel, v->keys->first + v->bias->from, n, s->factors);
+    FN(drop)(v, s->factors);
     return s->factors;
 }
 
@@ -178,7 +178,7 @@ static void panel_vjp(attention_vjp_state *s, const pe_view *v, pe_lines values)
                 scores[j * width + l] = ds[j * width + l] = 0;
         }
     }
-    FN(bias_grad_panel)(s->bias_grad, v->keys, v->queries, p, from, v->bias->to, ds);
+    FN(bias_grad_panel)(s->bias_grad, v, ds);
     if (c->values)
         FN(content_values_vjp)(&s->content_vjp, *v, scores);
     if (c->after_cap)

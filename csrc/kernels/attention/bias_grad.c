@@ -132,23 +132,23 @@ static void add_ds(char *out, const pe_array *a, const real *ds, int n, const pe
 /* ---- gradients of the operators' arrays ---- */
 
 /* Add the gradients of operators on distance, for as many keys at a time as the buffers hold. */
-static void add_distance_gradients(pe_bias_grad *g, const pe_key_tile *keys, const pe_query_block *queries,
-                                   const pe_panel *p, int from, int to, const real *ds)
+static void add_distance_gradients(pe_bias_grad *g, const pe_view *v, const real *ds)
 {
-    const int width = p->width, at_once = TILE_RELS / width;
+    const pe_query_block *queries = v->queries;
+    const int width = v->panel->width, at_once = TILE_RELS / width;
     double rel[TILE_RELS], grad[TILE_RELS];
-    for (int j = from; j < to; j += at_once) {
-        const int rows = (int)min_(at_once, to - j);
+    for (int j = v->bias->from; j < v->bias->to; j += at_once) {
+        const int rows = (int)min_(at_once, v->bias->to - j);
         for (int i = 0; i < rows * width; i++)
             grad[i] = (double)*ds++;
         for (int t = 0; t < queries->call->noperators; t++) {
             const pe_position_operator *functions = functions_of(queries, t);
-            const pe_positions *at_k = key_positions(keys, queries, t), *at_q = query_positions(queries, t);
+            const pe_positions *at_k = key_positions(v->keys, queries, t), *at_q = query_positions(queries, t);
             if (!has_gradient(queries, t) || !functions->distance_vjp)
                 continue;
             for (int r = 0; r < rows; r++) {
                 for (int l = 0; l < width; l++)
-                    rel[r * width + l] = at_k->at[j + r] - at_q->at[p->first + l];
+                    rel[r * width + l] = at_k->at[j + r] - at_q->at[v->panel->first + l];
             }
             functions->distance_vjp(queries->operator_array[t], queries->call->operators[t].dim, queries->head, rel,
                                     rows * width, grad, g->into[t]);
@@ -156,27 +156,29 @@ static void add_distance_gradients(pe_bias_grad *g, const pe_key_tile *keys, con
     }
 }
 
-static void add_pair_gradients(pe_bias_grad *g, const pe_key_tile *keys, const pe_query_block *queries,
-                               const pe_panel *p, int from, int to, const real *ds)
+static void add_pair_gradients(pe_bias_grad *g, const pe_view *v, const real *ds)
 {
+    const pe_query_block *queries = v->queries;
+    const int from = v->bias->from, n = v->bias->to - from;
     double *grad = g->of.pairs;
-    for (int i = 0; i < (to - from) * p->width; i++)
+    for (int i = 0; i < n * v->panel->width; i++)
         grad[i] = (double)ds[i];
     for (int t = 0; t < queries->call->noperators; t++) {
         const pe_position_operator *functions = functions_of(queries, t);
-        const pe_pair_block block = pair_block_of(keys, queries, p, t, from, to - from);
+        const pe_pair_block block = pair_block_of(v->keys, queries, v->panel, t, from, n);
         if (has_gradient(queries, t) && functions->pairs_vjp)
             functions->pairs_vjp(queries->operator_array[t], queries->call->operators[t].dim, queries->head, &block,
                                  grad, g->into[t]);
     }
 }
 
-void FN(bias_grad_panel)(pe_bias_grad *g, const pe_key_tile *keys, const pe_query_block *queries, const pe_panel *p,
-                         int from, int to, const real *ds)
+void FN(bias_grad_panel)(pe_bias_grad *g, const pe_view *v, const real *ds)
 {
+    const pe_query_block *queries = v->queries;
+    const pe_panel *p = v->panel;
     const pe_array *of_ds = &queries->call->array[A_DS];
-    const int n = to - from;
-    const idx i = queries->first + p->first, j = keys->first + from;
+    const int n = v->bias->to - v->bias->from;
+    const idx i = queries->first + p->first, j = v->keys->first + v->bias->from;
     if (g->diagonals)
         add_diagonals(g->diagonals + (j - i + queries->call->D(n) - 1), ds, n, p->width, p->lanes, g->of.padded);
     if (g->columns)
@@ -186,9 +188,9 @@ void FN(bias_grad_panel)(pe_bias_grad *g, const pe_key_tile *keys, const pe_quer
     if (g->ds && of_ds->storage == PE_STORAGE)
         add_ds(g->ds + queries->head * of_ds->core[0] + i * of_ds->core[1] + j * of_ds->core[2], of_ds, ds, n, p);
     if (g->has_distance_operators)
-        add_distance_gradients(g, keys, queries, p, from, to, ds);
+        add_distance_gradients(g, v, ds);
     if (g->has_pair_operators)
-        add_pair_gradients(g, keys, queries, p, from, to, ds);
+        add_pair_gradients(g, v, ds);
 }
 
 void FN(bias_grad_write)(const pe_bias_grad *g, const pe_query_block *queries)

@@ -11,8 +11,7 @@
 #ifndef PE_BIAS_GRAD_H
 #define PE_BIAS_GRAD_H
 
-#include "bias/position.h"
-#include "tile/tile.h"
+#include "relative/content.h"
 
 /* The reductions of one head and block of queries; NULL or 0 where the caller passes no output */
 typedef struct {
@@ -29,9 +28,8 @@ typedef struct {
 /* Zero row t of diagonals and columns, before its first block. */
 void FN(bias_grad_clear)(const pe_query_block *queries, idx t);
 void FN(bias_grad_block)(pe_bias_grad *g, const pe_query_block *queries, idx t, const pe_work *work);
-/* Reduce ds, which is dS of a panel and of keys from <= j < to. It is 0 for masked pairs and lanes without a query. */
-void FN(bias_grad_panel)(pe_bias_grad *g, const pe_key_tile *keys, const pe_query_block *queries, const pe_panel *p,
-                         int from, int to, const real *ds);
+/* Reduce ds, which is dS of a panel. It is 0 for masked pairs and lanes without a query. */
+void FN(bias_grad_panel)(pe_bias_grad *g, const pe_view *v, const real *ds);
 void FN(bias_grad_write)(const pe_bias_grad *g, const pe_query_block *queries);
 
 #endif

@@ -47,22 +47,25 @@ INLINE void drop_key(int width, const uint32_t *bits, int shift, uint32_t least,
         x[l] = bits[l] << shift < least ? 0 : x[l];
 }
 
-INLINE void drop(int width, const pe_query_block *queries, const pe_panel *p, idx first, int n, real *x)
+INLINE void drop(int width, const pe_view *v, real *x)
 {
-    const double dropped = nearest(dropout_of(queries->call) * 65536);
+    const double dropped = nearest(dropout_of(v->queries->call) * 65536);
     const uint32_t least = (uint32_t)(dropped < 65535 ? dropped : 65535) << 16;
+    const uint32_t query = (uint32_t)(v->queries->first + v->panel->first);
+    const idx first = v->keys->first + v->bias->from;
+    const int n = v->bias->to - v->bias->from;
     uint32_t bits[DRAWN_WORDS][PANEL_LANES];
     for (int j = -(int)(first % DRAWN_KEYS); j < n; j += DRAWN_KEYS) {
-        draw(queries, (uint32_t)((first + j) / DRAWN_KEYS), (uint32_t)(queries->first + p->first), width, bits);
+        draw(v->queries, (uint32_t)((first + j) / DRAWN_KEYS), query, width, bits);
         for (int i = (int)max_(0, -j); i < min_(DRAWN_KEYS, n - j); i++)
             drop_key(width, bits[i / 2], i % 2 ? 0 : 16, least, x + (j + i) * width);
     }
 }
 
-void FN(drop)(const pe_query_block *queries, const pe_panel *p, idx first, int n, real *x)
+void FN(drop)(const pe_view *v, real *x)
 {
-    if (p->width == LANES)
-        drop(LANES, queries, p, first, n, x);
+    if (v->panel->width == LANES)
+        drop(LANES, v, x);
     else
-        drop(PANEL_LANES, queries, p, first, n, x);
+        drop(PANEL_LANES, v, x);
 }

@@ -15,11 +15,11 @@
 #ifndef PE_DROPOUT_H
 #define PE_DROPOUT_H
 
-#include "tile/tile.h"
+#include "relative/content.h"
 
 INLINE double dropout_of(const pe_call *call) { return call->par[A_DROPOUT]; }
 
-/* Set x[j][lane] to 0 for the dropped weights of a panel and n keys from key `first` of the call on. */
-void FN(drop)(const pe_query_block *queries, const pe_panel *p, idx first, int n, real *x);
+/* Set x[j][lane] to 0 for the dropped weights of a panel. */
+void FN(drop)(const pe_view *v, real *x);
 
 #endif

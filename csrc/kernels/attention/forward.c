@@ -78,7 +78,7 @@ static void softmax_step(forward_state *s, block_state *block, const pe_view *v,
     }
     FN(exponentials)(scores, base, n, width, block->l + first);
     if (dropout_of(v->queries->call) > 0)
-        FN(drop)(v->queries, v->panel, v->keys->first + v->bias->from, n, scores);
+        FN(drop)(v, scores);
 }
 
 /* ---- values ---- */

@@ -42,49 +42,49 @@ void FN(begin_block)(pe_content *c, const pe_query_block *queries, real *copy, r
     FN(pack_queries)(queries, A_Q, c->d, c->packed_scale, copy, q);
 }
 
-/* Without a cap, merge_bias adds the bias to the content, and their sum is added to the product. With a cap, the
- * content is added before the cap, and the bias after it. */
+/* One panel of the product of queries and keys, with `add` */
+static pe_side side_of(const pe_content *c, const pe_view *v, const real *multiplier, const pe_panel_bias *add, real *s,
+                       real *m)
+{
+    return (pe_side){.b = multiplier + v->panel->first * c->d,
+                     .width = v->panel->width,
+                     .from = v->bias->from,
+                     .to = v->bias->to,
+                     .add = add->add,
+                     .step = add->step,
+                     .max = m,
+                     .c = s};
+}
+
+/* Without a cap, the sum of content and bias is added to the product. With a cap, the content is added before the cap,
+ * and the bias after it. */
 void FN(panel_scores)(pe_content *c, const pe_view *v, const real *multiplier, real *s, real *m, real *cap_slope)
 {
     const int width = v->panel->width, n = v->bias->to - v->bias->from;
     const real softcap = (real)v->queries->call->par[A_SOFTCAP];
-    real *content = c->before_cap ? FN(content_panel)(c, *v) : NULL;
-    pe_panel_bias bias = c->after_cap ? FN(content_after)(c, *v) : *v->bias;
-    if (content && !(softcap > 0)) {
-        merge_bias(content, &bias, width);
-        bias.add = content;
-        bias.step = width;
-    }
+    const int has_cap = softcap > 0;
     const pe_bf16 *bf16 = bf16_of(v->queries);
-    const int in_steps = softcap > 0 || bf16; /* the bias follows the product */
-    const real *q = multiplier + v->panel->first * c->d;
-    const pe_side side = {.b = q,
-                          .width = width,
-                          .from = v->bias->from,
-                          .to = v->bias->to,
-                          .add = softcap > 0 ? content
-                                 : in_steps  ? NULL
-                                             : bias.add,
-                          .step = softcap > 0 ? width : bias.step,
-                          .max = in_steps ? NULL : m,
-                          .c = s};
-    if (bf16)
+    real *content = c->before_cap ? FN(content_panel)(c, *v) : NULL;
+    const pe_panel_bias bias = c->after_cap ? FN(content_after)(c, *v) : *v->bias;
+    pe_panel_bias before = {.add = content, .step = width};
+    if (!has_cap && content)
+        merge_bias(content, &bias, width);
+    else if (!has_cap)
+        before = bias;
+    real *const max = has_cap ? NULL : m;
+    const pe_side side = side_of(c, v, multiplier, &before, s, max);
+    if (bf16) {
         bf16->scores(v->queries, v->panel, QK, &side);
-    else
+        FN(add_bias)(s, n, width, c->factor, &before, max);
+    } else {
         FN(scores)(v->k, c->d, &side, 1);
-    if (!in_steps)
-        return;
-    real factor = bf16 ? c->factor : 1;
-    if (softcap > 0) {
-        const pe_panel_bias before = {.add = bf16 ? content : NULL, .step = width};
-        if (before.add || factor != 1)
-            FN(add_bias)(s, n, width, factor, &before, NULL);
-        factor = 1;
-        FN(cap)(s, n * width, softcap);
     }
-    if (softcap > 0 && cap_slope)
+    if (!has_cap)
+        return;
+    FN(cap)(s, n * width, softcap);
+    if (cap_slope)
         slope_of_cap(s, cap_slope, n * width, softcap);
-    FN(add_bias)(s, n, width, factor, &bias, m);
+    FN(add_bias)(s, n, width, 1, &bias, m);
 }
 
 void FN(block_scores)(pe_content *c, pe_view v, const pe_panel_bias *bias, const real *multiplier, real *s, real *m)
@@ -94,18 +94,12 @@ void FN(block_scores)(pe_content *c, pe_view v, const pe_panel_bias *bias, const
     pe_side side[PANELS];
     for (int p = 0; p < v.queries->panels; p++) {
         const pe_panel *panel = &v.queries->panel[p];
+        real *const scores = s + score_offset(panel, 0), *const max = m + panel->first;
         v.panel = panel;
         v.bias = &bias[p];
+        side[p] = side_of(c, &v, multiplier, v.bias, scores, max);
         if (!only_products && bias[p].from < bias[p].to)
-            FN(panel_scores)(c, &v, multiplier, s + score_offset(panel, 0), m + panel->first, NULL);
-        side[p] = (pe_side){.b = multiplier + panel->first * c->d,
-                            .width = panel->width,
-                            .from = bias[p].from,
-                            .to = bias[p].to,
-                            .add = bias[p].add,
-                            .step = bias[p].step,
-                            .max = m + panel->first,
-                            .c = s + score_offset(panel, 0)};
+            FN(panel_scores)(c, &v, multiplier, scores, max, NULL);
     }
     if (only_products)
         FN(scores)(v.k, c->d, side, v.queries->panels);
