@@ -173,85 +173,88 @@ INLINE void scores_of_stored(const decode_state *s, const char *k, idx step, pe_
     }
 }
 
-/* o = o alpha + sum_j p_j v_j for `q_rows` rows of q and `cols` vectors of channels, two constants
- * where this is inlined */
-INLINE void value_micro_tile(int q_rows, int cols, const char *v, idx step, pe_storage storage, int n, const real *p,
-                             const real *alpha, real *o, int o_step, const prefetcher *rows)
+/* Values of the keys from <= j < from + n of a tile; rows begin with key `from`. */
+typedef struct {
+    pe_rows rows;
+    int from, n;
+    prefetcher ahead;
+} value_keys;
+
+/* o = o alpha + sum_j p_j v_j for `q_rows` rows of q from p on and `cols` vectors of channels from c on; q_rows and
+ * cols are constants where this is inlined. Only the first keys of a tile rescale o by alpha. */
+INLINE void value_micro_tile(int q_rows, int cols, const decode_state *s, value_keys *keys, int p, int c)
 {
-    prefetcher ahead = *rows;
+    const pe_rows rows = keys->rows;
+    const int bytes = (int)storage_size(rows.storage), n = keys->n, e = s->padded_e;
+    const real *weight = s->scores + p * BLOCK_N + keys->from, *alpha = (keys->from ? s->one : s->alpha) + p;
+    const char *v = rows.data + c * bytes;
+    real *o = s->o + p * e + c;
+    prefetcher ahead = keys->ahead;
     vec acc[4 * VALUE_VECS];
     UNROLL
     for (int i = 0; i < q_rows * cols; i++)
         acc[i] = vec_set(0);
-    for (int j = 0; j < n; j++, v += step) {
+    for (int j = 0; j < n; j++, v += rows.step) {
         prefetch_row(&ahead);
         vec x[VALUE_VECS];
         UNROLL
-        for (int c = 0; c < cols; c++)
-            x[c] = vec_load_stored(v + c * LANES * (int)storage_size(storage), storage);
+        for (int i = 0; i < cols; i++)
+            x[i] = vec_load_stored(v + i * LANES * bytes, rows.storage);
         UNROLL
         for (int r = 0; r < q_rows; r++) {
-            const vec y = vec_set(p[r * BLOCK_N + j]);
+            const vec y = vec_set(weight[r * BLOCK_N + j]);
             UNROLL
-            for (int c = 0; c < cols; c++)
-                acc[r * cols + c] = vec_fma(y, x[c], acc[r * cols + c]);
+            for (int i = 0; i < cols; i++)
+                acc[r * cols + i] = vec_fma(y, x[i], acc[r * cols + i]);
         }
     }
     UNROLL
     for (int r = 0; r < q_rows; r++) {
         UNROLL
-        for (int c = 0; c < cols; c++) {
-            real *to = o + r * o_step + c * LANES;
-            vec_store(to, vec_fma(vec_load(to), vec_set(alpha[r]), acc[r * cols + c]));
+        for (int i = 0; i < cols; i++) {
+            real *to = o + r * e + i * LANES;
+            vec_store(to, vec_fma(vec_load(to), vec_set(alpha[r]), acc[r * cols + i]));
         }
     }
+    keys->ahead.wait++; /* the next pass prefetches other rows */
 }
 
-/* Add the weighted values of keys from <= j < from + n, cols vectors of channels from channel `first` on, to o of all
- * rows of q. Only the first keys of a tile rescale o by alpha. */
-INLINE void values_of_columns(int cols, const decode_state *s, const char *v, idx step, pe_storage storage, int first,
-                              int from, int n, prefetcher *ahead)
+/* The same for all rows of q */
+INLINE void values_of_columns(int cols, const decode_state *s, value_keys *keys, int c)
 {
-    const int e = s->padded_e;
-    const real *weight = s->scores + from, *alpha = from ? s->one : s->alpha;
-    real *o = s->o + first;
     int p = 0;
-    v += first * storage_size(storage);
-    for (; s->q_rows - p >= VALUE_Q_ROWS; p += VALUE_Q_ROWS) {
-        value_micro_tile(VALUE_Q_ROWS, cols, v, step, storage, n, weight + p * BLOCK_N, alpha + p, o + p * e, e, ahead);
-        ahead->wait++; /* the next pass prefetches other rows */
-    }
-    for (; p < s->q_rows; p++) {
-        value_micro_tile(1, cols, v, step, storage, n, weight + p * BLOCK_N, alpha + p, o + p * e, e, ahead);
-        ahead->wait++;
-    }
+    for (; s->q_rows - p >= VALUE_Q_ROWS; p += VALUE_Q_ROWS)
+        value_micro_tile(VALUE_Q_ROWS, cols, s, keys, p, c);
+    for (; p < s->q_rows; p++)
+        value_micro_tile(1, cols, s, keys, p, c);
 }
 
-INLINE void values_of_stored(const decode_state *s, const char *v, idx step, pe_storage storage, int keys)
+INLINE void values_of_stored(const decode_state *s, pe_rows rows, int n)
 {
     const int wide = s->padded_e / (VALUE_VECS * LANES), rest = (s->padded_e - wide * VALUE_VECS * LANES) / LANES;
     const int passes = (wide + rest) * (s->q_rows / VALUE_Q_ROWS + s->q_rows % VALUE_Q_ROWS);
-    for (int from = 0; from < keys; from += VALUE_KEYS, v += VALUE_KEYS * step) {
-        const int n = (int)min_(VALUE_KEYS, keys - from);
-        prefetcher ahead = prefetch_ahead(v, step, s->padded_e * storage_size(storage), 0, passes);
+    value_keys keys = {.rows = rows};
+    for (; keys.from < n; keys.from += VALUE_KEYS, keys.rows.data += VALUE_KEYS * rows.step) {
+        keys.n = (int)min_(VALUE_KEYS, n - keys.from);
+        keys.ahead = prefetch_ahead(keys.rows.data, rows.step, s->padded_e * storage_size(rows.storage), 0, passes);
         int c = 0;
         for (; s->padded_e - c >= VALUE_VECS * LANES; c += VALUE_VECS * LANES)
-            values_of_columns(VALUE_VECS, s, v, step, storage, c, from, n, &ahead);
+            values_of_columns(VALUE_VECS, s, &keys, c);
         for (; c < s->padded_e; c += LANES)
-            values_of_columns(1, s, v, step, storage, c, from, n, &ahead);
+            values_of_columns(1, s, &keys, c);
     }
 }
 
 /* One function per storage: compilers run out of registers if one function has several of these loops. */
-typedef void stored_product(const decode_state *s, const char *rows, idx step, int n);
-#define PE_STORED(name, storage)                                                                    \
-    static NOINLINE void scores_of_##name(const decode_state *s, const char *rows, idx step, int n) \
-    {                                                                                               \
-        scores_of_stored(s, rows, step, storage, n);                                                \
-    }                                                                                               \
-    static NOINLINE void values_of_##name(const decode_state *s, const char *rows, idx step, int n) \
-    {                                                                                               \
-        values_of_stored(s, rows, step, storage, n);                                                \
+typedef void stored_product(const decode_state *s, const pe_rows *rows, int n);
+#define PE_STORED(name, storage)                                                          \
+    static NOINLINE void scores_of_##name(const decode_state *s, const pe_rows *r, int n) \
+    {                                                                                     \
+        scores_of_stored(s, r->data, r->step, storage, n);                                \
+    }                                                                                     \
+    static NOINLINE void values_of_##name(const decode_state *s, const pe_rows *r, int n) \
+    {                                                                                     \
+        values_of_stored(s, plain_rows(r->data, r->step, storage), n);                    \
     }
 PE_STORED(reals, PE_STORAGE)
 #if PE_REAL == 32
@@ -339,7 +342,7 @@ static void decode_tile(decode_state *s, pe_query_block *queries, pe_key_tile *k
                   stored_v = rows_of_keys(queries, A_V, keys->first);
     int any = 0;
     const pe_rows k = whole_rows(s, stored_k, keys->n, s->d);
-    products_of[k.storage].scores(s, k.data, k.step, keys->n);
+    products_of[k.storage].scores(s, &k, keys->n);
     multiply_by_scales(s, &k, keys->n);
     for (int h = 0; h < s->heads; h++) {
         queries->head = s->first_head + h;
@@ -352,7 +355,7 @@ static void decode_tile(decode_state *s, pe_query_block *queries, pe_key_tile *k
         return;
     const pe_rows v = whole_rows(s, stored_v, keys->n, s->e);
     multiply_by_scales(s, &v, keys->n);
-    products_of[v.storage].values(s, v.data, v.step, keys->n);
+    products_of[v.storage].values(s, &v, keys->n);
 }
 
 /* ---- heads that share keys ---- */
