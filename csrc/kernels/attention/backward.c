@@ -36,15 +36,23 @@
 #include "tile/outer.h"
 #include "tile/bf16.h"
 
-/* Queries and cotangents of a block are stored in two layouts: with one query per lane for the scores, and as strips
- * of rows (outer.h) for the products that add to keys and values. */
+/* The gradient of the keys, or of the values, of a kv head and a chunk: weights times strips */
 typedef struct {
-    int d, e, padded_d, padded_e; /* widths of heads, and filled up to whole vectors */
-    int nonfinite_keys;           /* a key of the kv head is not finite */
-    int allows_bf16;              /* nothing of the kv head, such as a nonfinite key, prevents 16-bit products */
-    real *q, *g, *q_rows, *g_rows, *dq, *p, *ds, *slope, *factors, *k_copy, *v_copy, *row;
-    real *dk, *dv; /* of one kv head and one chunk; zero at the beginning of a chunk */
-    int is_clear;  /* dk and dv are zero: write_keys clears them */
+    int operand, product; /* A_DK and QK, or A_DV and GV */
+    int width, step;      /* channels, and filled up to whole vectors */
+    real *strips;         /* of the block's queries or cotangents (outer.h) */
+    real *sums;           /* zero at the beginning of a chunk */
+} key_gradient;
+
+/* Queries and cotangents of a block are stored in two layouts: with one query per lane for the scores, and as strips
+ * for the products that add to keys and values. */
+typedef struct {
+    int d, e;
+    int nonfinite_keys; /* a key of the kv head is not finite */
+    int allows_bf16;    /* nothing of the kv head, such as a nonfinite key, prevents 16-bit products */
+    real *q, *g, *dq, *p, *ds, *slope, *factors, *k_copy, *v_copy, *row;
+    key_gradient dk, dv;
+    int is_clear; /* dk and dv are zero: write_keys clears them */
     real lse[BLOCK_M], delta[BLOCK_M];
     uint64_t nonfinite_q;   /* lanes whose strips have 0 in place of nonfinite numbers */
     const real *multiplier; /* the packed queries plus the vectors of content operators */
@@ -279,15 +287,17 @@ static void zero_unseen(attention_vjp_state *s, const pe_query_block *queries, i
     }
 }
 
-/* dk += dX^T q, or dv += p^T g: add `weights` times the strips of QK or GV to the gradients of the tile. */
-static void add_to_keys(const pe_query_block *queries, int product, const real *weights, const real *strips, int width,
-                        int from, int to, real *sums, int step)
+/* dk += dX^T q, or dv += p^T g, for the keys from <= j < to of a tile that begins with key `first` */
+static void add_to_keys(const pe_query_block *queries, const key_gradient *d, const real *weights, idx first, int from,
+                        int to)
 {
     const pe_bf16 *bf16 = bf16_of(queries);
+    real *sums = d->sums + first * d->step;
     if (bf16)
-        bf16->outer(queries, product, weights, from, to, (pe_sums){sums, step});
+        bf16->outer(queries, d->product, weights, from, to, (pe_sums){sums, d->step});
     else
-        FN(add_outer_of_block)(queries, weights, &(pe_strips){strips, BLOCK_M, width}, from, to, (pe_sums){sums, step});
+        FN(add_outer_of_block)(queries, weights, &(pe_strips){d->strips, BLOCK_M, d->width}, from, to,
+                               (pe_sums){sums, d->step});
 }
 
 static void add_dq(attention_vjp_state *s, const pe_view *v, int (*seen)[2])
@@ -362,26 +372,26 @@ static void tile_vjp(attention_vjp_state *s, const pe_query_block *queries, pe_k
         FN(content_tile)(c, v);
     panels_vjp(s, &v, keys, seen);
     for (int i = 0; i < queries->panels; i++) {
-        if (seen[i][0] == seen[i][1])
-            continue;
-        from = (int)min_(from, seen[i][0]);
-        to = (int)max_(to, seen[i][1]);
+        if (seen[i][0] < seen[i][1]) {
+            from = (int)min_(from, seen[i][0]);
+            to = (int)max_(to, seen[i][1]);
+        }
     }
     if (from < to)
         zero_unseen(s, queries, seen, from, to);
     if (c->before_cap)
         FN(content_panels_vjp)(&s->content_vjp, v, seen, s->ds);
     if (c->before_cap && queries->batch_row.data[A_DK])
-        FN(content_keys_vjp)(&s->content_vjp, v, from, to, s->ds, s->dk + keys->first * s->padded_d, s->padded_d);
+        FN(content_keys_vjp)(&s->content_vjp, v, from, to, s->ds, s->dk.sums + keys->first * s->dk.step, s->dk.step);
     if (c->scans)
         add_gates_to_ds(s, queries, seen);
     if (queries->batch_row.data[A_DV])
-        add_to_keys(queries, GV, s->p, s->g_rows, s->e, from, to, s->dv + keys->first * s->padded_e, s->padded_e);
+        add_to_keys(queries, &s->dv, s->p, keys->first, from, to);
     if (is_logits && !c->scans) /* without a q.k */
         return;
     if (queries->batch_row.data[A_DK]) {
         const real *ds = c->factor == 1 ? s->ds : ds_times(s, queries, c->factor, from, to);
-        add_to_keys(queries, QK, ds, s->q_rows, s->d, from, to, s->dk + keys->first * s->padded_d, s->padded_d);
+        add_to_keys(queries, &s->dk, ds, keys->first, from, to);
     }
     if (queries->batch_row.data[A_DQ])
         add_dq(s, &v, seen);
@@ -391,12 +401,12 @@ static void tile_vjp(attention_vjp_state *s, const pe_query_block *queries, pe_k
 static void begin_attention(attention_vjp_state *s, const pe_query_block *queries)
 {
     FN(pack_queries)(queries, A_GRAD, s->e, 1, s->v_copy, s->g);
-    read_lse_and_delta(s, queries, FN(strips_of)(queries, A_GRAD, s->e, 1, s->g_rows, s->row));
+    read_lse_and_delta(s, queries, FN(strips_of)(queries, A_GRAD, s->e, 1, s->dv.strips, s->row));
     s->multiplier = FN(content_multiplier)(&s->content, queries, s->q);
     const pe_bf16 *bf16 = bf16_of(queries);
     if (bf16) {
-        bf16->split_queries(queries, QK, 0, s->multiplier, s->q_rows);
-        bf16->split_queries(queries, GV, 0, s->g, s->g_rows);
+        bf16->split_queries(queries, QK, 0, s->multiplier, s->dk.strips);
+        bf16->split_queries(queries, GV, 0, s->g, s->dv.strips);
     }
 }
 
@@ -410,9 +420,9 @@ static int block_vjp(attention_vjp_state *s, const pe_query_block *queries, idx 
     choose_products(s, s->at.queries);
     FN(bias_grad_block)(s->bias_grad, queries, t, work);
     FN(begin_block)(&s->content, queries, s->k_copy, s->q);
-    s->nonfinite_q = FN(strips_of)(queries, A_Q, s->d, s->content.packed_scale, s->q_rows, s->row);
+    s->nonfinite_q = FN(strips_of)(queries, A_Q, s->d, s->content.packed_scale, s->dk.strips, s->row);
     zero_reals(s->dq, queries->width * s->d);
-    FN(content_block_vjp)(&s->content_vjp, &s->content, s->q_rows, s->g_rows, s->dq, t);
+    FN(content_block_vjp)(&s->content_vjp, &s->content, s->dk.strips, s->dv.strips, s->dq, t);
     if (!is_logits)
         begin_attention(s, queries);
     s->content.ascending = 1;
@@ -433,19 +443,20 @@ static int block_vjp(attention_vjp_state *s, const pe_query_block *queries, idx 
 
 /* Store a chunk's dK or dV, or add it to the earlier chunks, then clear the accumulator. The output is `real` if chunks
  * are added. */
-static void write_keys(const pe_call *call, const pe_row *at, int operand, idx chunk, int is_first, real *sum, int step,
-                       int width, real *buffer)
+static void write_keys(const pe_call *call, const pe_row *at, const key_gradient *d, idx chunk, int is_first,
+                       real *buffer)
 {
-    const pe_array *a = &call->array[operand];
-    if (!at->data[operand] || width == 0)
+    const pe_array *a = &call->array[d->operand];
+    real *sum = d->sums;
+    if (!at->data[d->operand] || d->width == 0)
         return;
-    for (idx j = 0; j < call->D(m); j++, sum += step) {
-        char *to = at->data[operand] + chunk * a->core[0] + j * a->core[1];
+    for (idx j = 0; j < call->D(m); j++, sum += d->step) {
+        char *to = at->data[d->operand] + chunk * a->core[0] + j * a->core[1];
         real *restrict target = row_target(to, a->storage, buffer);
-        for (int c = 0; c < width; c++)
+        for (int c = 0; c < d->width; c++)
             target[c] = is_first ? sum[c] : target[c] + sum[c];
-        row_write(target, to, a->storage, width);
-        zero_reals(sum, width);
+        row_write(target, to, a->storage, d->width);
+        zero_reals(sum, d->width);
     }
 }
 
@@ -477,8 +488,8 @@ static int kv_head_unit(attention_vjp_state *s, const pe_call *call, idx unit, c
     const idx chunks = call->plan.head_chunks * call->plan.block_chunks / parts, first = into % parts * chunks;
     const pe_row at = row_at(call, row);
     if (!s->is_clear) {
-        zero_reals(s->dk, call->D(m) * s->padded_d);
-        zero_reals(s->dv, call->D(m) * s->padded_e);
+        zero_reals(s->dk.sums, call->D(m) * s->dk.step);
+        zero_reals(s->dv.sums, call->D(m) * s->dv.step);
         s->is_clear = 1;
     }
     if (call->plan.mode == PE_ATTEND_VJP)
@@ -486,8 +497,8 @@ static int kv_head_unit(attention_vjp_state *s, const pe_call *call, idx unit, c
     for (idx chunk = first; chunk < first + chunks; chunk++) {
         if (!chunk_vjp(s, call, row, group, chunk, work))
             return 0;
-        write_keys(call, &at, A_DK, into, chunk == first, s->dk, s->padded_d, s->d, s->row);
-        write_keys(call, &at, A_DV, into, chunk == first, s->dv, s->padded_e, s->e, s->row);
+        write_keys(call, &at, &s->dk, into, chunk == first, s->row);
+        write_keys(call, &at, &s->dv, into, chunk == first, s->row);
     }
     return 1;
 }
@@ -510,16 +521,19 @@ static int shared_bias_unit(attention_vjp_state *s, const pe_call *call, idx uni
     return 1;
 }
 
+static key_gradient carve_key_gradient(pe_carver *c, int operand, int product, idx width, idx keys)
+{
+    const int step = strips_width((int)width);
+    real *const strips = carve_reals(c, BLOCK_M * (idx)step), *const sums = carve_reals(c, keys * step);
+    return (key_gradient){operand, product, (int)width, step, strips, sums};
+}
+
 LAYOUT(attention_vjp)
 {
     s->d = (int)D(d);
     s->e = (int)D(e);
-    s->padded_d = strips_width(s->d);
-    s->padded_e = strips_width(s->e);
     s->q = carve_reals(c, BLOCK_M * D(d));
     s->g = carve_reals(c, BLOCK_M * D(e));
-    s->q_rows = carve_reals(c, BLOCK_M * (idx)s->padded_d);
-    s->g_rows = carve_reals(c, BLOCK_M * (idx)s->padded_e);
     s->dq = carve_reals(c, BLOCK_M * D(d));
     s->p = carve_reals(c, BLOCK_M * BLOCK_N);
     s->ds = carve_reals(c, BLOCK_M * BLOCK_N);
@@ -528,8 +542,8 @@ LAYOUT(attention_vjp)
     s->k_copy = carve_reals(c, (D(d) + ROW_PAD) * BLOCK_N);
     s->v_copy = carve_reals(c, (D(e) + ROW_PAD) * BLOCK_N);
     s->row = carve_reals(c, 2 * max_(D(d), D(e)));
-    s->dk = carve_reals(c, D(m) * s->padded_d);
-    s->dv = carve_reals(c, D(m) * s->padded_e);
+    s->dk = carve_key_gradient(c, A_DK, QK, D(d), D(m));
+    s->dv = carve_key_gradient(c, A_DV, GV, D(e), D(m));
     s->at = carve_block_state(c);
     s->bias_grad = carve_bytes(c, sizeof *s->bias_grad);
     FN(content_layout)(&s->content, &s->content_vjp, dim, c);
