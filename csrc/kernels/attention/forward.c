@@ -173,13 +173,11 @@ static void write_panel(const pe_view *v, const real *logits, real *copy)
     const pe_query_block *queries = v->queries;
     const pe_panel *p = v->panel;
     const pe_array *a = &queries->call->array[A_OUT];
-    const int n = v->keys->n, in_place = is_real(a->storage);
+    const int n = v->keys->n;
     char *out = query_row(queries, A_OUT, p->first) + v->keys->first * storage_size(a->storage);
-    char *rows = in_place ? out : (char *)copy;
-    const idx step = in_place ? a->core[1] : BLOCK_N * (idx)sizeof(real);
-    unpack_transposed(logits, p->width, p->lanes, n, 1, NULL, rows, step);
+    unpack_transposed((pe_lanes){logits, p->width, p->lanes, n}, 1, NULL, (char *)copy, BLOCK_N * (idx)sizeof(real));
     for (int l = 0; l < p->lanes; l++)
-        row_write(real_row(rows, step, l), out + l * a->core[1], a->storage, n);
+        row_store(copy + l * BLOCK_N, out + l * a->core[1], a->storage, n);
 }
 
 /* Store what the operators add, before the common scale. Those that add after the cap are alone in a call. */
