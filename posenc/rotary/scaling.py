@@ -21,7 +21,7 @@ from ..absolute.rotated_pairs import Layout
 RopeType = Literal[
     "default", "linear", "ntk", "dynamic", "ntk_by_parts", "yarn", "longrope", "llama3", "proportional", "ntk_mixed"
 ]
-LENGTHS = ("max_position_embeddings", "original_max_position_embeddings")
+LENGTHS = EXTENDED, TRAINED = "max_position_embeddings", "original_max_position_embeddings"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -103,13 +103,8 @@ Keys: TypeAlias = Mapping[str, Any]
 LEAST = {"factor": 1.0, "mscale": 0.0, "mscale_all_dim": 0.0, "partial_rotary_factor": 0.0, "b": 0.0}
 """The least values of keys. All other numbers are above 0."""
 DEFAULTS = {
-    "beta_fast": 32.0,
-    "beta_slow": 1.0,
-    "mscale": 0.0,
-    "mscale_all_dim": 0.0,
-    "partial_rotary_factor": 1.0,
-    "b": 0.625,
-}
+    "beta_fast": 32.0, "beta_slow": 1.0, "mscale": 0.0, "mscale_all_dim": 0.0, "partial_rotary_factor": 1.0, "b": 0.625,
+}  # fmt: skip
 
 
 class _Request(NamedTuple):
@@ -120,7 +115,8 @@ class _Request(NamedTuple):
     base: float
     inv_freq: Float64
     """The unscaled frequencies, base**(-2k / dim)."""
-    seq_len: int | None
+    seq_len: int
+    """0 without a length."""
     keys: Keys
 
     def number(self, key: str, default: float | None = None) -> float:
@@ -143,11 +139,11 @@ class _Request(NamedTuple):
             return self.number("factor")
         extended, trained = (self.keys[length] for length in LENGTHS)
         if extended < trained:
-            expected = f"at least {LENGTHS[1]}, {trained}: their ratio is the missing factor"
-            fail_value(ValueError, LENGTHS[0], extended, expected)
+            expected = f"at least {TRAINED}, {trained}: their ratio is the missing factor"
+            fail_value(ValueError, EXTENDED, extended, expected)
         return float(extended / trained)
 
-    def train_length(self, preferred: str = LENGTHS[1]) -> int:
+    def train_length(self, preferred: str = TRAINED) -> int:
         """Return the length of training. If only one of the two lengths is there, it is the length of training."""
         for key in (preferred, *LENGTHS):
             if key in self.keys:
@@ -167,9 +163,7 @@ class _Request(NamedTuple):
             fail(ValueError, key, "entries that are not finite and positive", "positive numbers")
         return array
 
-    def rotations(
-        self, low: str = "beta_slow", high: str = "beta_fast", may_be_equal: bool = False
-    ) -> tuple[float, float]:
+    def rotations(self, low: str, high: str, may_be_equal: bool = False) -> tuple[float, float]:
         """Return two numbers of full rotations of a pair within the length of training.
 
         Pairs with more than the second keep their frequency. Pairs with fewer than the first are divided by the factor.
@@ -200,8 +194,8 @@ def _ntk(r: _Request) -> RopeFrequencies:
 
 
 def _dynamic(r: _Request) -> RopeFrequencies:
-    factor, trained = r.number("factor"), r.train_length(LENGTHS[0])
-    beyond = max((r.seq_len or 0) - trained, 0)
+    factor, trained = r.number("factor"), r.train_length(EXTENDED)
+    beyond = max(r.seq_len - trained, 0)
     return _with_larger_base(r, 1 + factor * beyond / trained)  # = factor n / trained - (factor - 1)
 
 
@@ -210,15 +204,11 @@ def _blend(r: _Request, keep: Float64, factor: float) -> Float64:
     return r.inv_freq * (1 - keep) / factor + r.inv_freq * keep
 
 
-def _by_rotations(r: _Request, low_key: str, high_key: str) -> RopeFrequencies:
+def _by_rotations(r: _Request, low_key: str = "beta_slow", high_key: str = "beta_fast") -> RopeFrequencies:
     """Return a blend that is linear in the full rotations of a pair within the length of training."""
     factor, (low, high) = r.number("factor"), r.rotations(low_key, high_key)
     rotations = r.train_length() * r.inv_freq / (2 * np.pi)
     return RopeFrequencies(_blend(r, np.clip((rotations - low) / (high - low), 0.0, 1.0), factor))
-
-
-def _ntk_by_parts(r: _Request) -> RopeFrequencies:
-    return _by_rotations(r, "beta_slow", "beta_fast")
 
 
 def _llama3(r: _Request) -> RopeFrequencies:
@@ -240,7 +230,7 @@ def _keep_by_pair(r: _Request) -> Float64:
 
     If the two numbers are equal, as in Kimi K2, the ramp is a step.
     """
-    trained, (slow, fast) = r.train_length(), r.rotations(may_be_equal=True)
+    trained, (slow, fast) = r.train_length(), r.rotations("beta_slow", "beta_fast", may_be_equal=True)
     if r.base <= 1:
         fail_value(ValueError, "base", r.base, "more than 1: rope_type 'yarn' divides by its logarithm")
 
@@ -254,11 +244,10 @@ def _keep_by_pair(r: _Request) -> Float64:
     first, last = max(first, 0), min(last, r.dim - 1)
     if last < first:  # the ramp would be inverted
         expected = f"a length in which pairs make between {slow:g} and {fast:g} rotations"
-        fail_value(ValueError, LENGTHS[1], trained, expected)
+        fail_value(ValueError, TRAINED, trained, expected)
     if first == last:
         last += 0.001
-    k = np.arange(r.dim // 2, dtype=np.float64)
-    divided: Float64 = np.clip((k - first) / (last - first), 0.0, 1.0)
+    divided: Float64 = np.clip((np.arange(r.dim // 2) - first) / (last - first), 0.0, 1.0)
     return 1 - divided
 
 
@@ -274,10 +263,10 @@ def _longrope(r: _Request) -> RopeFrequencies:
     else:
         factor = r.factor_or_ratio()
         if trained < 2:
-            fail_value(ValueError, LENGTHS[1], trained, "at least 2, because its logarithm is a divisor")
+            fail_value(ValueError, TRAINED, trained, "at least 2, because its logarithm is a divisor")
         attention = math.sqrt(1 + math.log(factor) / math.log(trained))
     with np.errstate(over="ignore"):
-        return RopeFrequencies(r.inv_freq / (long if (r.seq_len or 0) > trained else short), attention)
+        return RopeFrequencies(r.inv_freq / (long if r.seq_len > trained else short), attention)
 
 
 def _proportional(r: _Request) -> RopeFrequencies:
@@ -298,7 +287,7 @@ ROPE_TYPES: dict[str, tuple[Callable[[_Request], RopeFrequencies], tuple[str, ..
     "linear": (_linear, ("factor",)),
     "ntk": (_ntk, ("factor",)),
     "dynamic": (_dynamic, ("factor",)),
-    "ntk_by_parts": (_ntk_by_parts, ("factor", "beta_fast", "beta_slow")),
+    "ntk_by_parts": (_by_rotations, ("factor", "beta_fast", "beta_slow")),
     "yarn": (
         _yarn, ("factor", "beta_fast", "beta_slow", "attention_factor", "mscale", "mscale_all_dim", "truncate"),
     ),
@@ -317,8 +306,7 @@ def scaled_frequencies(
     if read.index("dim", dim, 2, read.MOST_CHANNELS) % 2:
         fail_value(ValueError, "dim", dim, "an even number of channels")
     read.choice("rope_type", rope_type, ROPE_TYPES)
-    if seq_len is not None:
-        seq_len = read.index("seq_len", seq_len, 0)
+    length = 0 if seq_len is None else read.index("seq_len", seq_len, 0)
     scale, names = ROPE_TYPES[rope_type]
     known = names + LENGTHS
     for key in keys:
@@ -337,7 +325,7 @@ def scaled_frequencies(
     inv_freq, _ = exact_frequencies(dim, base, "dim")
     if not math.isfinite(inv_freq[-1]):  # the largest one, if the base is below 1
         fail_value(ValueError, "base", base, "a number whose powers, the frequencies, are finite")
-    w = scale(_Request(rope_type, dim, float(base), inv_freq, seq_len, present))
+    w = scale(_Request(rope_type, dim, float(base), inv_freq, length, present))
     if rope_type != "default" and not (math.isfinite(w.inv_freq.max()) and math.isfinite(w.attention_factor)):
         fail_value(ValueError, argument, dict(present), "numbers that give finite frequencies and factors")
     description = f"base {float(base):g}"
