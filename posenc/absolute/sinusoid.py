@@ -280,30 +280,26 @@ class _Shift(NamedTuple):
     pairs: RotatedPairs
 
 
-def _read_shift(
-    encoding: Array,
-    offset: npt.ArrayLike,
-    base: float,
-    frequencies: npt.ArrayLike | None,
-    layout: Layout,
-    order: Order,
-    denominator: Denominator,
-) -> _Shift:
-    width = encoding.shape[-1]
+def _even_width(encoding: Array) -> int:
+    width: int = encoding.shape[-1]
     if width % 2 or not width:
         fail(ValueError, "encoding", f"last axis {width}", EVEN_WIDTH)
-    columns = read_columns(width, base, frequencies, layout, order, denominator)
+    return width
+
+
+def _read_shift(encoding: Array, offset: npt.ArrayLike, columns: Columns) -> _Shift:
     offset = _core.read("pos offset()", offset=offset)
     if not convert.broadcasts_to(offset.shape, encoding.shape[:-1]) or (
         offset.ndim and offset.shape[-1] != encoding.shape[-2]
     ):
         expected = f"one offset, or one per row of {encoding.shape[:-1]}"
         fail(ValueError, "offset", f"shape {offset.shape}", expected)
-    sign = -1 if order == "sincos" else 1  # sin(a + b) = sin a cos b + cos a sin b
+    sign = -1 if columns.sine < columns.cosine else 1  # sin(a + b) = sin a cos b + cos a sin b
     positions = np.asarray(offset * sign)
     table = cos_sin_table(positions, columns.frequencies, convert.arithmetic(encoding), low=columns.low)
-    interleaved = layout == "interleaved"
-    return _Shift(table, positions, sign, columns.frequencies, RotatedPairs(0, width // 2, interleaved, interleaved))
+    interleaved = columns.step == 2
+    pairs = RotatedPairs(0, columns.width // 2, interleaved, interleaved)
+    return _Shift(table, positions, sign, columns.frequencies, pairs)
 
 
 @door
@@ -357,7 +353,7 @@ def shift(
     True
     """
     data = _core.read("real encoding(d)", encoding=encoding)
-    s = _read_shift(data, offset, base, frequencies, layout, order, denominator)
+    s = _read_shift(data, offset, read_columns(_even_width(data), base, frequencies, layout, order, denominator))
     return s.pairs.rotate(data, *halves(s.table), out)
 
 
@@ -400,7 +396,7 @@ def shift_vjp(
     ShiftGradient(encoding=array([[1., 0.]]), offset=array(1.), frequencies=array([0.]))
     """
     data, grad = _core.read("real encoding(d) -> real out(d)", encoding=encoding, grad=grad)
-    s = _read_shift(data, offset, base, frequencies, layout, order, denominator)
+    s = _read_shift(data, offset, read_columns(_even_width(data), base, frequencies, layout, order, denominator))
     grad = grad.astype(s.table.dtype, copy=False)
     d_encoding = s.pairs.x_gradient(grad, *halves(s.table))
     angles = s.pairs.angle_gradient(grad, data, s.table, s.positions[..., None], s.frequencies[None])
@@ -459,5 +455,5 @@ def shift_matrix(
         fail_value(ValueError, "dim", dim, EVEN_WIDTH)
     read.check_table_size(dim * dim, dim=dim)
     identity = np.eye(dim)
-    s = _read_shift(identity, number, base, frequencies, layout, order, denominator)
+    s = _read_shift(identity, number, read_columns(dim, base, frequencies, layout, order, denominator))
     return np.ascontiguousarray(s.pairs.rotate(identity, *halves(s.table)).T)
