@@ -38,17 +38,16 @@ class ComplexOrderGradient(NamedTuple):
 
 
 class _Operands(NamedTuple):
-    """The checked arguments of `complex_order`. Where an argument lacks leading axes, they have the length 1."""
+    """The checked arguments of `complex_order`."""
 
     amplitude: Array
     frequency: Float64
     positions: Array
-    """(..., N, 1)."""
     phase: Float64 | None
 
     def table(self, index: tuple[slice, ...]) -> Array:
         """Return [cos | sin] in float64 for a block of amplitude's rows, with the rows that its angles differ in."""
-        coordinates, w = _rows(self.positions, index).astype(F64), _rows(self.frequency, index)
+        coordinates, w = _rows(self.positions[..., None], index).astype(F64), _rows(self.frequency, index)
         frequencies = w[..., None, :]
         if self.phase is not None:
             # w p + phase is the sum of two angles, at the coordinates (p, unit) with the frequencies (w, phase / unit).
@@ -58,18 +57,15 @@ class _Operands(NamedTuple):
             coordinates = np.concatenate([coordinates, np.full_like(coordinates, unit)], axis=-1)
             frequencies = np.stack(np.broadcast_arrays(w, _rows(self.phase, index) / unit), axis=-2)
         width = self.amplitude.shape[-1]
+        frequencies = np.broadcast_to(frequencies, (*frequencies.shape[:-1], width))
         return _core.rotation_table(
-            positions=coordinates,
-            frequencies=np.broadcast_to(frequencies, (*frequencies.shape[:-1], width)),
-            sine_scale=1,
-            cosine_scale=1,
-            t=2 * width,
-            dtype=F64,
+            positions=coordinates, frequencies=frequencies, sine_scale=1, cosine_scale=1, t=2 * width, dtype=F64
         )
 
 
 def _rows(array: Array, index: tuple[slice, ...]) -> Array:
-    """Return a block of an array whose axes of length 1 are broadcast."""
+    """View a block of an array whose axes of length 1 are broadcast, as are those that it lacks."""
+    array = with_axes(array, len(index) + 1)
     return array[select_rows(index, array.shape)]
 
 
@@ -79,15 +75,14 @@ def _largest_magnitude(array: Array) -> float:
 
 def _read_operands(
     amplitude: npt.ArrayLike, frequency: npt.ArrayLike, positions: npt.ArrayLike, phase: npt.ArrayLike | None
-) -> tuple[_Operands, list[tuple[int, ...]]]:
-    """Return the operands, and the shapes of frequency, positions and phase."""
+) -> _Operands:
     check_plain("frequency", frequency)
     row = (
         "real amplitude(n,c), f64 frequency(n,c) finite following, pos positions(n) counted following, "
         "f64 phase(n,c) optional finite following"
     )
-    amplitude, *angles = _core.read(row, amplitude=amplitude, frequency=frequency, positions=positions, phase=phase)
-    frequency, positions, phase = angles
+    operands = _Operands(*_core.read(row, amplitude=amplitude, frequency=frequency, positions=positions, phase=phase))
+    amplitude, frequency, positions, phase = operands
     n = amplitude.shape[-2]
     if positions.shape[-1] != n:
         fail(ValueError, "positions", f"shape {positions.shape}", f"{n} positions on the last axis")
@@ -97,10 +92,7 @@ def _read_operands(
     largest = 0.0 if phase is None else _largest_magnitude(phase)
     if 2 * largest > LARGEST_ANGLE:
         fail(ValueError, "phase", largest, "at most 2**55 radians")
-    shapes = [() if array is None else array.shape for array in angles]
-    angles[1] = positions[..., None]
-    operands = _Operands(amplitude, *(None if a is None else with_axes(a, amplitude.ndim) for a in angles))
-    return operands, shapes
+    return operands
 
 
 @door
@@ -153,7 +145,7 @@ def complex_order(
            [ 0.+1.j],
            [-1.+0.j]])
     """
-    operands, _ = _read_operands(amplitude, frequency, positions, phase)
+    operands = _read_operands(amplitude, frequency, positions, phase)
     dtype = convert.arithmetic(operands.amplitude)
     out: Array = np.empty(operands.amplitude.shape, np.complex128 if dtype is F64 else np.complex64)
     pairs = out.view(dtype)
@@ -201,7 +193,7 @@ def complex_order_vjp(
     >>> g.amplitude, g.frequency, g.positions
     (array([[0.]]), array([0.]), array([1.]))
     """
-    operands, shapes = _read_operands(amplitude, frequency, positions, phase)
+    operands = _read_operands(amplitude, frequency, positions, phase)
     amplitude, frequency, positions, phase = operands
     grad = read.array("grad", grad)
     if not (grad.dtype.kind == "c" and grad.dtype.itemsize <= 16):
@@ -218,16 +210,11 @@ def complex_order_vjp(
             amplitude=amplitude[index], grad=pairs[index], cos=cos, sin=sin, damplitude=d_amplitude[index]
         )
         with convert.without_warnings():
-            _add(_rows(d_positions, index), (_rows(frequency, index) * d_angle).sum(-1, keepdims=True))
-            _add(_rows(d_frequency, index), _rows(positions, index) * d_angle)
+            _add(_rows(d_positions[..., None], index), (_rows(frequency, index) * d_angle).sum(-1, keepdims=True))
+            _add(_rows(d_frequency, index), _rows(positions[..., None], index) * d_angle)
         if d_phase is not None:
             _add(_rows(d_phase, index), d_angle)
-    return ComplexOrderGradient(
-        d_amplitude,
-        d_frequency.reshape(shapes[0]),
-        d_positions.reshape(shapes[1]),
-        None if d_phase is None else d_phase.reshape(shapes[2]),
-    )
+    return ComplexOrderGradient(d_amplitude, d_frequency, d_positions, d_phase)
 
 
 def _add(target: Float64, terms: Float64) -> None:
