@@ -49,14 +49,16 @@ from .absolute.convolution import (
 from .absolute.digits import digits, from_digits, positions_from_mask
 from .absolute.embedding import (
     HierarchicalGradient,
+    InterpolateTableGradient,
     LearnedGradient,
     hierarchical,
     hierarchical_vjp,
+    interpolate_table,
+    interpolate_table_vjp,
     learned,
     learned_vjp,
 )
 from .absolute.frequency import frequencies
-from .absolute.interpolate import InterpolateTableGradient, interpolate_table, interpolate_table_vjp
 from .absolute.scans import (
     FloaterGradient,
     RecurrentGradient,
