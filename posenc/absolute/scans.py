@@ -21,16 +21,11 @@ Cell = Literal["tanh", "gru"]
 Method = Literal["rk4_38", "rk4", "midpoint", "euler"]
 Arguments = dict[str, Any]
 """Arguments of a kernel by name."""
-CELLS = {
-    "tanh": (
-        "real p0(c), real weight(c,c) alone, real bias(c) alone, real inputs(n,e) optional, "
-        "real input_weight(c,e) optional alone"
-    ),
-    "gru": (
-        "real p0(c), real weight(g,c) alone, real bias(s,g) alone, real inputs(n,e) optional, "
-        "real input_weight(g,e) optional alone"
-    ),
-}
+STATES = (
+    "real p0(c), real weight({0},c) alone, real bias({1}) alone, real inputs(n,e) optional, "
+    "real input_weight({0},e) optional alone"
+)
+CELLS = {"tanh": STATES.format("c", "c"), "gru": STATES.format("g", "s,g")}
 """The arguments of each cell."""
 
 
