@@ -118,15 +118,9 @@ class RotatedPairs(NamedTuple):
             dy0, dy1 = self._widen(grad[index], self.out_interleaved)
             with convert.without_warnings():
                 d_cos, d_sin = dy0 * x0 + dy1 * x1, dy1 * x0 - dy0 * x1
-            block = tuple(
-                [1 if length == 1 else rows_of_x for length, rows_of_x in zip(rows, x0.shape[:-1], strict=True)]
-            )
-            shape = (*block, self.pairs)
-            yield (
-                select_rows(index, rows),
-                convert.unbroadcast(d_cos, shape, F64),
-                convert.unbroadcast(d_sin, shape, F64),
-            )
+            shape = (*[1 if row == 1 else of_x for row, of_x in zip(rows, x0.shape[:-1], strict=True)], self.pairs)
+            d_cos, d_sin = (convert.unbroadcast(d, shape, F64) for d in (d_cos, d_sin))
+            yield select_rows(index, rows), d_cos, d_sin
 
     def _widen(self, x: Array, interleaved: bool) -> tuple[Float64, Float64]:
         """Return both channels of each pair in float64."""
