@@ -26,20 +26,10 @@ def _logarithm_limit(dtype: np.dtype[np.floating]) -> float:
     return float(min(np.log(F64.type(numbers.max)), -np.log(F64.type(numbers.smallest_normal))))
 
 
-def _angles(
-    rotation: Rotation,
-    positions: npt.ArrayLike,
-    frequencies: Frequencies,
-    scale_base: float,
-    gamma: float,
-    center: float,
-    downscale: bool,
-) -> tuple[Array, Angles, Float64]:
-    """Return the table, the angles and the growth (1, pairs)."""
+def _table(rotation: Rotation, angles: Angles, growth: Float64, center: float) -> Array:
+    """Return the table [cos | sin] of the angles, scaled by the growth since the center."""
     dtype = rotation.x.dtype
-    angles = Angles(rotation.positions(positions), *rotation.frequencies(frequencies))
     positions, w = rotation.with_heads(angles.positions), angles.frequencies
-    growth = _growth(len(w), scale_base, gamma, downscale)
     center = read.number("center", center)
     table = cos_sin_table(positions, w, F64, angles.factor)
     distance = positions.astype(F64) - center
@@ -51,7 +41,7 @@ def _angles(
         fail(ValueError, "positions", positions.flat[np.abs(distance).argmax()], expected)
     cos_and_sin = table.reshape(*positions.shape, 2, len(w))
     cos_and_sin *= np.exp(distance[..., None, None] * growth)
-    return convert.result(table, rotation.dtype), angles, growth[None]
+    return convert.result(table, rotation.dtype)
 
 
 @door
@@ -129,8 +119,9 @@ def xpos(
     True
     """
     rotation = rotations.read_rotation(x, frequencies, layout, seq_axis=seq_axis)
-    table, _, _ = _angles(rotation, positions, frequencies, scale_base, gamma, center, downscale)
-    return rotation.rotate(table, out)
+    angles = Angles(rotation.positions(positions), *rotation.frequencies(frequencies))
+    growth = _growth(rotation.rotary_dim // 2, scale_base, gamma, downscale)
+    return rotation.rotate(_table(rotation, angles, growth, center), out)
 
 
 @door
@@ -178,5 +169,6 @@ def xpos_vjp(
     (array([[0., 1.]]), array([1.]), array([0.]))
     """
     rotation = rotations.read_rotation(x, frequencies, layout, seq_axis=seq_axis)
-    table, angles, growth = _angles(rotation, positions, frequencies, scale_base, gamma, center, downscale)
-    return rotation.vjp(grad, angles, table, growth)
+    angles = Angles(rotation.positions(positions), *rotation.frequencies(frequencies))
+    growth = _growth(rotation.rotary_dim // 2, scale_base, gamma, downscale)
+    return rotation.vjp(grad, angles, _table(rotation, angles, growth, center), growth[None])
