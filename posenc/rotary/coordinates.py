@@ -16,7 +16,7 @@ from .._core_api.door import door, fail, fail_value
 from ..absolute.frequency import exact_frequencies
 from ..absolute.rotated_pairs import Layout
 from . import rotations
-from .rotations import Angles, Frequencies, Indices, RopeGradient, Rotation
+from .rotations import Angles, Frequencies, RopeGradient, Rotation
 from .scaling import RopeFrequencies
 
 Axes = Literal["concat", "blocks", "alternate"]
@@ -338,8 +338,19 @@ def _angles_by_sections(
     interleaved: bool,
     overflow: int,
 ) -> Angles:
+    """Return the angles of pairs that have one coordinate each: 0 for time, 1 for height, 2 for width."""
     positions, (w, factor) = rotation.coordinates(positions, 3), rotation.frequencies(frequencies)
-    coordinate = _coordinate_of_pair(len(w), sections, interleaved, overflow)
+    counts, k = _read_integers("sections", sections, "three integers"), np.arange(len(w))
+    if len(counts) != 3 or sum(counts) != len(w):
+        expected = f"three numbers that add up to rotary_dim // 2 = {len(w)}"
+        fail(ValueError, "sections", f"{counts}, {sum(counts)} pairs", expected)
+    overflow = read.index("overflow", overflow, 0)
+    if overflow > 2:
+        fail_value(ValueError, "overflow", overflow, "0, 1 or 2, a row of positions")
+    if read.flag("interleaved", interleaved):
+        coordinate = np.where(k < 3 * np.array(counts, I64)[k % 3], k % 3, overflow)
+    else:
+        coordinate = np.repeat(np.arange(3), counts)
     return Angles.of_pairs(positions, w, factor, coordinate)
 
 
@@ -348,21 +359,6 @@ def _read_integers(argument: str, values: Iterable[int], expected: str) -> list[
     if not isinstance(values, Iterable) or isinstance(values, str | bytes) or is_scalar:
         fail(TypeError, argument, f"type {type(values).__name__}", expected)
     return [read.index(argument, value, 0, read.MOST_CHANNELS) for value in values]
-
-
-def _coordinate_of_pair(pairs: int, sections: Iterable[int], interleaved: bool, overflow: int) -> Indices:
-    """Return the coordinate of each pair: 0 for time, 1 for height, 2 for width."""
-    counts = _read_integers("sections", sections, "three integers")
-    if len(counts) != 3 or sum(counts) != pairs:
-        expected = f"three numbers that add up to rotary_dim // 2 = {pairs}"
-        fail(ValueError, "sections", f"{counts}, {sum(counts)} pairs", expected)
-    overflow = read.index("overflow", overflow, 0)
-    if overflow > 2:
-        fail_value(ValueError, "overflow", overflow, "0, 1 or 2, a row of positions")
-    if not read.flag("interleaved", interleaved):
-        return np.repeat(np.arange(3), counts)
-    k = np.arange(pairs)
-    return np.where(k < 3 * np.array(counts, I64)[k % 3], k % 3, overflow)
 
 
 @door
