@@ -116,8 +116,8 @@ def _text_part(config: Config) -> Config:
     model_type = config.get("model_type")
     if has_rotation or (isinstance(model_type, str) and model_type in {*MODELS, *OTHERS}):
         return config
+    inner = {name: part for name, part in config.items() if isinstance(part, Mapping)}
     for known in (MODELS, OTHERS):
-        inner = {name: part for name, part in config.items() if isinstance(part, Mapping)}
         parts = [name for name, part in inner.items() if _model_type(_named_text_part(part)) in known]
         if len(parts) > 1:
             each = ", ".join(f"config[{name!r}]" for name in parts)
@@ -280,17 +280,13 @@ def _one_of(layer: _Layer, name: str, values: object) -> object:
 
 
 def _base(layer: _Layer) -> float:
-    names: tuple[str, ...] = BASES
-    default = layer.model.base
-    if layer.layer_type == SLIDING and _has_two_bases(layer.config, layer.model):
-        names, default = SLIDING_BASES, layer.model.sliding_base
+    has_own = layer.layer_type == SLIDING and _has_two_bases(layer.config, layer.model)
+    names, base = (SLIDING_BASES, layer.model.sliding_base) if has_own else (BASES, layer.model.base)
     by_index = layer.config.get("layer_rope_theta")
     if isinstance(by_index, list | tuple):
-        base: float | None = read.number("layer_rope_theta", _one_of(layer, "layer_rope_theta", by_index))
-    else:
-        base = layer.number(names, "rope_theta")
-    if base is None:
-        base = default
+        base = read.number("layer_rope_theta", _one_of(layer, "layer_rope_theta", by_index))
+    elif (stored := layer.number(names, "rope_theta")) is not None:
+        base = stored
     if base is None:
         expected = f"the base, because model_type {layer.config.get('model_type')!r} has no known default"
         fail(ValueError, names[0], "no value", expected)
@@ -314,10 +310,8 @@ def _per_layer_head_dim(layer: _Layer) -> int | None:
     overrides = layer.config.get("per_layer_config")
     if isinstance(overrides, Mapping) and layer.layer_type is not None:
         by_index = {str(i).lstrip("0") or "0": override for i, override in overrides.items()}
-        indices = [
-            i for i, layer_type in enumerate(_listed(layer.config, "layer_types")) if layer_type == layer.layer_type
-        ]
-        chosen = [by_index.get(str(i)) for i in indices]
+        types = _listed(layer.config, "layer_types")
+        chosen = [by_index.get(str(i)) for i, layer_type in enumerate(types) if layer_type == layer.layer_type]
         for override in chosen:
             if not (override is None or isinstance(override, Mapping)):
                 fail(TypeError, "per_layer_config", f"type {type(override).__name__}", "a dict of each layer")
