@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
+from math import prod
 from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
@@ -56,18 +58,14 @@ def with_axes(array: Array, axes: int) -> Array:
 
 def row_blocks(rows: tuple[int, ...], width: int) -> Iterator[tuple[slice, ...]]:
     """Cut arrays (*rows, width) into blocks of at most BLOCK_NUMBERS numbers; a row stays whole."""
-    inner, axis = width, len(rows)
-    while axis and inner * rows[axis - 1] <= BLOCK_NUMBERS:
-        axis -= 1
-        inner *= rows[axis]
-    if axis == 0:
-        yield (slice(None),) * len(rows)
-        return
-    step = max(1, BLOCK_NUMBERS // inner)
-    for outer in np.ndindex(*rows[: axis - 1]):
-        whole = tuple([slice(i, i + 1) for i in outer]), (slice(None),) * (len(rows) - axis)
-        for first in range(0, rows[axis - 1], step):
-            yield (*whole[0], slice(first, first + step), *whole[1])
+    if width * prod(rows) <= BLOCK_NUMBERS:
+        return iter([(slice(None),) * len(rows)])
+    cuts: list[list[slice]] = []
+    for length in reversed(rows):
+        step = max(BLOCK_NUMBERS // width, 1)
+        cuts.insert(0, [slice(first, first + step) for first in range(0, length, step)])
+        width *= length
+    return product(*cuts)
 
 
 def select_rows(index: tuple[slice, ...], rows: tuple[int, ...]) -> tuple[slice, ...]:
@@ -119,7 +117,7 @@ class RotatedPairs(NamedTuple):
             with convert.without_warnings():
                 d_cos, d_sin = dy0 * x0 + dy1 * x1, dy1 * x0 - dy0 * x1
             shape = (*[1 if row == 1 else of_x for row, of_x in zip(rows, x0.shape[:-1], strict=True)], self.pairs)
-            d_cos, d_sin = (convert.unbroadcast(d, shape, F64) for d in (d_cos, d_sin))
+            d_cos, d_sin = convert.unbroadcast(d_cos, shape, F64), convert.unbroadcast(d_sin, shape, F64)
             yield select_rows(index, rows), d_cos, d_sin
 
     def _widen(self, x: Array, interleaved: bool) -> tuple[Float64, Float64]:
