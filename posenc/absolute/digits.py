@@ -13,20 +13,14 @@ from .._core_api.door import door, fail
 
 
 def _read_numbers(numbers: npt.ArrayLike, base: int, width: int) -> tuple[npt.NDArray[np.int64], Float64 | None]:
-    """Return the integer parts, whose 64 bits are unsigned, and the fractions, or None for integers."""
+    """Return the integer parts, whose 64 bits are unsigned, and the fractions, or None for integers.
+
+    Numbers that `width` digits or 64 bits cannot represent are refused.
+    """
     array = read.array("numbers", numbers, "less than 2**64")
     if array.dtype.kind not in "iu":
         array = _core.read("f64 numbers()", numbers=array)
-    if array.size:
-        _check_range(array.min(), array.max(), base, width)
-    if array.dtype.kind in "iu":
-        return np.asarray(array.astype(np.uint64)).view(I64), None
-    whole = np.floor(array)
-    return np.asarray(whole.astype(np.uint64)).view(I64), np.asarray(array - whole)
-
-
-def _check_range(smallest: np.number, largest: np.number, base: int, width: int) -> None:
-    """Refuse numbers that `width` digits or 64 bits cannot represent."""
+    smallest, largest = (array.min(), array.max()) if array.size else (0, 0)
     if not (np.isfinite(smallest) and np.isfinite(largest)):
         fail(ValueError, "numbers", "NaN or infinity", "finite numbers")
     if smallest < 0:
@@ -35,6 +29,10 @@ def _check_range(smallest: np.number, largest: np.number, base: int, width: int)
     if int(largest) >= min(limit, 2**64):
         expected = f"less than {base}**{width}" if limit <= 2**64 else "less than 2**64"
         fail(ValueError, "numbers", largest, expected)
+    if array.dtype.kind in "iu":
+        return np.asarray(array.astype(np.uint64)).view(I64), None
+    whole = np.floor(array)
+    return np.asarray(whole.astype(np.uint64)).view(I64), np.asarray(array - whole)
 
 
 @door
