@@ -73,13 +73,6 @@ def select_rows(index: tuple[slice, ...], rows: tuple[int, ...]) -> tuple[slice,
     return tuple([slice(None) if length == 1 else block for block, length in zip(index, rows, strict=False)])
 
 
-class AngleGradient(NamedTuple):
-    """Gradients of angles ``sum_a positions[..., a] * frequencies[a]``."""
-
-    positions: Float64
-    frequencies: Float64
-
-
 class RotatedPairs(NamedTuple):
     """The channels of x that a rotation reads as pairs, and the channels of its result."""
 
@@ -127,17 +120,17 @@ class RotatedPairs(NamedTuple):
 
     def angle_gradient(
         self, grad: Array, x: Array, table: Array, positions: Array, frequencies: Float64, growth: Float64 | None = None
-    ) -> AngleGradient:
+    ) -> tuple[Float64, Float64]:
         """Return the gradients of positions (..., N, A) and of frequencies (A, ..., pairs) of a table [cos | sin].
 
-        The rows of the table, of positions and of frequencies broadcast against x (..., N, D), axis by axis from the
-        last. ``d_angle = dy1 y0 - dy0 y1 = cos d_sin - sin d_cos``, ``d_position = sum_k w d_angle`` and ``d_w =
-        sum_n p d_angle``. One position adds `growth` (A, pairs) to the logarithm of the size of each pair.
+        The angles are ``sum_a positions[..., a] * frequencies[a]``. The rows of the table, of positions and of
+        frequencies broadcast against x (..., N, D), axis by axis from the last. ``d_angle = dy1 y0 - dy0 y1 = cos d_sin
+        - sin d_cos``, ``d_position = sum_k w d_angle`` and ``d_w = sum_n p d_angle``. One position adds `growth`
+        (A, pairs) to the logarithm of the size of each pair.
         """
-        axes = x.ndim - 1
-        cos, sin = halves(with_axes(table, axes + 1))
-        places = with_axes(positions, axes + 1)
-        w = frequencies.reshape(len(frequencies), *with_axes(frequencies[0], axes + 1).shape)
+        cos, sin = halves(with_axes(table, x.ndim))
+        places = with_axes(positions, x.ndim)
+        w = frequencies.reshape(len(frequencies), *with_axes(frequencies[0], x.ndim).shape)
         rows = cos.shape[:-1]
         d_rows, d_w = np.zeros((*rows, len(w))), np.zeros(w.shape)
         for index, d_cos, d_sin in self.table_gradients(grad, x, rows):
@@ -151,6 +144,5 @@ class RotatedPairs(NamedTuple):
                     if growth is not None:
                         d_rows[index][..., axis] += (growth[axis] * (c * d_cos + s * d_sin)).sum(-1)
                     d_w[axis][heads] += convert.unbroadcast(p[..., axis, None] * d_angle, w[axis][heads].shape, F64)
-        return AngleGradient(
-            convert.unbroadcast(d_rows, places.shape, F64).reshape(positions.shape), d_w.reshape(frequencies.shape)
-        )
+        d_positions = convert.unbroadcast(d_rows, places.shape, F64).reshape(positions.shape)
+        return d_positions, d_w.reshape(frequencies.shape)

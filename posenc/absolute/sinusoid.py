@@ -399,9 +399,9 @@ def shift_vjp(
     s = _read_shift(data, offset, read_columns(_even_width(data), base, frequencies, layout, order, denominator))
     grad = grad.astype(s.table.dtype, copy=False)
     d_encoding = s.pairs.x_gradient(grad, *halves(s.table))
-    angles = s.pairs.angle_gradient(grad, data, s.table, s.positions[..., None], s.frequencies[None])
-    d_offset = np.asarray(s.sign * angles.positions[..., 0])  # an array for one offset, too
-    return ShiftGradient(convert.result(d_encoding, data.dtype), d_offset, angles.frequencies[0])
+    d_positions, d_w = s.pairs.angle_gradient(grad, data, s.table, s.positions[..., None], s.frequencies[None])
+    d_offset = np.asarray(s.sign * d_positions[..., 0])  # an array for one offset, too
+    return ShiftGradient(convert.result(d_encoding, data.dtype), d_offset, d_w[0])
 
 
 @door
