@@ -292,12 +292,12 @@ static void add_to_keys(const pe_query_block *queries, const key_gradient *d, co
                         int to)
 {
     const pe_bf16 *bf16 = bf16_of(queries);
+    const pe_strips strips = {d->strips, BLOCK_M, d->width};
     real *sums = d->sums + first * d->step;
     if (bf16)
         bf16->outer(queries, d->product, weights, from, to, (pe_sums){sums, d->step});
     else
-        FN(add_outer_of_block)
-        (queries, weights, &(pe_strips){d->strips, BLOCK_M, d->width}, from, to, (pe_sums){sums, d->step});
+        FN(add_outer_of_block)(queries, weights, &strips, from, to, (pe_sums){sums, d->step});
 }
 
 static void add_dq(attention_vjp_state *s, const pe_view *v, int (*seen)[2])

@@ -12,8 +12,8 @@
  *         s->copy = carve_reals(c, BLOCK_M * D(d));
  *     }
  *
- * The kernel calls example_begin(call, work) for the struct. FN(example_scratch) returns the size: it runs the same list
- * without memory. The entry of the kernel in ops.def names `example` as its layout.
+ * The kernel calls example_begin(call, work) for the struct. FN(example_scratch) returns the size: it runs the same
+ * list without memory. The entry of the kernel in ops.def names `example` as its layout.
  */
 #ifndef PE_LAYOUT_H
 #define PE_LAYOUT_H
