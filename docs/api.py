@@ -28,7 +28,7 @@ from sphinx.transforms import SphinxTransform
 from sphinx.util.docutils import SphinxDirective
 
 import posenc
-from posenc import reference
+from posenc import analysis, reference
 
 ROOT = Path(__file__).resolve().parent.parent
 FUNCTIONS = re.compile(r"^```\{functions\} (.+)$", re.MULTILINE)
@@ -117,13 +117,12 @@ class Members(SphinxDirective):
         text = []
         for name in names:
             dotted = f"{module}.{name}"
-            if module == "posenc.reference":  # shown on the page of its namesake
-                dotted = next(
-                    (one for one in (f"posenc.{name}", f"posenc.analysis.{name}") if one in elsewhere), dotted
-                )
+            if module == "posenc.reference":  # shown on the page of its namesake, or with posenc.analysis
+                namesakes = {f"posenc.{name}", f"posenc.analysis.{name}"} & elsewhere
+                dotted = next(iter(namesakes), f"posenc.analysis.{name}" if name in analysis.__all__ else dotted)
             summary = operator_table.summary(values[name]).replace("|", "\\|")
             table.append(f"| {{py:obj}}`{name} <{dotted}>` | {summary} |")
-            text += [] if dotted in elsewhere else documentation(dotted)
+            text += [] if dotted in elsewhere or not dotted.startswith(module) else documentation(dotted)
         folder = f"functions/{self.arguments[0].rpartition('.')[2]}"
         has_pages = (ROOT / "docs" / folder).is_dir()
         pages = ["```{toctree}", ":hidden:", ":glob:", "", f"/{folder}/*", "```"] if has_pages else []
