@@ -12,15 +12,17 @@
 #define FITS(condition, units) ((condition) ? (units) : -1)
 
 /* Operands of the entries of attention and logits, in their order. A_PART_OUT, A_PART_LSE and A_DIAGONAL_SUMS .. A_DS,
- * and the parameter A_PARTS, are no arguments: attention.c sets them. */
+ * and the parameters from A_SHIFT on, are no arguments. */
 enum { A_Q, A_K, A_V, A_K_SCALE, A_V_SCALE, A_KEEP, A_Q_POSITIONS, A_K_POSITIONS, A_Q_SEGMENTS, A_K_SEGMENTS, A_SINK };
 enum { A_BIAS = A_SINK + 1, A_OUT, A_LSE, A_PART_OUT /* (h parts,n,e) */, A_PART_LSE /* (h parts,n) */ };
 enum { A_GRAD = A_LSE + 1, A_GRAD_LSE, A_DQ, A_DK, A_DV, A_D_SINK, A_DIAGONAL_SUMS, A_ROW_SUMS, A_COLUMN_SUMS, A_DS };
 enum { L_GRAD = A_BIAS + 1 }; /* of logits_vjp; attention.c moves it and the results to the places in attention_vjp */
 
-/* Parameters in the order of the entries */
-enum { A_SCALE, A_SOFTCAP, A_LOW, A_HIGH, A_SHIFT, A_PRECISION, A_DROPOUT, A_SEED_LOW, A_SEED_HIGH };
-enum { A_INVARIANT = A_SEED_HIGH + 1, A_PARTS }; /* of attention; units of a block of queries, or of a kv head */
+/* Parameters in the order of the entries. attention_options.c makes A_HIGH and A_SHIFT of the caller's causal and
+ * align. */
+enum { A_SCALE, A_SOFTCAP, A_LOW, A_HIGH, A_PRECISION, A_DROPOUT, A_SEED_LOW, A_SEED_HIGH, A_CAUSAL, A_ALIGN };
+enum { A_INVARIANT = A_ALIGN + 1, A_SHIFT /* query i is at i + shift */ };
+enum { A_PARTS = A_SHIFT + 1 }; /* units of a block of queries, or of a kv head */
 enum { SINUSOID_SINE, SINUSOID_COSINE, SINUSOID_STEP, SINUSOID_SINE_SCALE, SINUSOID_COSINE_SCALE };
 enum { TABLE_SINE_SCALE, TABLE_COSINE_SCALE };
 enum { ROPE_LAYOUT, ROPE_OFFSET, ROPE_OUT_LAYOUT, ROPE_INVERSE, ROPE_FACTOR, ROPE_ROTARY_DIM };

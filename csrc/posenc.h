@@ -17,7 +17,7 @@
 typedef ptrdiff_t idx; /* sizes, strides and offsets of arrays; inside a tile, int is enough */
 
 /* Most named axes and loop axes of an array, arrays and parameters of a call, operators of a call and their arrays */
-enum { PE_CORE = 3, PE_LOOPS = 16, PE_ARRAYS = 28, PE_PARAMS = 12, PE_OPERATORS = 16, PE_OPERATOR_ARRAYS = 10 };
+enum { PE_CORE = 3, PE_LOOPS = 16, PE_ARRAYS = 28, PE_PARAMS = 16, PE_OPERATORS = 16, PE_OPERATOR_ARRAYS = 10 };
 enum { PE_OWN_AXES = 'Z' - 'A' + 1, PE_AXES = 'z' - 'A' + 1 };
 
 #define CONSTANT(name, value) enum { name = value };

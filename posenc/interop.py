@@ -210,7 +210,7 @@ def _logits_vjp(
     scale: float | None = None,
 ) -> LogitsGradient:
     gradients = self.logits_vjp(grad, q, k, q_positions=q_positions, k_positions=k_positions, scale=scale)
-    return LogitsGradient(getattr(gradients, "parts", gradients), gradients.q, gradients.k)
+    return LogitsGradient(gradients.bias, gradients.q, gradients.k)
 
 
 def _returns_bias(function: object) -> bool:

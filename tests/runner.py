@@ -153,9 +153,11 @@ class Runner:
         """Every gradient of the call; attention's with a cotangent of lse in a part of the calls."""
         if call.method:
             bias = getattr(posenc, call.function)(**self.made(call.arguments))
-            name = "vjp" if call.method == "matrix" else "logits_vjp"
             given = {key: value for key, value in arguments.items() if key not in ("dtype", "out")}
-            return getattr(bias, name)(cotangents[0], **given)
+            if call.method == "matrix":
+                return bias.vjp(cotangents[0], **given)
+            found = bias.logits_vjp(cotangents[0], **given)
+            return (found.q, found.k, *(found.bias if "bias" in found._fields else found[2:]))  # as in older builds
         vjp = getattr(import_module(call.module), f"{call.function}_vjp")
         if call.function == "attention":
             given = {key: value for key, value in arguments.items() if key != "return_lse"}

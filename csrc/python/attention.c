@@ -79,33 +79,6 @@ static pe_array new_array(pe_binding *b, pe_storage storage, int nloops, const i
 
 static int has_no_window(const pe_call *call) { return call->par[A_LOW] == -HUGE_VAL && call->par[A_HIGH] == HUGE_VAL; }
 
-/* Check lengths, on which kernels rely, and set the parameters that the caller left out; -1 with an exception. */
-static int check_call(const pe_binding *b, pe_call *call)
-{
-    static const int64_t most_positions = (int64_t)1 << POSITION_BITS;
-    double *par = call->par;
-    const idx heads = call->D(h), groups = call->D(g), n = call->D(n), m = call->D(m);
-    if (groups > 0 ? heads % groups != 0 : heads != 0)
-        return pe_wrong(PyExc_ValueError, b, "k", "has %zd heads; expected a divisor of the %zd heads of q", groups,
-                        heads);
-    if (call->D(d) > MOST_WIDTH || call->D(e) > MOST_WIDTH) /* offsets in a tile are ints */
-        return pe_wrong(PyExc_ValueError, b, call->D(d) > MOST_WIDTH ? "q" : "v", "has width %zd; expected at most %d",
-                        max_(call->D(d), call->D(e)), MOST_WIDTH);
-    if (n > most_positions || m > most_positions)
-        return pe_wrong(PyExc_ValueError, b, n > most_positions ? "q" : "k",
-                        "has sequence axis %zd; expected at most 2**53 positions", max_(n, m));
-    call->D(e) = max_(call->D(e), 0); /* logits may have no values */
-    if (isnan(par[A_SCALE]))
-        par[A_SCALE] = pow(call->D(d) > 0 ? (double)call->D(d) : 1, -0.5);
-    if (!isnan(par[A_SHIFT]))
-        return 0;
-    par[A_SHIFT] = 0;
-    if (n == m || has_no_window(call))
-        return 0;
-    return pe_wrong(PyExc_ValueError, b, "align",
-                    "is None; expected 'start', or 'end' as in decoding, because N = %zd and M = %zd differ", n, m);
-}
-
 /* ---- attention: heads that share keys ---- */
 
 /* With stacked queries the kernel reads the keys of a kv head once, and more lanes of a panel hold a query. The numbers
@@ -385,7 +358,6 @@ static PyObject *new_sum(pe_binding *b, int naxes, idx *length, pe_array *out)
         return NULL;
     *out = whole_array(PyArray_BYTES(A(sum)), PE_F64, 0, NULL, naxes, length);
     b->summed[b->nsummed++] = (pe_sum){out, PyArray_DATA(A(sum)), PyArray_SIZE(A(sum))};
-    b->sums += PyArray_SIZE(A(sum));
     return sum;
 }
 
@@ -505,7 +477,11 @@ static int return_gradients(pe_gradients *g, const int *operand, int count)
         }
     }
     for (int t = 0; t < g->call->noperators; t++) {
-        if (!(of_operator[t] = pe_keep(b, pe_tuple(g->of_operator[t], g->count[t]))))
+        const pe_operator *o = &b->operators[g->call->noperators + t];
+        const int is_distance = o->entry != g->call->operators[t].entry && g->count[t] > 0;
+        of_operator[t] = is_distance ? pe_differentiate_distances(b, g->call, o, b->shift[t], g->of_operator[t][0])
+                                     : pe_keep(b, pe_tuple(g->of_operator[t], g->count[t]));
+        if (!of_operator[t])
             return -1;
     }
     PyObject *all = pe_keep(b, pe_tuple(of_operator, g->call->noperators));
@@ -523,7 +499,6 @@ static int run_attention_vjp(pe_gradients *g)
     const int has_sink = call->array[A_SINK].data != NULL;
     memset(&call->array[A_DIAGONAL_SUMS], 0, (A_DS + 1 - A_DIAGONAL_SUMS) * sizeof *call->array);
     call->narrays = A_DS + 1;
-    g->b->writes = count_batch(call) * heads * n > 0 && (m > 0 || has_sink);
     if (run_shared(g) < 0)
         return -1;
     split_work(call);
@@ -553,7 +528,6 @@ static int run_logits_vjp(pe_gradients *g)
     call->array[A_GRAD] = grad;
     call->narrays = A_DS + 1;
     g->chunks = 1;
-    g->b->writes = count_batch(call) * heads * n * m > 0;
     if (!add_result(g, A_DQ, work_type(g->b), 1, 3, (const idx[]){heads, n, d})
         || !add_result(g, A_DK, work_type(g->b), 1, 3, (const idx[]){call->D(g), m, d})
         || add_operator_gradients(g) < 0)
@@ -570,12 +544,21 @@ static int run_logits(const pe_binding *b, pe_call *call)
     return pe_run_call(b, PE_logits, call);
 }
 
+/* Whether a gradient has an element to compute: without keys, that of a sink alone */
+static int writes_gradients(const pe_call *call, int number)
+{
+    const int has_keys = call->D(m) > 0 || (number == PE_attention_vjp && call->array[A_SINK].data);
+    return has_keys && count_batch(call) * call->D(h) * call->D(n) > 0;
+}
+
 int pe_makes_results(int number) { return number == PE_attention_vjp || number == PE_logits_vjp; }
 
 int pe_run_attention(pe_binding *b, pe_call *call)
 {
     pe_gradients g = {.b = b, .call = call};
-    if (check_call(b, call) < 0)
+    if (pe_makes_results(b->entry->number))
+        b->writes = writes_gradients(call, b->entry->number);
+    if (pe_set_options(b, call) < 0)
         return -1;
     switch (b->entry->number) {
     case PE_attention: return run_attention(b, call);

@@ -39,7 +39,7 @@ static int whole_shape(const pe_binding *b, const pe_operand *o, idx *shape)
     int n = 0;
     for (int d = PE_LOOPS - b->nloops; d < PE_LOOPS; d++)
         shape[n++] = b->loops[d];
-    for (int k = 0; k < o->naxes; k++)
+    for (int k = pe_lacks_heads(b, o); k < o->naxes; k++)
         shape[n++] = b->dim[o->axes[k]];
     return n;
 }
@@ -49,7 +49,8 @@ static int wrong_broadcast(const pe_binding *b, const pe_operand *o, PyObject *a
     idx shape[NPY_MAXDIMS];
     char hint[80] = "";
     const int n = whole_shape(b, o, shape), rank = PyArray_NDIM(A(array));
-    if (o->broadcast && rank == b->nloops + 1 && PyArray_DIM(A(array), rank - 1) == shape[n - 1])
+    snprintf(hint, sizeof hint, "%s", b->of_operator);
+    if (o->broadcast && n > 2 && rank == b->nloops + 1 && PyArray_DIM(A(array), rank - 1) == shape[n - 1])
         snprintf(hint, sizeof hint, "; pass %s[..., None, None, :] if it masks keys", o->name);
     return pe_wrong_shape(b, o->name, array, shape, n, "a shape that broadcasts to ", hint);
 }
@@ -93,9 +94,8 @@ static int check_rank(const pe_binding *b, const pe_operand *o, PyObject *array,
     const int is_head = b->entry->has_operators && (o->axes[0] == 'h' - 'A' || o->axes[0] == 'g' - 'A') && !o->within;
     if (is_head && rank < o->naxes && o->naxes == 3 && !o->output)
         return pe_wrong(PyExc_ValueError, b, o->name,
-                        "has %d axes; expected at least 3, heads, sequence and channels, or 2 axes of q, k and v, for "
-                        "one head",
-                        rank);
+                        "has %d axes; expected at least 3, heads, sequence and channels, or 2 axes of %s, for one head",
+                        rank, b->entry->operand[2].optional ? "q and k" : "q, k and v");
     if (rank == 0 && o->naxes > 0)
         return pe_wrong_value(PyExc_ValueError, b, o->name, "is", given, "an array with %s%d %s",
                               o->alone ? "" : "at least ", o->naxes, o->naxes == 1 ? "axis" : "axes");
@@ -162,7 +162,8 @@ static int take_loops(pe_binding *b, const pe_operand *o, PyObject *array, int l
     const int behind = o->beside && b->first ? check_beside(b, o, array, loops) : 0;
     if (behind < 0)
         return -1;
-    if (o->within && loops > b->nloops)
+    const int within = o->within && b->entry->has_operators;
+    if (within && loops > b->nloops)
         return wrong_broadcast(b, o, array);
     for (int d = 0; d < loops; d++) {
         const npy_intp length = PyArray_DIM(A(array), d);
@@ -170,7 +171,7 @@ static int take_loops(pe_binding *b, const pe_operand *o, PyObject *array, int l
         out->loop[at] = pe_stride_of(array, d);
         if (length == b->loops[at] || length == 1)
             continue;
-        if (o->within)
+        if (within)
             return wrong_broadcast(b, o, array);
         if (b->loops[at] != 1)
             return wrong_loop(b, o, array, d, loops);
@@ -213,6 +214,9 @@ void pe_restore_sequence(const pe_binding *b, idx *shape, int n)
 
 int pe_take_axes(pe_binding *b, const pe_operand *o, PyObject *array, PyObject *given, pe_array *out)
 {
+    idx shape[NPY_MAXDIMS];
+    if (o->whole && pe_check_shape(b, o->name, array, shape, whole_shape(b, o, shape)) < 0)
+        return -1;
     if (check_rank(b, o, array, given) < 0 || !(array = pe_move_sequence(b, o, array)))
         return -1;
     const int rank = PyArray_NDIM(A(array)), absent = count_absent(b, o, rank), loops = rank + absent - o->naxes;

@@ -31,7 +31,6 @@ static int begin_binding(pe_binding *b, pe_table *table, const pe_signature *ent
     b->entry = entry;
     b->dim = dim;
     b->seq_axis = -2;
-    b->of_operator = "";
     for (int axis = 0; axis < PE_AXES; axis++)
         dim[axis] = PE_UNKNOWN;
     for (int d = 0; d < PE_LOOPS; d++)
@@ -241,7 +240,8 @@ static int read_integer(const pe_binding *b, const pe_parameter *p, PyObject *x,
 
 static int read_real(const pe_binding *b, const pe_parameter *p, PyObject *x, double *number)
 {
-    if (PyArray_Check(x) && PyArray_NDIM(A(x)) > 0) /* older NumPys make a float of one with one entry */
+    const int has_axes = PyArray_Check(x) && PyArray_NDIM(A(x)) > 0; /* older NumPys make a float of one entry */
+    if (has_axes || PyBool_Check(x) || PyArray_IsScalar(x, Bool))
         return pe_wrong_type(b, p->name, x, "a number");
     *number = PyFloat_AsDouble(x);
     if (*number != -1.0 || !PyErr_Occurred())
@@ -269,7 +269,7 @@ static int read_parameter(const pe_binding *b, const pe_parameter *p, PyObject *
 /* Refuse a number that the arithmetic of the call cannot multiply by. The defaults can be. */
 static int check_parameter(const pe_binding *b, const pe_parameter *p, PyObject *x, double number)
 {
-    if (!x || !p->is_finite)
+    if (!x || x == Py_None || !p->is_finite)
         return 0;
     if (!isfinite(number))
         return pe_wrong_value(PyExc_ValueError, b, p->name, "is", x, "a finite number");

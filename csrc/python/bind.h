@@ -6,7 +6,9 @@
  *     axes.c        its axes: names, loops, one head
  *     output.c      memory for a result, and the caller's array for it
  *     operators.c   the operators of attention
+ *     distances.c   those that are functions of the distance
  *     messages.c    exceptions
+ *     attention_options.c   options of attention that follow from others
  *     rope_call.c, attention.c   the calls of kernels that an entry becomes
  *     run.c         a call on the pool, without the interpreter's lock
  */
@@ -27,7 +29,7 @@ typedef struct {
     unsigned char axes[PE_CORE]; /* entries of dim */
     int naxes, output;
     int optional, together, finite, scattered, counted, ids, pair_ids;
-    int alone, following, within, beside, broadcast, shared, masking;
+    int alone, following, within, whole, beside, broadcast, shared, masking;
     int typed, like_first, work, in_place, summed;
     int tiled, derived, gathered, ordered;
     int common; /* leading named axes that the first operand has, too */
@@ -44,6 +46,9 @@ typedef struct {
     double value; /* the default */
 } pe_parameter;
 
+/* Kinds of operators, as in ops.def */
+enum { PE_NO_KIND, PE_DISTANCE, PE_PAIR, PE_POSITION, PE_CONTENT };
+
 /* The signature of an entry of ops.def */
 typedef struct pe_signature {
     const char *name, *text;
@@ -51,8 +56,9 @@ typedef struct pe_signature {
     PyObject *key;                             /* the name as Python's interned string */
     PyObject *argument[PE_ARRAYS + PE_PARAMS]; /* likewise the names of the operands, then of the parameters */
     int number, noperands, nparams;
-    int is_operator;   /* attention takes it in `bias` */
-    int has_operators; /* an operand is a tuple of operators of attention */
+    int is_operator;           /* attention takes it in `bias` */
+    int kind, reads_positions; /* of an operator */
+    int has_operators;         /* an operand is a tuple of operators of attention */
     pe_operand operand[PE_ARRAYS];
     pe_parameter parameter[PE_PARAMS];
 } pe_signature;
@@ -100,13 +106,14 @@ typedef struct {
     int nloops, is_double;                /* is_double: the arithmetic */
     int is_one_head;                      /* q, k and v have no axis of heads */
     const char *owner[PE_AXES];           /* the operand that set a length */
-    const char *of_operator;              /* " (name)" of the operator that is read, or "" */
+    char of_operator[32];                 /* " (name)" of the operator that is read, or "" */
     double most_position, most_frequency; /* largest magnitudes */
     PyObject *first;                      /* the first real operand, which decides on arithmetic and results; or NULL */
-    pe_operator *operators;               /* on the heap: sixteen of them would fill the stack of a small thread */
+    pe_operator *operators;     /* on the heap: sixteen of them would fill the stack of a small thread. Then as many
+                                 * as they were before they were evaluated */
+    double shift[PE_OPERATORS]; /* of the queries of those, if their positions count up by one */
     int ninputs, noutputs, nkept, nsummed;
     int writes; /* an output has an element */
-    idx sums;   /* elements of all summed outputs */
 
     PyObject *input[PE_MOST_INPUTS];                  /* arrays that no result may overlap; borrowed */
     PyObject *result[PE_ARRAYS], *written[PE_ARRAYS]; /* what is returned, and the memory that the kernel fills */
@@ -180,6 +187,23 @@ idx pe_stride_of(PyObject *array, int axis); /* 0 along an axis of length 1 */
 
 /* Take `bias`, a tuple of operators of attention; -1 with an exception. */
 int pe_take_operators(pe_binding *b, PyObject *object, int *count);
+/* Set the positions that operators read, and evaluate those of distance where positions count up by one; -1 with an
+ * exception. */
+int pe_place_operators(pe_binding *b, pe_call *call);
+int pe_count_positions(pe_binding *b, idx n, int64_t first, pe_array *out); /* first, first + 1, ... */
+/* Whether positions of queries and keys count up by one; then `shift` is set: query i is at i + shift if key j is at
+ * j */
+int pe_shift_of(const pe_call *call, const pe_array *q, const pe_array *k, double *shift);
+
+/* ---- distances.c ---- */
+
+/* Evaluate an operator of distance, whose queries are at i + shift, into diagonals, and let it be `toeplitz` in the
+ * call; -1 with an exception. */
+int pe_evaluate_distances(pe_binding *b, pe_call *call, pe_operator *o, double shift);
+/* The gradients of such an operator, from the sums along diagonals that the call returns; a tuple, borrowed. NULL with
+ * an exception */
+PyObject *pe_differentiate_distances(pe_binding *b, const pe_call *call, const pe_operator *o, double shift,
+                                     PyObject *sums);
 
 /* ---- messages.c ---- */
 
@@ -204,10 +228,14 @@ PyObject *pe_name_of_type(PyTypeObject *type); /* the Limited API has no field f
 
 /* Compute a checked call, unless it writes no element; -1 with an exception. */
 int pe_run_call(const pe_binding *b, int number, pe_call *call);
+/* Likewise a call whose summed outputs are these, not those of the binding */
+int pe_run_summed(const pe_binding *b, int number, pe_call *call, const pe_sum *summed, int count);
 int pe_run_init(pe_table *table);
 /* Run a rotation as one kernel or two, or a call of attention and its relatives; -1 with an exception. */
 int pe_run_rope(pe_binding *b, pe_call *call);
 int pe_run_attention(pe_binding *b, pe_call *call);
+/* Set the options of attention that follow from others, and positions; -1 with an exception. */
+int pe_set_options(pe_binding *b, pe_call *call);
 /* Whether attention.c makes the results of an entry, whose shapes and dtypes the signature does not tell */
 int pe_makes_results(int number);
 /* An operand of another call, in which its first `axes` named axes are the last loops */

@@ -248,10 +248,19 @@ int pe_is_ready(const pe_operand *o, PyObject *object)
     return no_gaps && PyArray_ISALIGNED(array) && PyArray_ISNOTSWAPPED(array);
 }
 
+/* Whether an array is the same along an axis that its gradient has: kernels would add that axis up. */
+static int repeats(const pe_binding *b, const pe_operand *o, PyObject *array)
+{
+    int found = 0;
+    for (int d = 0; d < PyArray_NDIM(A(array)); d++)
+        found |= PyArray_STRIDE(A(array), d) == 0 && PyArray_DIM(A(array), d) > 1;
+    return found && o->masking && b->entry->number == PE_attention_vjp;
+}
+
 /* Copy an array that kernels cannot read in place. */
 static PyObject *in_layout(pe_binding *b, const pe_operand *o, PyObject *array)
 {
-    if (pe_is_ready(o, array))
+    if (pe_is_ready(o, array) && !repeats(b, o, array))
         return array;
     PyArray_Descr *descr = PyArray_DescrNewByteorder(PyArray_DESCR(A(array)), NPY_NATIVE);
     return descr ? pe_keep(b, PyArray_FromArray(A(array), descr, NPY_ARRAY_CARRAY | NPY_ARRAY_ENSURECOPY)) : NULL;
@@ -361,10 +370,27 @@ static int check_ids(const pe_binding *b, const pe_operand *o, PyObject *array, 
     return -1;
 }
 
+/* The arrays of operators of positions are float64; in arithmetic of float their numbers must fit. */
+static int check_range(const pe_binding *b, const pe_operand *o, PyObject *array)
+{
+    PyObject *numbers = b->is_double ? NULL : distinct_numbers(A(array));
+    const double most = (double)FLT_MAX;
+    const int fits =
+        b->is_double
+        || (numbers && largest_of(PyArray_BYTES(A(numbers)), PE_F64, PyArray_SIZE(A(numbers)), most) <= most);
+    Py_XDECREF(numbers);
+    if (!fits && (numbers || !PyErr_Occurred()))
+        pe_wrong(PyExc_ValueError, b, o->name,
+                 "has numbers beyond float32; expected at most 3.4e+38 in size, or float64");
+    return fits ? 0 : -1;
+}
+
 static int check_contents(pe_binding *b, const pe_operand *o, PyObject *array, PyObject *given)
 {
     if (o->ids || o->pair_ids)
         return check_ids(b, o, array, given);
+    if (o->type == 'f' && !o->derived && *b->of_operator)
+        return check_range(b, o, array);
     return o->type == 'p' || o->finite ? check_numbers(b, o, array) : 0;
 }
 

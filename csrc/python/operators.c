@@ -1,4 +1,4 @@
-/* operators.c -- the operators of attention in `bias`, a tuple.
+/* operators.c -- the operators of attention in `bias`, a tuple: their arrays, and the positions that they read.
  *
  * An operator is (entry, operands, q_positions, k_positions): the name of its entry in ops.def, a dict of its arrays by
  * name, and its own positions, or None for those of the call. A fifth field, False, says that its gradients are not
@@ -8,8 +8,11 @@
 
 #include "python/arrays.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "fits.h"
 
 enum { ENTRY, OPERANDS, POSITIONS, HAS_GRADIENT = POSITIONS + 2 };
 
@@ -41,15 +44,12 @@ static int take_array(pe_binding *b, const pe_operand *o, PyObject *object, pe_a
 static int take_positions(pe_binding *b, PyObject *item, pe_operator *operator_)
 {
     static const pe_operand own[2] = {
-        {.name = "q_positions", .type = 'p', .axes = {'n' - 'A'}, .naxes = 1, .optional = 1},
-        {.name = "k_positions", .type = 'p', .axes = {'m' - 'A'}, .naxes = 1, .optional = 1}};
+        {.name = "q_positions", .type = 'p', .axes = {'n' - 'A'}, .naxes = 1, .optional = 1, .within = 1},
+        {.name = "k_positions", .type = 'p', .axes = {'m' - 'A'}, .naxes = 1, .optional = 1, .within = 1}};
     for (int side = 0; side < 2; side++) {
         if (take_array(b, &own[side], PyTuple_GetItem(item, POSITIONS + side), &operator_->positions[side]) < 0)
             return -1;
     }
-    if (!operator_->positions[0].data != !operator_->positions[1].data)
-        return pe_wrong(PyExc_TypeError, b, "bias",
-                        "has an operator with positions of one side; expected both or none");
     return 0;
 }
 
@@ -85,9 +85,15 @@ static int take_operator(pe_binding *b, PyObject *item, pe_operator *operator_)
     operator_->is_constant = PyTuple_Size(item) > HAS_GRADIENT && PyTuple_GetItem(item, HAS_GRADIENT) == Py_False;
     for (int axis = 0; axis < PE_OWN_AXES; axis++)
         b->dim[axis] = PE_UNKNOWN;
+    snprintf(b->of_operator, sizeof b->of_operator, " (%s)", entry->name);
     if (take_positions(b, item, operator_) < 0 || take_arrays(b, entry, PyTuple_GetItem(item, OPERANDS), operator_) < 0)
         return -1;
     pe_entry_costs(entry->number, b->dim, no_parameters, &units, &ns);
+    if (units < 0 && entry->number == PE_toeplitz)
+        return pe_wrong(PyExc_ValueError, b, "diagonals",
+                        "has %zd entries; expected n + m - 1 = %zd, because it fits one n and one m; distance_function "
+                        "fits all",
+                        b->dim['l' - 'A'], max_(b->dim['n' - 'A'] + b->dim['m' - 'A'] - 1, 0));
     if (units < 0)
         return pe_wrong(PyExc_ValueError, b, entry->name, "has lengths that do not fit; expected those of %s",
                         entry->text);
@@ -105,12 +111,139 @@ int pe_take_operators(pe_binding *b, PyObject *object, int *count)
         return pe_wrong(PyExc_ValueError, b, "bias", "has %zd operators; expected at most %d", PyTuple_Size(object),
                         PE_OPERATORS);
     *count = (int)PyTuple_Size(object);
-    if (*count > 0 && !(b->operators = malloc((size_t)*count * sizeof *b->operators))) {
+    if (*count > 0 && !(b->operators = malloc(2 * (size_t)*count * sizeof *b->operators))) {
         PyErr_NoMemory();
         return -1;
     }
     for (int t = 0; t < *count; t++) {
         if (take_operator(b, PyTuple_GetItem(object, t), &b->operators[t]) < 0)
+            return -1;
+    }
+    *b->of_operator = 0;
+    return 0;
+}
+
+/* ---- positions ---- */
+
+int pe_count_positions(pe_binding *b, idx n, int64_t first, pe_array *out)
+{
+    npy_intp length = n;
+    PyObject *array = pe_keep(b, PyArray_SimpleNew(1, &length, NPY_INT64));
+    if (!array)
+        return -1;
+    int64_t *p = PyArray_DATA(A(array));
+    for (idx i = 0; i < n; i++)
+        p[i] = first + i;
+    *out = (pe_array){.data = PyArray_BYTES(A(array)), .core = {pe_stride_of(array, 0)}, .storage = PE_I64};
+    return 0;
+}
+
+static int64_t position_at(const char *data, const pe_array *x, idx i)
+{
+    int64_t position;
+    memcpy(&position, data + i * x->core[0], sizeof position);
+    return position;
+}
+
+/* Whether positions (n) are integers that count up by one */
+static int counts_up(const pe_call *call, const pe_array *x, idx n)
+{
+    int counts = x->storage == PE_I64;
+    for (int l = 0; l < call->nloops; l++)
+        counts &= x->loop[l] == 0;
+    for (idx i = 1; counts && i < n; i++)
+        counts = position_at(x->data, x, i) == position_at(x->data, x, i - 1) + 1;
+    return counts;
+}
+
+int pe_shift_of(const pe_call *call, const pe_array *q, const pe_array *k, double *shift)
+{
+    static const int64_t largest_position = (int64_t)1 << POSITION_BITS;
+    const idx n = call->D(n), m = call->D(m);
+    if (!counts_up(call, q, n) || !counts_up(call, k, m))
+        return 0;
+    const int64_t found = n > 0 && m > 0 ? position_at(q->data, q, 0) - position_at(k->data, k, 0) : 0;
+    *shift = (double)found;
+    return found >= -largest_position && found <= largest_position;
+}
+
+/* The number of positions that an operator has rows for, or -1 */
+static int64_t count_rows(const pe_operator *o)
+{
+    int64_t grid[2];
+    if (o->entry == PE_fox)
+        return o->D(T);
+    if (o->entry != PE_swin && o->entry != PE_beit)
+        return -1;
+    memcpy(grid, o->array[1].data, sizeof grid);
+    return grid[0] * grid[1] + (o->entry == PE_beit);
+}
+
+/* Refuse positions that are no rows of a table; -1 with an exception. */
+static int check_rows(const pe_binding *b, const pe_call *call, const char *argument, const pe_array *x, idx n,
+                      int64_t rows)
+{
+    if (x->storage != PE_I64)
+        return pe_wrong(PyExc_TypeError, b, argument, "has dtype float64; expected integers");
+    idx batch = 1;
+    for (int l = 0; l < call->nloops; l++)
+        batch *= x->loop[l] == 0 ? 1 : call->shape[l];
+    for (idx r = 0; r < batch; r++) {
+        const char *data = x->data;
+        idx rest = r;
+        for (int l = call->nloops - 1; l >= 0; l--) {
+            const idx length = x->loop[l] == 0 ? 1 : call->shape[l];
+            data += rest % length * x->loop[l];
+            rest /= length;
+        }
+        for (idx i = 0; i < n; i++) {
+            const int64_t position = position_at(data, x, i);
+            if (position < 0 || position >= rows)
+                return pe_wrong(PyExc_IndexError, b, argument, "has %lld; expected 0 to %lld", (long long)position,
+                                (long long)rows - 1);
+        }
+    }
+    return 0;
+}
+
+/* The positions of one side that an operator reads: its own, those of the call, or counted ones */
+static int positions_of(pe_binding *b, const pe_call *call, const pe_operator *o, int side, pe_array *out)
+{
+    const pe_array *of_call = &call->array[A_Q_POSITIONS + side];
+    const int64_t first = side == 0 ? (int64_t)call->par[A_SHIFT] : 0;
+    *out = o->positions[side].data ? o->positions[side] : *of_call;
+    return out->data ? 0 : pe_count_positions(b, side == 0 ? call->D(n) : call->D(m), first, out);
+}
+
+/* Give an operator that has its own positions of one side those of the call on the other, check positions that are rows
+ * of a table, and evaluate distances that count up by one. -1 with an exception */
+static int place_operator(pe_binding *b, pe_call *call, int t)
+{
+    static const char *const names[] = {"q_positions", "k_positions"};
+    pe_operator *o = &call->operators[t];
+    pe_array at[2];
+    const int has_own = o->positions[0].data || o->positions[1].data, kind = b->table->entry[o->entry].kind;
+    const int64_t rows = count_rows(o);
+    double shift = call->par[A_SHIFT];
+    for (int side = 0; (has_own || rows >= 0) && side < 2; side++) {
+        const idx n = side == 0 ? call->D(n) : call->D(m);
+        if (positions_of(b, call, o, side, &at[side]) < 0)
+            return -1;
+        if (rows >= 0 && call->D(n) > 0 && call->D(m) > 0 && check_rows(b, call, names[side], &at[side], n, rows) < 0)
+            return -1;
+        if (has_own)
+            o->positions[side] = at[side];
+    }
+    const int counts = has_own ? pe_shift_of(call, &at[0], &at[1], &shift) : !call->array[A_Q_POSITIONS].data;
+    b->operators[call->noperators + t] = *o;
+    b->shift[t] = shift;
+    return kind == PE_DISTANCE && counts ? pe_evaluate_distances(b, call, o, shift) : 0;
+}
+
+int pe_place_operators(pe_binding *b, pe_call *call)
+{
+    for (int t = 0; t < call->noperators; t++) {
+        if (place_operator(b, call, t) < 0)
             return -1;
     }
     return 0;

@@ -259,7 +259,6 @@ int pe_take_output(pe_binding *b, const pe_operand *o, PyObject *object, pe_arra
     b->writes |= PyArray_SIZE(A(memory)) > 0;
     if (o->summed && PyArray_SIZE(A(memory)) > 0) {
         b->summed[b->nsummed++] = (pe_sum){out, (double *)(void *)out->data, PyArray_SIZE(A(memory))};
-        b->sums += PyArray_SIZE(A(memory));
     }
     return 0;
 }

@@ -63,24 +63,24 @@ static int interrupted(const pe_call *call)
 
 /* Run a job whose outputs are summed over the loops. A block adds to partial sums of its own, which the kernel finds at
  * data + block * loop[0]. They are added up in the order of the blocks, so the number of threads does not matter. */
-static int run_summed(const pe_binding *b, const pe_job *job)
+static int run_summed(const pe_job *job, const pe_sum *summed, int count, idx all)
 {
-    const idx blocks = BLOCKS(job->units, job->block), all = b->sums;
+    const idx blocks = BLOCKS(job->units, job->block);
     const size_t size = (size_t)(all * blocks + 1) * sizeof(double); /* + 1: NULL means no memory */
     size_t taken = size;
     double *const sums = pe_scratch_take(&taken), *sum = sums;
     if (!sums)
         return PE_NO_MEMORY;
     memset(sums, 0, size);
-    for (int k = 0; k < b->nsummed; sum += b->summed[k++].length) {
-        b->summed[k].array->data = (char *)sum;
-        b->summed[k].array->loop[0] = all * (idx)sizeof *sums;
+    for (int k = 0; k < count; sum += summed[k++].length) {
+        summed[k].array->data = (char *)sum;
+        summed[k].array->loop[0] = all * (idx)sizeof *sums;
     }
     const int status = pe_run(job);
     sum = sums;
-    for (int k = 0; k < b->nsummed && status == PE_DONE; sum += b->summed[k++].length) {
-        double *result = b->summed[k].result;
-        const idx length = b->summed[k].length;
+    for (int k = 0; k < count && status == PE_DONE; sum += summed[k++].length) {
+        double *result = summed[k].result;
+        const idx length = summed[k].length;
         memset(result, 0, (size_t)length * sizeof *result);
         for (idx block = 0; block < blocks; block++) {
             for (idx i = 0; i < length; i++)
@@ -113,10 +113,18 @@ static idx units_of_block(const pe_job *job, idx sums)
 
 int pe_run_call(const pe_binding *b, int number, pe_call *call)
 {
+    return pe_run_summed(b, number, call, b->summed, b->nsummed);
+}
+
+int pe_run_summed(const pe_binding *b, int number, pe_call *call, const pe_sum *summed, int count)
+{
     const pe_signature *entry = &b->table->entry[number];
     static const double worth_releasing_ns = 10e3;
     const int isa = pe_isa(); /* of the kernel and of the products */
     pe_job job = {.kernel = pe_kernel_of(isa, number, b->is_double), .call = call};
+    idx sums = 0;
+    for (int k = 0; k < count; k++)
+        sums += summed[k].length;
     pe_entry_costs(number, call->dim, call->par, &job.units, &job.ns);
     if (job.units < 0) {
         PyErr_Format(PyExc_ValueError, "%s: an array has lengths that do not fit; expected those of %s", b->function,
@@ -125,7 +133,7 @@ int pe_run_call(const pe_binding *b, int number, pe_call *call)
     }
     for (int d = 0; d < call->nloops; d++)
         job.units *= call->shape[d];
-    if (!b->writes || (job.units == 0 && b->sums == 0)) /* 2**56 loops without a column are no work */
+    if (!b->writes || (job.units == 0 && sums == 0)) /* 2**56 loops without a column are no work */
         return 0;
     if (pe_rehearses())
         return 0;
@@ -134,7 +142,7 @@ int pe_run_call(const pe_binding *b, int number, pe_call *call)
     call->products = is_16_bit ? pe_products_of(isa) : NULL;
     if (job.kernel->plan)
         job.kernel->plan(call);
-    job.block = units_of_block(&job, b->sums);
+    job.block = units_of_block(&job, sums);
     job.scratch = job.kernel->scratch(call);
 
     job.flush = entry->has_operators;
@@ -151,7 +159,7 @@ int pe_run_call(const pe_binding *b, int number, pe_call *call)
         w.next_look = seconds() + look_period;
         w.released = PyEval_SaveThread();
     }
-    const int status = b->sums > 0 ? run_summed(b, &job) : pe_run(&job);
+    const int status = sums > 0 ? run_summed(&job, summed, count, sums) : pe_run(&job);
     if (release)
         PyEval_RestoreThread(w.released);
     if (status == PE_NO_MEMORY)

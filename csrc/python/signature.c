@@ -23,6 +23,14 @@ static const int vjp_of[PE_COUNT] = {
 #include "ops.def"
 };
 
+static const char kind_of[PE_COUNT] = {
+#define DISTANCE(name, ...) [PE_##name] = PE_DISTANCE,
+#define PAIR(name, ...) [PE_##name] = PE_PAIR,
+#define POSITION(name, ...) [PE_##name] = PE_POSITION,
+#define CONTENT(name, ...) [PE_##name] = PE_CONTENT,
+#include "ops.def"
+};
+
 /* A word of a signature, and the member that it sets */
 typedef struct {
     const char *word;
@@ -41,6 +49,7 @@ typedef struct {
  *     alone       has no axes before the named ones
  *     following   broadcasts to the first operand: its loops, and the named axes with which both begin
  *     within      its loops broadcast to those of the operands before it
+ *     whole       it has the loops of the operands before it, in full
  *     beside      has the loops of the first operand, all but the last (that of heads), or none
  *     broadcast   the first named axes may be left out, and any may have length 1
  *     shared      the first named axis may be left out
@@ -66,9 +75,9 @@ static const pe_word operand_words[] = {
     {"shared", offsetof(pe_operand, shared)},       {"masking", offsetof(pe_operand, masking)},
     {"typed", offsetof(pe_operand, typed)},         {"like_first", offsetof(pe_operand, like_first)},
     {"work", offsetof(pe_operand, work)},           {"in_place", offsetof(pe_operand, in_place)},
-    {"summed", offsetof(pe_operand, summed)},       {"tiled", offsetof(pe_operand, tiled)},
-    {"derived", offsetof(pe_operand, derived)},     {"gathered", offsetof(pe_operand, gathered)},
-    {"ordered", offsetof(pe_operand, ordered)},
+    {"summed", offsetof(pe_operand, summed)},       {"whole", offsetof(pe_operand, whole)},
+    {"tiled", offsetof(pe_operand, tiled)},         {"derived", offsetof(pe_operand, derived)},
+    {"gathered", offsetof(pe_operand, gathered)},   {"ordered", offsetof(pe_operand, ordered)},
 };
 
 /* The words that may follow the name of a parameter, besides choices such as half|interleaved */
@@ -219,6 +228,8 @@ static void relate_operands(pe_signature *entry)
         const size_t n = strlen(o->name);
         while (o->common < o->naxes && o->common < lead->naxes && o->axes[o->common] == lead->axes[o->common])
             o->common++;
+        o->within |= entry->is_operator;
+        entry->reads_positions |= !o->output && (o->tiled || o->ordered || strcmp(o->name, "rows") == 0);
         for (int j = 0; j < entry->noperands; j++) {
             const char *other = entry->operand[j].name;
             if (strncmp(other, o->name, n) == 0 && strcmp(other + n, "_scale") == 0)
@@ -293,6 +304,7 @@ int pe_table_read(pe_table *table)
         entry->name = entries[op].name;
         entry->text = entries[op].signature;
         entry->is_operator = entries[op].only_in_attention;
+        entry->kind = kind_of[op];
         entry->vjp = vjp_of[op] ? &table->entry[vjp_of[op]] : NULL;
         entry->key = PyUnicode_InternFromString(entry->name);
         if (!entry->key || pe_signature_read(entry) < 0) {

@@ -409,19 +409,22 @@ class Library {
   /** posenc.attention of float32 arrays (H, n, d), with the first query at position `shift`. */
   attention(q, k, v, { causal = false, shift = 0, operators = [], scale = q.shape[2] ** -0.5 } = {}) {
     const [heads, n] = q.shape, out = zeros(Float32Array, heads, n, v.shape[2]), lse = zeros(Float32Array, heads, n);
-    const softcap = 0, precision = 0, dropout = [0, 0, 0], invariant = 0, parts = 1;
-    this.kernels.call(
-      "attention", { q, k, v, out, lse },
-      [scale, softcap, -INFINITY, causal ? 0 : INFINITY, shift, precision, ...dropout, invariant, parts], operators);
+    this.kernels.call("attention", { q, k, v, out, lse }, parameters(scale, causal ? 0 : INFINITY, shift), operators);
     return { out, lse };
   }
 
   /** The logits that an operator on q and k adds, before the common scale: (H, n, m). */
   logits(q, k, shift, operator) {
     const out = zeros(Float32Array, q.shape[0], q.shape[1], k.shape[1]);
-    this.kernels.call("logits", { q, k, out }, [q.shape[2] ** -0.5, 0, -INFINITY, INFINITY, shift], [operator]);
+    this.kernels.call("logits", { q, k, out }, parameters(q.shape[2] ** -0.5, INFINITY, shift), [operator]);
     return out;
   }
+}
+
+/** Parameters of attention in the order of fits.h: keys are visible up to the distance `high`. */
+function parameters(scale, high, shift) {
+  const softcap = 0, low = -INFINITY, precision = 0, dropout = [0, 0, 0], causal = 0, align = 0, invariant = 0, parts = 1;
+  return [scale, softcap, low, high, precision, ...dropout, causal, align, invariant, shift, parts];
 }
 
 /** posenc.alibi_slopes(heads). */

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal, NamedTuple, overload
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -15,18 +15,15 @@ from .._core_api.arrays import F64, Array
 from .._core_api.constants import MOST_WIDTH
 from .._core_api.door import door, fail, fail_value
 from ..bias import operator
-from ..bias.operator import Bias, Gradients
-from .inputs import INFINITY, HeadScale, Inputs, read_inputs, read_keys, read_operators
-from .options import Options, show_options
+from ..bias.operator import Bias, Gradients, Term
+from .inputs import per_head, read_inputs, read_keys, read_operators
+from .options import READ_BY_PYTHON, Options, refuse_unknown, show_options
 from .quantized import Quantized, quantize
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 __all__ = ["Quantized", "attention", "attention_vjp", "attention_weights", "merge_attention", "quantize"]
-
-_OPTIONS_OF_KERNEL = {"causal", "invariant"}
-"""The options that a call without operators passes to the kernel as they are."""
 
 
 class AttentionGradient(NamedTuple):
@@ -224,33 +221,15 @@ def attention(
     >>> posenc.attention(k, k, v, causal=True, q_segments=document, k_segments=document).shape
     (8, 100, 64)
     """
-    causal = options.get("causal", False)
-    are_flags = type(causal) is bool and type(return_lse) is bool
-    are_arrays = type(q) is np.ndarray and type(k) is np.ndarray and type(v) is np.ndarray and q.ndim > 2
-    if are_arrays and are_flags and (not options or options.keys() <= _OPTIONS_OF_KERNEL):
-        kernel_result: Array | tuple[Array, Array] = _core.attention(
-            q=q,
-            k=k,
-            v=v,
-            out=out,
-            lse=return_lse or None,
-            high=0.0 if causal else INFINITY,
-            invariant=options.get("invariant", False),
-        )
-        return kernel_result
-    returns_lse = read.flag("return_lse", return_lse)
-    inputs = read_inputs("attention", q, k, v, options)
-    result, lse = _core.attention(
-        **inputs.arguments,
-        invariant=inputs.options["invariant"],
-        dtype=inputs.result_dtype,
-        out=None if inputs.is_one_head else out,
-        lse=True,
-    )
-    result, lse = inputs.without_heads(result), inputs.without_heads(lse)
-    if out is not None and result is not out:
-        result = convert.store(out, result, result.dtype)
-    return (result, lse) if returns_lse else result
+    wants_lse = return_lse if type(return_lse) is bool else read.flag("return_lse", return_lse)
+    if READ_BY_PYTHON.isdisjoint(options) and not (isinstance(k, Quantized) or isinstance(v, Quantized)):
+        refuse_unknown("attention", options)
+        arguments: dict[str, Any] = {"q": q, "k": k, "v": v, **options}
+    else:
+        inputs = read_inputs("attention", q, k, v, options)
+        arguments = {**inputs.arguments, "dtype": inputs.q.dtype}
+    result: Array | tuple[Array, Array] = _core.attention(**arguments, out=out, lse=wants_lse or None)
+    return result
 
 
 @door
@@ -334,59 +313,48 @@ def attention_vjp(
     array([0.])
     """
     inputs = read_inputs("attention_vjp", q, k, v, options)
+    arguments = inputs.arguments
     if (out is None) != (lse is None):
         missing, other = ("out", "lse") if out is None else ("lse", "out")
         fail_value(ValueError, missing, None, f"an array, because {other} is passed, or both None")
-    width = inputs.arguments["v"].shape[-1]
-    cotangent = _read_result("grad", grad, inputs, width)
-    lse_cotangent = None if grad_lse is None else _read_result("grad_lse", grad_lse, inputs)
+    read.flag("invariant", arguments.pop("invariant", False))
     if out is None:
-        result, logsumexp = _core.attention(**inputs.arguments, dtype=inputs.dtype, lse=True)
-    else:
-        result = _read_result("out", out, inputs, width)
-        logsumexp = _read_result("lse", lse, inputs)
-    *of_arrays, d_sink, of_parts = _core.attention_vjp(
-        **inputs.arguments, out=result, lse=logsumexp, grad=cotangent, grad_lse=lse_cotangent
-    )
-    arrays = zip(of_arrays, [inputs.arguments[name] for name in ("q", "k", "v")], strict=True)
-    gradients = zip(of_parts, inputs.positions, strict=True)
+        out, lse = _core.attention(**arguments, dtype=inputs.dtype, lse=True)
+    *of_arrays, d_sink, of_terms = _core.attention_vjp(**arguments, out=out, lse=lse, grad=grad, grad_lse=grad_lse)
+    terms = zip(arguments["bias"], of_terms, strict=True)
     with convert.without_warnings():
+        arrays = zip(of_arrays, (arguments["q"], arguments["k"], arguments["v"]), strict=True)
         d_q, d_k, d_v = (convert.unbroadcast(operator.add_slots(d, 2), array.shape, array.dtype) for d, array in arrays)
-        d_bias = tuple(
-            operator.name_gradients(bias, [part.scheme.kind.gradient(part, *next(gradients)) for part in bias.parts])
-            for bias in inputs.operators
-        )
+        d_bias = tuple(_operator_gradients(bias, terms) for bias in inputs.operators)
         if d_sink is not None:
-            sink = inputs.arguments["sink"]
-            d_sink = convert.unbroadcast(d_sink[..., 0, :].sum(-1), sink.shape, sink.dtype).reshape(inputs.sink_shape)
-    d_scale = None
-    if inputs.head_scale is not None:
-        with convert.without_warnings():
-            d_q, of_heads = _scale_gradient(inputs, inputs.head_scale, d_q)
-        scale = read.data("scale", inputs.options["scale"])
-        d_scale = convert.result(of_heads if scale.ndim else of_heads.sum(), scale.dtype)
-    d_q, d_k, d_v = map(inputs.without_heads, (d_q, d_k, d_v))
+            sink = arguments["sink"]
+            d_sink = convert.unbroadcast(d_sink[..., 0, :].sum(-1), np.atleast_1d(sink).shape, sink.dtype)
+            d_sink = d_sink.reshape(sink.shape)
+        d_scale = None
+        if inputs.head_scale is not None:
+            d_q, of_heads = _scale_gradient(inputs.q, inputs.head_scale, d_q)
+            scale = read.data("scale", options["scale"])
+            d_scale = convert.result(of_heads if scale.ndim else of_heads.sum(), scale.dtype)
     return AttentionGradient(d_q, d_k, d_v, d_bias, d_sink, d_scale)
 
 
-def _read_result(argument: str, value: object, inputs: Inputs, *width: int) -> Array:
-    """Return an argument that is as long as the result, or without a width as lse, with an axis of heads."""
-    array, shape = read.data(argument, value), (*inputs.shape[inputs.is_one_head : -1], *width)
-    if array.shape != shape:
-        fail(ValueError, argument, f"shape {array.shape}", str(shape))
-    return inputs.with_heads(convert.operand(argument, array, inputs.dtype))
+def _operator_gradients(bias: Bias, terms: Iterator[tuple[Term, Gradients]]) -> Any:
+    """Return the gradients of an operator by name, whose parts are the next terms."""
+    gradients = [
+        part.scheme.kind.gradient(part, sums, term) for part, (term, sums) in zip(bias.parts, terms, strict=False)
+    ]
+    return operator.name_gradients(bias, gradients)
 
 
-def _scale_gradient(inputs: Inputs, scale: HeadScale, grad: Array) -> tuple[Array, Array]:
+def _scale_gradient(q: Array, scale: Array, grad: Array) -> tuple[Array, Array]:
     """Return the gradients of q and of the scale of each head, for the gradient of their product.
 
     Logits are products of the queries with numbers that do not depend on the scale, so no kernel is needed.
     """
     # the order of the sums depends on the layout
-    factors = (array.astype(F64, order="C", copy=False) for array in (scale.q, grad))
-    of_heads = np.einsum("...hnd,...hnd->...h", *factors)
-    of_heads = of_heads.reshape(-1, of_heads.shape[-1]).sum(0)
-    d_q = convert.result(grad * scale.factors.astype(inputs.dtype)[:, None, None], scale.q.dtype)
+    factors = (array.astype(F64, order="C", copy=False) for array in (q, grad))
+    of_heads = np.einsum("...nd,...nd->...", *factors).reshape(-1, len(scale)).sum(0)
+    d_q = convert.result(grad * per_head(scale, q).astype(convert.arithmetic(q)), q.dtype)
     return d_q, of_heads
 
 
@@ -444,10 +412,8 @@ def attention_weights(q: npt.ArrayLike, k: npt.ArrayLike, **options: Unpack[Opti
     operators = read_operators(options.get("bias"))
     parts = [_without_values(part) for operator in operators for part in operator.parts]
     inputs = read_inputs("attention_weights", query, key, unit_vectors, {**options, "bias": parts})
-    weights: Array = _core.attention(
-        **inputs.arguments, invariant=inputs.options["invariant"], dtype=inputs.result_dtype
-    )
-    return inputs.without_heads(weights)
+    weights: Array = _core.attention(**inputs.arguments, dtype=query.dtype)
+    return weights
 
 
 def _without_values(bias: Bias) -> Bias:

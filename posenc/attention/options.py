@@ -1,20 +1,13 @@
-"""The options of attention: their types, their defaults, and the checks of those that need no other argument.
-
-`attention` documents them. What has to fit other arguments, such as bias, keep, window, positions, segments, scale and
-sink, is checked in inputs.py.
-"""
+"""The options of attention: their types and their defaults. `attention` documents them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from inspect import Parameter, signature
-from math import inf
-from typing import Literal, NamedTuple, NoReturn, TypeAlias, TypedDict, TypeVar, cast
+from typing import Literal, TypedDict, TypeVar
 
 import numpy.typing as npt
 
-from .._core_api import read
-from .._core_api.door import fail_value
 from ..bias.operator import Bias
 
 Function = TypeVar("Function", bound=Callable[..., object])
@@ -48,78 +41,19 @@ DEFAULTS: Mapping[str, object] = {
 }  # fmt: skip
 
 
-class Flag(NamedTuple):
-    """True or False."""
-
-    def read(self, name: str, value: object) -> bool:
-        return read.flag(name, value)
-
-
-class Choice(NamedTuple):
-    """One of some words."""
-
-    words: tuple[str, ...]
-
-    def read(self, name: str, value: object) -> object:
-        read.choice(name, value, self.words)
-        return value
-
-
-class Integer(NamedTuple):
-    """An integer from `least` to `most`."""
-
-    least: int
-    most: int
-
-    def read(self, name: str, value: object) -> int:
-        return read.index(name, value, self.least, self.most)
-
-
-class Number(NamedTuple):
-    """A finite number, at least `least`, above `above` and below `below`; `expected` says so in words."""
-
-    expected: str
-    least: float = -inf
-    above: float = -inf
-    below: float = inf
-
-    def read(self, name: str, value: object) -> float:
-        number = read.number(name, value)
-        if number < self.least or number <= self.above or number >= self.below:
-            fail_value(ValueError, name, value, self.expected)
-        return number
-
-
-Check: TypeAlias = Flag | Choice | Integer | Number
-CHECKS: dict[str, Check] = {
-    "causal": Flag(),
-    "align": Choice(("start", "end")),
-    "softcap": Number("a positive number or None", above=0.0),
-    "dropout": Number("a probability from 0 to below 1", least=0.0, below=1.0),
-    "seed": Integer(0, 2**64 - 1),
-    "invariant": Flag(),
-    "precision": Choice(("high", "low")),
-}
-"""What an option has to be, apart from None where that is the default; inputs.py checks the others."""
+READ_BY_PYTHON = {"bias", "window", "scale", "sink", "seed"}
+"""The options that inputs.py reads; `_core` reads the others as they are."""
 KEYWORDS: dict[str, list[str]] = {}
 """All keywords of each function that has the options, by its name; `show_options` fills it."""
 
 
-def read_options(caller: str, options: Mapping[str, object]) -> Options:
-    """Return all options, of which a caller passed some; refuse unknown ones, and values that fail their check."""
-    complete = {**DEFAULTS, **options}
-    for name, value in options.items():
-        if name not in DEFAULTS:
-            _refuse_unknown(caller, name)
-        if name in CHECKS and (value is not None or DEFAULTS[name] is not None):
-            complete[name] = CHECKS[name].read(name, value)
-    return cast("Options", complete)
-
-
-def _refuse_unknown(caller: str, name: str) -> NoReturn:
+def refuse_unknown(caller: str, options: Mapping[str, object]) -> None:
+    """Refuse options that `attention` has not."""
+    if options.keys() <= DEFAULTS.keys():
+        return
     from difflib import get_close_matches  # importing it takes too long for `import posenc`
 
-    keywords = KEYWORDS[caller]
+    name, keywords = next(name for name in options if name not in DEFAULTS), KEYWORDS[caller]
     expected = get_close_matches(name, keywords, 1) or keywords
     raise TypeError(f": {name} is unknown; expected {', '.join(expected)}")
 

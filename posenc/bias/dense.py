@@ -8,10 +8,10 @@ import numpy as np
 import numpy.typing as npt
 
 from .._core_api import convert, read
-from .._core_api.arrays import F32, F64, Array, Dtype
+from .._core_api.arrays import F64, Array, Dtype
 from .._core_api.door import door, fail
 from . import operator
-from .operator import Bias, Call, Gradients, Kind, PositionBias, Scheme, Term
+from .operator import Bias, Gradients, Kind, PositionBias, Scheme, Term
 from .positions import Positions
 
 
@@ -33,30 +33,7 @@ def _shape_of(bias: Bias, n: int, m: int) -> tuple[int, ...]:
     return (*shape[:-2], n, m)
 
 
-def _cast_array(array: Array, dtype: Dtype) -> Array:
-    """Return the array for arithmetic in `dtype`; the most negative float64, used as a mask, is -inf in float32."""
-    if dtype is F64 or array.dtype.char != "d":
-        return convert.operand("array", array, dtype)
-    small = convert.result(array, F32)
-    if (small == np.inf).any():
-        convert.operand("array", array[small == np.inf], dtype)  # refuses finite numbers
-    return small
-
-
-def _term(bias: Bias, call: Call, positions: Positions) -> Term:
-    """Return the array over all heads and pairs; the kernel sees the axes along which it broadcasts."""
-    array, shape = bias.arrays.array, call.shape
-    if not convert.broadcasts_to(array.shape, shape):
-        fail(ValueError, "array", f"shape {array.shape}", f"to broadcast to {shape}")
-    operand = _cast_array(array, call.dtype)  # before broadcasting, which makes H N M numbers of it
-    if not (operand.dtype.isnative and operand.flags.aligned):
-        operand = operand.astype(operand.dtype.newbyteorder("="))
-    if call.has_gradient and 0 in operand.strides:  # the kernel sums dS over axes with stride 0
-        operand = operand.copy()
-    return Term("dense", {"array": np.broadcast_to(operand, (*array.shape[:-3], *shape[-3:]))})
-
-
-def _gradient(bias: Bias, sums: Gradients, positions: Positions) -> Gradients:
+def _gradient(bias: Bias, sums: Gradients, term: Term) -> Gradients:
     return (convert.unbroadcast(operator.add_slots(sums[0], 2), bias.arrays.array.shape, sums[0].dtype),)
 
 
@@ -71,7 +48,7 @@ def _vjp(bias: Bias, grad: Array, positions: Positions) -> Gradients:
     return (convert.unbroadcast(np.array(cotangent, F64, order="C"), bias.arrays.array.shape, F64),)
 
 
-DENSE = Scheme("dense", Kind(_term, _gradient, _matrix, _vjp), DenseArrays, reads_positions=False)
+DENSE = Scheme("dense", Kind(_gradient, _matrix, _vjp), DenseArrays, reads_positions=False)
 
 
 @door

@@ -14,7 +14,7 @@ from .._core_api.arrays import F64, Array, Dtype, Float64
 from .._core_api.door import door, fail, fail_value
 from . import operator
 from .kinds import fill_matrix, read_diagonal_sums
-from .operator import Bias, Call, Gradients, Kind, PositionBias, Scheme, Term
+from .operator import Bias, Gradients, Kind, PositionBias, Scheme, Term
 from .positions import Positions
 
 _BLOCK = 1 << 20
@@ -54,28 +54,22 @@ def _matrix(bias: Bias, positions: Positions, dtype: Dtype, out: Array | None) -
         values = _values(bias, distances)
         for rows, rel in blocks:
             flat = rel.reshape(*batch, rel.shape[-2] * m)
-            block = _core.distance_function(values=values, distances=distances, rel=flat, dtype=F64)
+            block = _core.distance_function(function=values, distances=distances, rel=flat, dtype=F64)
             result[..., rows, :] = convert.result(block.reshape(*batch, heads, rel.shape[-2], m), dtype)
     return result if out is None else convert.store(out, result, dtype)
 
 
-def _term(bias: Bias, call: Call, positions: Positions) -> Term:
-    operator.check_heads(bias, call.shape)
+def _place(bias: Bias, positions: Positions, dtype: Dtype) -> Term:
+    """Return the term with the values of the call's distances."""
     for array in bias.arrays.arrays:
-        convert.operand("arrays", array, call.dtype)
-    distances, has_gradient = _distances(positions), bool(bias.arrays.arrays)
+        convert.operand("arrays", array, dtype)  # which refuses numbers beyond its range
+    distances = _distances(positions)
     values = _values(bias, distances, positions.low, positions.high)
-    small = convert.operand("function", values, call.dtype)
-    if positions.arrays is None:
-        return Term("toeplitz", {"diagonals": small}, has_gradient=has_gradient)
-    return Term(bias.name, {"values": values, "distances": distances}, has_gradient=has_gradient)
+    return Term(bias.name, {"function": values, "distances": distances}, *bias.own_positions, bool(bias.arrays.arrays))
 
 
-def _gradient(bias: Bias, sums: Gradients, positions: Positions) -> Gradients:
-    if not sums:
-        return ((),)
-    total = operator.add_diagonals(sums[0]) if positions.arrays is None else sums[0]
-    return (_values_vjp(bias, total, _distances(positions), positions.low, positions.high),)
+def _gradient(bias: Bias, sums: Gradients, term: Term) -> Gradients:
+    return (_values_vjp(bias, sums[0], term.operands["distances"]) if sums else (),)
 
 
 def _vjp(bias: Bias, grad: Array, positions: Positions) -> Gradients:
@@ -93,13 +87,15 @@ def _vjp(bias: Bias, grad: Array, positions: Positions) -> Gradients:
             for row in np.ndindex(batch):
                 flat = np.ascontiguousarray(cotangent[(*row, slice(None), rows)]).reshape(heads, -1)
                 _core.distance_function_vjp(
-                    grad=flat, values=values, distances=distances, rel=rel[row].reshape(-1), d_values=sums
+                    grad=flat, function=values, distances=distances, rel=rel[row].reshape(-1), d_function=sums
                 )
         total = tuple(map(np.add, total, _values_vjp(bias, sums, distances)))
     return (total,)
 
 
-FUNCTION = Scheme("distance_function", Kind(_term, _gradient, _matrix, _vjp), FunctionArrays)
+FUNCTION = Scheme(
+    "distance_function", Kind(_gradient, _matrix, _vjp, place=_place), FunctionArrays, operands=lambda bias: {}
+)
 
 
 def _values(bias: Bias, rel: Float64, low: float = -np.inf, high: float = np.inf) -> Float64:

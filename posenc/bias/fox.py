@@ -9,11 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from .._core_api import convert, read
-from .._core_api.arrays import F64, Array, Float64
+from .._core_api.arrays import F64, Array, Dtype, Float64
 from .._core_api.door import door, fail
 from . import operator
-from .kinds import PAIR, check_positions, pair_vjp
-from .operator import Bias, Gradients, PositionBias, Scheme
+from .kinds import PAIR, pair_vjp
+from .operator import Bias, Gradients, PositionBias, Scheme, Term
 from .positions import Positions
 
 
@@ -33,15 +33,22 @@ def _cumsum_vjp(d_sums: Float64) -> tuple[Float64]:
     return (np.cumsum(d_sums[..., ::-1], axis=-1)[..., ::-1],)
 
 
-def _gradient(bias: Bias, sums: Gradients, positions: Positions) -> Gradients:
+def _place(bias: Bias, positions: Positions, dtype: Dtype) -> Term:
+    """Return the term with all positions, by which the gradient adds."""
+    q, k = positions.as_arrays()
+    return bias.term._replace(q_positions=q, k_positions=k)
+
+
+def _gradient(bias: Bias, sums: Gradients, term: Term) -> Gradients:
     """b_ij = C[query i] - C[key j], so d C[query i] += sum_j dS_ij and d C[key j] -= sum_i dS_ij."""
     shape = bias.arrays.log_forget.shape
     of_queries, of_keys = operator.add_slots(sums[0], 2)[..., 0], operator.add_slots(sums[1], 2)[..., 0, :]
     total = np.zeros((*of_queries.shape[:-1], shape[-1]))
     first = np.arange(prod(total.shape[:-1])).reshape(*total.shape[:-1], 1) * shape[-1]
-    sides = zip(check_positions(bias, positions), (of_queries, -of_keys), strict=True)
-    for at, part in sides if positions.n and positions.m else ():
-        place = first + at[..., None, :].astype(np.intp)  # all heads have the same positions
+    has_pairs = of_queries.shape[-1] > 0 and of_keys.shape[-1] > 0
+    sides = ((term.q_positions, of_queries), (term.k_positions, -of_keys)) if has_pairs else ()
+    for at, part in sides:
+        place = first + np.asarray(at)[..., None, :].astype(np.intp)  # all heads have the same positions
         np.add.at(total.reshape(-1), place.reshape(-1), part.reshape(-1))
     return _cumsum_vjp(convert.unbroadcast(total, shape, F64))
 
@@ -52,9 +59,9 @@ def _vjp(bias: Bias, grad: Array, positions: Positions) -> Gradients:
 
 FOX = Scheme(
     "fox",
-    PAIR._replace(gradient=_gradient, vjp=_vjp),
+    PAIR._replace(gradient=_gradient, vjp=_vjp, place=_place),
     FoxArrays,
-    operands=lambda bias: {"sums": np.cumsum(bias.arrays.log_forget, axis=-1)},
+    operands=lambda bias: {"log_forget": np.cumsum(bias.arrays.log_forget, axis=-1)},
     positions_end=lambda bias: int(bias.arrays.log_forget.shape[-1]),
 )
 

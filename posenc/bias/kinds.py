@@ -7,21 +7,16 @@ from numpy.lib.stride_tricks import as_strided
 
 from .. import _core
 from .._core_api import convert
-from .._core_api.arrays import F64, LARGEST32, Array, Dtype, Float64
+from .._core_api.arrays import F64, Array, Dtype, Float64
 from .._core_api.door import fail
 from . import operator
-from .operator import Bias, Call, Gradients, Kind, Term
+from .operator import Bias, Gradients, Kind, Term
 from .positions import Positions
 
 
-def check_parameters(bias: Bias, call: Call) -> None:
-    """Refuse other heads than those of the call, and numbers beyond float32, although the bias is float64 inside."""
-    operator.check_heads(bias, call.shape)
-    if call.dtype is not F64 and call.dtype not in bias.casts:
-        for name, array in bias.arrays._asdict().items():
-            if np.abs(array).max(initial=0.0) > LARGEST32:
-                convert.operand(name, array, call.dtype)  # says so
-        bias.casts[call.dtype] = {}
+def as_computed(bias: Bias, sums: Gradients, term: Term) -> Gradients:
+    """Return the gradients that `_core` has computed for the term."""
+    return sums
 
 
 def _row_gradients(bias: Bias, **arguments: Array) -> Gradients:
@@ -65,27 +60,13 @@ def read_diagonal_sums(grad: Array, heads: int, n: int, m: int) -> Float64:
 
 def distance_values(bias: Bias, rel: Float64, dtype: Dtype) -> Array:
     """Return b_h(rel), (..., H, l), for distances (..., l)."""
-    values: Array = getattr(_core, bias.name)(**bias.operands, rel=rel, dtype=dtype)
+    values: Array = getattr(_core, bias.name)(**bias.term.operands, rel=rel, dtype=dtype)
     return values
 
 
 def distance_values_vjp(bias: Bias, grad: Float64, rel: Float64) -> Gradients:
     """Return the gradient of each array for a cotangent (..., H, l) of the values, summed over its batch axes."""
-    return _row_gradients(bias, grad=grad, **bias.operands, rel=rel)
-
-
-def _distance_term(bias: Bias, call: Call, positions: Positions) -> Term:
-    check_parameters(bias, call)
-    if positions.arrays is not None:
-        return Term(bias.name, bias.operands)
-    values = distance_values(bias, positions.distances(), call.dtype)
-    return Term("toeplitz", {"diagonals": values}, has_gradient=bool(bias.arrays))
-
-
-def _distance_gradient(bias: Bias, sums: Gradients, positions: Positions) -> Gradients:
-    if positions.arrays is not None or not sums:
-        return sums
-    return distance_values_vjp(bias, operator.add_diagonals(sums[0]), positions.distances())
+    return _row_gradients(bias, grad=grad, **bias.term.operands, rel=rel)
 
 
 def _distance_matrix(bias: Bias, positions: Positions, dtype: Dtype, out: Array | None) -> Array:
@@ -113,7 +94,7 @@ def _distance_vjp(bias: Bias, grad: Array, positions: Positions) -> Gradients:
     return distance_values_vjp(bias, cotangent, rel.reshape(*batch, n * m))
 
 
-DISTANCE = Kind(_distance_term, _distance_gradient, _distance_matrix, _distance_vjp)
+DISTANCE = Kind(as_computed, _distance_matrix, _distance_vjp)
 """A function of rel = position of key - position of query, whose values are those of its DISTANCE row."""
 
 
@@ -136,29 +117,11 @@ def check_positions(bias: Bias, positions: Positions) -> tuple[Array, Array]:
     return q, k
 
 
-def check_batch(bias: Bias, call: Call, batch: tuple[int, ...]) -> None:
-    """Refuse batch axes of arrays that do not fit those of the call."""
-    if not convert.broadcasts_to(batch, call.shape[:-3]):
-        has = f"batch axes {batch} ({bias.name})"
-        fail(ValueError, "bias", has, f"to broadcast to {call.shape[:-3]}")
-
-
 def _batch_of(bias: Bias) -> tuple[int, ...]:
     """Return the batch axes of the arrays, which only the first may have."""
     axes = next(iter(operator.read_row(bias.name).axes.values()))
     shape: tuple[int, ...] = bias.arrays[0].shape
     return shape[: len(shape) - len(axes)]
-
-
-def _pair_term(bias: Bias, call: Call, positions: Positions) -> Term:
-    check_parameters(bias, call)
-    check_batch(bias, call, _batch_of(bias))
-    check_positions(bias, positions)
-    return Term(bias.name, bias.operands)
-
-
-def _pair_gradient(bias: Bias, sums: Gradients, positions: Positions) -> Gradients:
-    return sums
 
 
 def _read_pairs(bias: Bias, positions: Positions) -> tuple[Array, Array, tuple[int, ...]]:
@@ -174,7 +137,7 @@ def _read_pairs(bias: Bias, positions: Positions) -> tuple[Array, Array, tuple[i
 
 def _pair_matrix(bias: Bias, positions: Positions, dtype: Dtype, out: Array | None) -> Array:
     q, k, _ = _read_pairs(bias, positions)
-    matrix: Array = getattr(_core, bias.name)(**bias.operands, q_positions=q, k_positions=k, out=out, dtype=dtype)
+    matrix: Array = getattr(_core, bias.name)(**bias.term.operands, q_positions=q, k_positions=k, out=out, dtype=dtype)
     return matrix
 
 
@@ -183,16 +146,18 @@ def pair_vjp(bias: Bias, grad: Array, positions: Positions) -> Gradients:
     q, k, batch = _read_pairs(bias, positions)
     cotangent = operator.read_cotangent(grad, (*batch, bias.heads or 1, positions.n, positions.m))
     axes = operator.read_row(bias.name).axes
-    arrays = {name: _over_batch(array, len(axes[name]), batch) for name, array in bias.operands.items() if name in axes}
+    arrays = {
+        name: _over_batch(array, len(axes[name]), batch) for name, array in bias.term.operands.items() if name in axes
+    }
     q, k = _over_batch(q, 1, batch), _over_batch(k, 1, batch)
     gradients = [np.zeros(arrays[name].shape) for name in axes]
     for row in np.ndindex(batch):
-        operands = {**bias.operands, **{name: array[(*row, ...)] for name, array in arrays.items()}}
+        operands = {**bias.term.operands, **{name: array[(*row, ...)] for name, array in arrays.items()}}
         sums = _row_gradients(bias, grad=cotangent[row], **operands, q_positions=q[row], k_positions=k[row])
         for gradient, one in zip(gradients, sums, strict=True):
             gradient[(*row, ...)] = one
     return tuple(
-        convert.unbroadcast(d, bias.operands[name].shape, F64) for d, name in zip(gradients, axes, strict=True)
+        convert.unbroadcast(d, bias.term.operands[name].shape, F64) for d, name in zip(gradients, axes, strict=True)
     )
 
 
@@ -202,5 +167,5 @@ def _over_batch(array: Array, rank: int, batch: tuple[int, ...]) -> Array:
     return array if array.shape == shape else np.broadcast_to(array, shape)
 
 
-PAIR = Kind(_pair_term, _pair_gradient, _pair_matrix, pair_vjp, is_relative=False)
+PAIR = Kind(as_computed, _pair_matrix, pair_vjp, is_relative=False)
 """A function of both positions, whose numbers are those of its PAIR row."""

@@ -43,48 +43,33 @@ Gradients: TypeAlias = tuple[Any, ...]
 """One gradient for each array of an operator: an array, None, or a tuple of them for an array that is a tuple."""
 
 
-class Call(NamedTuple):
-    """The call of attention, or of a method, that an operator gives its term to."""
-
-    dtype: Dtype
-    """The dtype of the arithmetic."""
-    shape: tuple[int, ...]
-    """Shape of the logits, (batch axes, H, N, M)."""
-    width: int
-    """Width of q."""
-    value_width: int | None = None
-    """Width of v; None if the call has no values."""
-    has_gradient: bool = False
-    """True for the gradient of attention."""
-
-
 class Term(NamedTuple):
     """An operator as `_core.attention` takes it."""
 
-    row: str
-    """Name of a row of csrc/ops.def."""
+    entry: str
+    """Name of an entry of csrc/ops.def."""
     operands: Operands
-    """Operands of that row by name."""
+    """Operands of that entry by name."""
     q_positions: Array | None = None
-    """Positions of the queries, if the row reads others than those of the call; then `k_positions` is not None."""
+    """Positions of the queries, if the operator reads others than those of the call."""
     k_positions: Array | None = None
     has_gradient: bool = True
-    """False if the gradients of the row are not wanted."""
+    """False if the gradients of the entry are not wanted."""
 
 
 class Kind(NamedTuple):
     """What operators of a kind do. All functions take the operator first; positions are those that it reads."""
 
-    term: Callable[[Any, Call, Positions], Term]
-    """The operator as the kernel of attention takes it."""
-    gradient: Callable[[Any, Gradients, Positions], Gradients]
-    """The gradient of each array, from the sums that `_core` returns for the term, in the order of the row."""
+    gradient: Callable[[Any, Gradients, Term], Gradients]
+    """The gradient of each array, from the sums that `_core` returns for the term."""
     matrix: Callable[[Any, Positions, Dtype, Array | None], Array] | None = None
     """The result of `PositionBias.matrix` in a dtype, or in `out`."""
     vjp: Callable[[Any, Array, Positions], Gradients] | None = None
     """The gradient of each array, for a cotangent of the matrix; of a sum, that of each part."""
     is_relative: bool = True
     """True if only differences of positions matter."""
+    place: Callable[[Any, Positions, Dtype], Term] | None = None
+    """The term at the positions of a call and for its arithmetic, of operators whose operands depend on them."""
 
 
 @dataclass(frozen=True)
@@ -107,8 +92,6 @@ class Scheme:
     """True if a key's number depends on all visible keys after it."""
     record: Callable[..., Any] | None = None
     """The class of the operators; None is `PositionBias`."""
-    gradient_type: type[Any] | None = None
-    """The NamedTuple that `ContentBias.logits_vjp` returns."""
 
     def __post_init__(self) -> None:
         SCHEMES[self.name] = self
@@ -172,10 +155,8 @@ class Bias(Generic[Arrays]):
     heads: int | None = field(init=False)
     reads_positions: bool = field(init=False)
     scheme: Scheme = field(init=False)
-    operands: Operands = field(init=False)
-    """The operands of the row in csrc/ops.def."""
-    casts: dict[Any, Operands] = field(init=False)
-    """What a call checked or converted (kinds.py, relative/content.py), for the next call of the same dtype."""
+    term: Term = field(init=False)
+    """What `attention` passes to C; it depends on no call."""
 
     __array_ufunc__ = None  # array + bias reaches __radd__, and makes no array of biases
 
@@ -200,7 +181,6 @@ class Bias(Generic[Arrays]):
             dtypes=dtypes or tuple([getattr(array, "dtype", None) for array in arrays]),
             own_positions=own_positions,
             scheme=scheme,
-            casts={},
         )
         if scheme is SUM:
             heads = max((part.heads for part in self.parts if part.heads is not None), default=None)
@@ -210,7 +190,7 @@ class Bias(Generic[Arrays]):
             vars(self).update(
                 heads=count_heads(name, arrays, options),
                 reads_positions=scheme.reads_positions and not is_placed,
-                operands=scheme.operands(self),
+                term=Term(name, scheme.operands(self), *own_positions, bool(arrays)),
             )
 
     @property
@@ -459,14 +439,6 @@ def add_rows(sums: Array, rank: int) -> Array:
     return total
 
 
-def add_diagonals(sums: Array) -> Float64:
-    """Return sums of diagonals (batch axes, H, slots, n + m - 1), summed over slots and then over the batch."""
-    rows = add_slots(sums, 1)
-    rows = rows.reshape(prod(rows.shape[:-2]), *rows.shape[-2:])
-    total: Float64 = rows[0] if len(rows) == 1 else rows.sum(0)
-    return total
-
-
 def name_gradients(bias: Bias[Arrays], of_parts: Sequence[Gradients]) -> Arrays:
     """Return gradients by name, in the dtypes in which the arrays were passed; of a sum, those of each part."""
     named = []
@@ -482,18 +454,8 @@ def name_gradients(bias: Bias[Arrays], of_parts: Sequence[Gradients]) -> Arrays:
     return cast("Arrays", tuple(named) if bias.scheme is SUM else named[0])
 
 
-def place_term(bias: Bias, call: Call, positions: Positions) -> Term:
-    """Return the term of an operator at the positions of `resolve_positions`; the term has them if they are its own."""
-    term = bias.scheme.kind.term(bias, call, positions)
-    q, k = bias.own_positions
-    if (q is None and k is None) or term.row != bias.name:  # a row of numbers that are evaluated at these positions
-        return term
-    q, k = positions.as_arrays()
-    return term._replace(q_positions=q, k_positions=k)
-
-
-def resolve_positions(bias: Bias, of_call: Positions, batch: tuple[int, ...] | None = None) -> Positions:
-    """Return the positions that an operator reads: its own, which must fit the batch axes, or those of the call.
+def resolve_positions(bias: Bias, of_call: Positions) -> Positions:
+    """Return the positions that an operator reads: its own, or those of the call.
 
     Both sides may be moved by one offset where the operator reads distances only.
     """
@@ -503,9 +465,6 @@ def resolve_positions(bias: Bias, of_call: Positions, batch: tuple[int, ...] | N
     for argument, own, length in (("q_positions", q, of_call.n), ("k_positions", k, of_call.m)):
         if own is not None and own.shape[-1] != length:
             fail(ValueError, argument, f"length {own.shape[-1]} ({bias.name}.at)", str(length))
-        if own is not None and batch is not None and not convert.broadcasts_to(own.shape[:-1], batch):
-            has = f"batch axes {own.shape[:-1]} ({bias.name}.at)"
-            fail(ValueError, argument, has, f"to broadcast to {batch}")
     of_queries, of_keys = of_call.as_arrays()
     positions = Positions(of_call.n, of_call.m, 0.0, (of_queries if q is None else q, of_keys if k is None else k))
     return positions.as_consecutive() if bias.scheme.kind.is_relative else positions
@@ -514,28 +473,28 @@ def resolve_positions(bias: Bias, of_call: Positions, batch: tuple[int, ...] | N
 def read_method_positions(
     bias: Bias, n: int, m: int | None, q_positions: npt.ArrayLike | None, k_positions: npt.ArrayLike | None
 ) -> Positions:
-    """Return the positions of a call of a method; refuse those of a side on which every part has its own."""
+    """Return the positions of a call of a method."""
     n = read.index("n", n, 0)
     m = n if m is None else read.index("m", m, 0)
-    for side, (argument, positions) in enumerate((("q_positions", q_positions), ("k_positions", k_positions))):
-        if positions is not None and all(part.own_positions[side] is not None for part in bias.parts):
-            fail(ValueError, argument, "a value", f"None, because {bias.name} has positions of its own")
+    refuse_positions(bias, q_positions, k_positions)
     return read_positions(n, m, q_positions, k_positions)
 
 
-def allows_shift(bias: Bias) -> bool:
-    """Return whether the positions of queries and keys of a call may be moved by one offset."""
-    placed = sum(own is not None for own in bias.own_positions)
-    return placed == 2 or (placed == 0 and bias.scheme.kind.is_relative)
+def refuse_positions(bias: Bias, *sides: npt.ArrayLike | None) -> None:
+    """Refuse positions of a side, queries or keys, on which every part has its own."""
+    for side, (argument, positions) in enumerate(zip(("q_positions", "k_positions"), sides, strict=True)):
+        if positions is not None and all(part.own_positions[side] is not None for part in bias.parts):
+            fail(ValueError, argument, "a value", f"None, because {bias.name} has positions of its own")
 
 
-def check_heads(bias: Bias, shape: tuple[int, ...]) -> None:
-    """Refuse an operator that has not as many heads as the logits of `shape` (..., H, N, M)."""
-    if bias.heads not in (None, shape[-3]):
-        is_transposed = any(np.shape(array) == (shape[-3], bias.heads) for array in bias.arrays)
+def check_heads(bias: Bias, q: Array) -> None:
+    """Refuse an operator that has not as many heads as q (..., H, N, D)."""
+    heads = q.shape[-3] if q.ndim > 2 else 1
+    if bias.heads not in (None, heads) and bias.name != "dense":  # whose array broadcasts
+        is_transposed = any(np.shape(array) == (heads, bias.heads) for array in bias.arrays)
         hint = "; its table (rows, heads) seems to be transposed" if is_transposed else ""
-        hint = f"; pass heads={shape[-3]} to {bias.name}" if "heads" in bias.options else hint
-        fail(ValueError, "bias", f"{bias.heads} heads ({bias.name})", f"{shape[-3]}, axis -3 of q{hint}")
+        hint = f"; pass heads={heads} to {bias.name}" if "heads" in bias.options else hint
+        fail(ValueError, "bias", f"{bias.heads} heads ({bias.name})", f"{heads}, axis -3 of q{hint}")
 
 
 # ---- sums ----
@@ -573,7 +532,7 @@ def _sum_vjp(bias: Bias, grad: Array, positions: Positions) -> Gradients:
     return tuple(gradients)
 
 
-SUM = Scheme("sum", Kind(_refuse_sum, _refuse_sum, _sum_matrix, _sum_vjp), tuple)
+SUM = Scheme("sum", Kind(_refuse_sum, _sum_matrix, _sum_vjp), tuple)
 
 
 # ---- arrays ----
@@ -629,14 +588,6 @@ def copy_finite(argument: str, array: Array) -> Array:
     if not np.isfinite(copy.astype(F32 if copy.itemsize == 2 else copy.dtype, copy=False)).all():
         fail(ValueError, argument, "NaN or infinity", "finite numbers")
     return copy
-
-
-def cast_arrays(arrays: Mapping[str, Array | None], dtype: Dtype) -> Operands:
-    """Return arrays in the dtype of the arithmetic."""
-    return {
-        name: None if array is None else convert.operand(name, array, dtype).astype(dtype, copy=False)
-        for name, array in arrays.items()
-    }
 
 
 def read_cotangent(grad: Array, shape: tuple[int, ...]) -> Float64:

@@ -8,11 +8,11 @@ import numpy.typing as npt
 
 from .. import _core
 from .._core_api import convert
-from .._core_api.arrays import Array, Dtype
+from .._core_api.arrays import F64, Array, Dtype
 from .._core_api.door import door, fail
 from . import operator
 from .kinds import fill_matrix, read_diagonal_sums
-from .operator import Bias, Call, Gradients, Kind, PositionBias, Scheme, Term
+from .operator import Bias, Gradients, Kind, PositionBias, Scheme, Term
 from .positions import Positions
 
 
@@ -37,14 +37,8 @@ def _read_diagonals(bias: Bias, n: int, m: int) -> Array:
     return diagonals
 
 
-def _term(bias: Bias, call: Call, positions: Positions) -> Term:
-    operator.check_heads(bias, call.shape)
-    diagonals = _read_diagonals(bias, *call.shape[-2:])
-    return Term("toeplitz", operator.cast_arrays({"diagonals": diagonals}, call.dtype))
-
-
-def _gradient(bias: Bias, sums: Gradients, positions: Positions) -> Gradients:
-    return (operator.add_diagonals(sums[0]),)
+def _gradient(bias: Bias, sums: Gradients, term: Term) -> Gradients:
+    return (convert.unbroadcast(operator.add_slots(sums[0], 1), bias.arrays.diagonals.shape, F64),)
 
 
 def _matrix(bias: Bias, positions: Positions, dtype: Dtype, out: Array | None) -> Array:
@@ -57,7 +51,7 @@ def _vjp(bias: Bias, grad: Array, positions: Positions) -> Gradients:
     return (read_diagonal_sums(grad, len(_read_diagonals(bias, n, m)), n, m),)
 
 
-TOEPLITZ = Scheme("toeplitz", Kind(_term, _gradient, _matrix, _vjp), ToeplitzArrays, reads_positions=False)
+TOEPLITZ = Scheme("toeplitz", Kind(_gradient, _matrix, _vjp), ToeplitzArrays, reads_positions=False)
 
 
 @door

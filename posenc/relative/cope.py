@@ -24,27 +24,11 @@ class CopeArrays(NamedTuple):
     table: Array
 
 
-class CopeGradient(NamedTuple):
-    """Gradients of the logits of `cope`.
-
-    Attributes
-    ----------
-    q : array (..., H, N, D)
-    k : array (..., G, M, D)
-    table : array
-        In the shape of the argument.
-    """
-
-    q: Array
-    k: Array
-    table: Array
-
-
-COPE = Scheme("cope", TABLE, CopeArrays, counts_keys=True, record=ContentBias, gradient_type=CopeGradient)
+COPE = Scheme("cope", TABLE, CopeArrays, counts_keys=True, record=ContentBias)
 
 
 @door
-def cope(table: npt.ArrayLike) -> ContentBias[CopeArrays, CopeGradient]:
+def cope(table: npt.ArrayLike) -> ContentBias[CopeArrays]:
     """Return contextual position encoding, whose positions count gates between key and query.
 
     Logits get ``q[i] . e(p)``, ``p = min(sum of sigmoid(scale q[i].k[t]) over visible t >= j, P - 1)``.
@@ -94,5 +78,5 @@ def cope(table: npt.ArrayLike) -> ContentBias[CopeArrays, CopeGradient]:
     kept = content.as_table("table", table, "(P, D)", "(H, P, D)")
     if not kept.shape[-2]:
         fail(ValueError, "table", "no rows", "at least one")
-    bias: ContentBias[CopeArrays, CopeGradient] = COPE.from_arrays(kept)
+    bias: ContentBias[CopeArrays] = COPE.from_arrays(kept)
     return bias

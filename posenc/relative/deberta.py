@@ -35,23 +35,6 @@ class DebertaArrays(NamedTuple):
     rel_k: Array | None
 
 
-class DebertaGradient(NamedTuple):
-    """Gradients of the logits of `deberta`.
-
-    Attributes
-    ----------
-    q : array (..., H, N, D)
-    k : array (..., G, M, D)
-    rel_q, rel_k : array or None
-        Each in the shape of its argument; None if its term is not used.
-    """
-
-    q: Array
-    k: Array
-    rel_q: Array | None
-    rel_k: Array | None
-
-
 def _operands(bias: Bias) -> Operands:
     options, table = bias.options, next(table for table in bias.arrays if table is not None)
     rows = _bucket_rows(table.shape[-2] // 2, options.get("buckets"), options.get("max_position"))
@@ -63,9 +46,7 @@ def _default_scale(bias: Bias, width: int) -> float:
     return 1 / sqrt((width or 1) * (1 + sum(table is not None for table in bias.arrays)))
 
 
-DEBERTA = Scheme(
-    "deberta", TABLE, DebertaArrays, _operands, _default_scale, record=ContentBias, gradient_type=DebertaGradient
-)
+DEBERTA = Scheme("deberta", TABLE, DebertaArrays, _operands, _default_scale, record=ContentBias)
 """Queries multiply `rel_k`, keys multiply `rel_q`; a table has a row for each bucket of distances."""
 
 
@@ -78,7 +59,7 @@ def deberta(
     max_position: int | None = None,
     terms: Sequence[Literal["c2p", "p2c"]] = _TERMS,
     p2c_index: Literal["code", "paper"] = "code",
-) -> ContentBias[DebertaArrays, DebertaGradient]:
+) -> ContentBias[DebertaArrays]:
     """Return the relative terms of DeBERTa's disentangled attention, as transformers computes them.
 
     Logits get ``q[i] . rel_k[t] + k[j] . rel_q[t]``, ``t = clip(f(i - j) + K, 0, 2 K - 1)``.
@@ -171,7 +152,7 @@ def deberta(
             expected = f"fewer, because with {count} buckets row 0 begins beyond a distance of 2**20"
             fail(ValueError, next(iter(tables)), f"{rows} rows", expected)
         options |= {"buckets": count, "max_position": end}
-    bias: ContentBias[DebertaArrays, DebertaGradient]
+    bias: ContentBias[DebertaArrays]
     bias = DEBERTA.from_arrays(tables.get("rel_q"), tables.get("rel_k"), options=options)
     return bias
 

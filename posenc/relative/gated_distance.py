@@ -12,8 +12,7 @@ from .._core_api import convert, read
 from .._core_api.arrays import F64, I64, Array, Dtype
 from .._core_api.door import door, fail, fail_value
 from ..bias import operator
-from ..bias.kinds import check_batch
-from ..bias.operator import Bias, Call, Gradients, Kind, Operands, PositionBias, Scheme, Term
+from ..bias.operator import Bias, Gradients, Kind, Operands, PositionBias, Scheme, Term
 from ..bias.positions import Positions
 from ..bias.t5 import t5_bucket
 from . import content
@@ -54,19 +53,7 @@ def _operands(bias: Bias) -> Operands:
     return {"gates": gates, "table": table, "rows": rows}
 
 
-def _term(bias: Bias, call: Call, positions: Positions) -> Term:
-    operands = {name: bias.operands[name] for name in ("gates", "table")}
-    arrays = operator.cast_arrays(operands, call.dtype)
-    operator.check_heads(bias, call.shape)
-    queries = bias.arrays.gates.shape[-2]
-    if queries != call.shape[-2]:
-        fail(ValueError, "gates", f"{queries} queries", str(call.shape[-2]))
-    check_batch(bias, call, bias.arrays.gates.shape[:-3])
-    table = np.broadcast_to(arrays["table"], (call.shape[-3], *arrays["table"].shape[-2:]))
-    return Term(bias.name, {"gates": arrays["gates"], "table": table, "rows": bias.operands["rows"]})
-
-
-def _gradient(bias: Bias, sums: Gradients, positions: Positions) -> Gradients:
+def _gradient(bias: Bias, sums: Gradients, term: Term) -> Gradients:
     gates, table = bias.arrays
     d_gates, d_table = operator.add_slots(sums[0], 2), operator.add_rows(sums[1], 2)[..., : table.shape[-1]]
     d_table = d_table.sum(0, dtype=F64) if table.ndim == 2 else d_table
@@ -89,7 +76,7 @@ def _vjp(bias: Bias, grad: Array, positions: Positions) -> Gradients:
     return content.product_vjp(bias, positions, _batch_of(bias, positions), grad)
 
 
-GATED_DISTANCE = Scheme("gated_distance", Kind(_term, _gradient, _matrix, _vjp), GatedDistanceArrays, _operands)
+GATED_DISTANCE = Scheme("gated_distance", Kind(_gradient, _matrix, _vjp), GatedDistanceArrays, _operands)
 
 
 @door

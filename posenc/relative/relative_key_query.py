@@ -24,34 +24,17 @@ class RelativeKeyQueryArrays(NamedTuple):
     table: Array
 
 
-class RelativeKeyQueryGradient(NamedTuple):
-    """Gradients of the logits of `relative_key_query`.
-
-    Attributes
-    ----------
-    q : array (..., H, N, D)
-    k : array (..., G, M, D)
-    table : array
-        In the shape of the argument.
-    """
-
-    q: Array
-    k: Array
-    table: Array
-
-
 RELATIVE_KEY_QUERY = Scheme(
     "relative_key_query",
     TABLE,
     RelativeKeyQueryArrays,
     content.rows_in_order,
     record=ContentBias,
-    gradient_type=RelativeKeyQueryGradient,
 )
 
 
 @door
-def relative_key_query(table: npt.ArrayLike) -> ContentBias[RelativeKeyQueryArrays, RelativeKeyQueryGradient]:
+def relative_key_query(table: npt.ArrayLike) -> ContentBias[RelativeKeyQueryArrays]:
     """Let queries and keys read one table of relative embeddings, as BERT's ``relative_key_query`` does.
 
     Logits get ``q[i] . table[t] + k[j] . table[t]``, ``t = clip(rel) + K``.
@@ -91,5 +74,5 @@ def relative_key_query(table: npt.ArrayLike) -> ContentBias[RelativeKeyQueryArra
     """
     kept = content.as_table("table", table, "(2 K + 1, D)", "(H, 2 K + 1, D)")
     content.check_odd_rows("table", kept)
-    bias: ContentBias[RelativeKeyQueryArrays, RelativeKeyQueryGradient] = RELATIVE_KEY_QUERY.from_arrays(kept)
+    bias: ContentBias[RelativeKeyQueryArrays] = RELATIVE_KEY_QUERY.from_arrays(kept)
     return bias

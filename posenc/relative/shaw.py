@@ -30,25 +30,6 @@ class ShawArrays(NamedTuple):
     rel_v: Array | None
 
 
-class ShawGradient(NamedTuple):
-    """Gradients of the logits of `shaw`.
-
-    Attributes
-    ----------
-    q : array (..., H, N, D)
-    k : array (..., G, M, D)
-    rel_k : array
-        In the shape of the argument.
-    rel_v : array or None
-        Zeros, because logits do not read `rel_v`; None without it.
-    """
-
-    q: Array
-    k: Array
-    rel_k: Array
-    rel_v: Array | None
-
-
 def _operands(bias: Bias) -> Operands:
     """Return the tables, and their row for each distance -reach .. reach, which the kernel clips farther ones to."""
     rows = bias.arrays.rel_k.shape[-2]
@@ -58,13 +39,13 @@ def _operands(bias: Bias) -> Operands:
     return {**bias.arrays._asdict(), "rows": row_of_distance}
 
 
-SHAW = Scheme("shaw", TABLE, ShawArrays, _operands, record=ContentBias, gradient_type=ShawGradient)
+SHAW = Scheme("shaw", TABLE, ShawArrays, _operands, record=ContentBias)
 
 
 @door
 def shaw(
     rel_k: npt.ArrayLike, rel_v: npt.ArrayLike | None = None, *, k_min: int | None = None
-) -> ContentBias[ShawArrays, ShawGradient]:
+) -> ContentBias[ShawArrays]:
     """Return Shaw's relative representations by j - i, added to keys and values.
 
     Logits get ``q[i] . rel_k[t]``, values get ``rel_v[t]``, ``t = clip(rel, -K, K) + K``.
@@ -131,7 +112,7 @@ def shaw(
             fail(ValueError, "rel_v", f"{values.shape[-2]} rows", f"{keys.shape[-2]}, as rel_k")
         if values.ndim == keys.ndim == 3:
             content.check_table_heads("rel_v", values, keys.shape[0])
-    bias: ContentBias[ShawArrays, ShawGradient] = SHAW.from_arrays(keys, values, options=options)
+    bias: ContentBias[ShawArrays] = SHAW.from_arrays(keys, values, options=options)
     return bias
 
 

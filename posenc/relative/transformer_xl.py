@@ -31,38 +31,17 @@ class TransformerXLArrays(NamedTuple):
     v: Array
 
 
-class TransformerXLGradient(NamedTuple):
-    """Gradients of the logits of `transformer_xl`.
-
-    Attributes
-    ----------
-    q : array (..., H, N, D)
-    k : array (..., G, M, D)
-    r, u, v : array
-        Each in the shape of its argument.
-    """
-
-    q: Array
-    k: Array
-    r: Array
-    u: Array
-    v: Array
-
-
 TRANSFORMER_XL = Scheme(
     "transformer_xl",
     TABLE,
     TransformerXLArrays,
     content.rows_in_order,
     record=ContentBias,
-    gradient_type=TransformerXLGradient,
 )
 
 
 @door
-def transformer_xl(
-    r: npt.ArrayLike, u: npt.ArrayLike, v: npt.ArrayLike
-) -> ContentBias[TransformerXLArrays, TransformerXLGradient]:
+def transformer_xl(r: npt.ArrayLike, u: npt.ArrayLike, v: npt.ArrayLike) -> ContentBias[TransformerXLArrays]:
     """Return the relative terms of Transformer-XL's attention.
 
     Logits get ``u . k[j] + (q[i] + v) . r[t]``, ``t = clip(rel, -K, K) + K``.
@@ -121,7 +100,7 @@ def transformer_xl(
         if array.shape[-1] != table.shape[-1]:
             fail(ValueError, argument, f"width {array.shape[-1]}", f"{table.shape[-1]}, the width of r")
         vectors.append(array)
-    bias: ContentBias[TransformerXLArrays, TransformerXLGradient] = TRANSFORMER_XL.from_arrays(table, *vectors)
+    bias: ContentBias[TransformerXLArrays] = TRANSFORMER_XL.from_arrays(table, *vectors)
     return bias
 
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from .._core_api.arrays import Array, Dtype
 from .._core_api.door import door, fail
 from ..bias import operator
-from ..bias.operator import Bias, Call, Gradients, Kind, PositionBias, Scheme, Term
+from ..bias.operator import Bias, Gradients, Kind, PositionBias, Scheme, Term
 from ..bias.positions import Positions
 from . import content
 
@@ -37,14 +37,7 @@ def _check_lengths(bias: Bias, n: int, m: int) -> None:
             fail(ValueError, argument, f"{positions} positions", str(length))
 
 
-def _term(bias: Bias, call: Call, positions: Positions) -> Term:
-    operands = operator.cast_arrays(bias.operands, call.dtype)
-    operator.check_heads(bias, call.shape)
-    _check_lengths(bias, *call.shape[-2:])
-    return Term("tupe", operands)
-
-
-def _gradient(bias: Bias, sums: Gradients, positions: Positions) -> Gradients:
+def _gradient(bias: Bias, sums: Gradients, term: Term) -> Gradients:
     # the kernel multiplies pos_q by the scale before it adds to d_pos_k, so only d_pos_q lacks it
     width = bias.arrays.pos_q.shape[-1]
     d_pos_q, d_pos_k = operator.add_rows(sums[0], 2), operator.add_rows(sums[1], 2)[..., :width]
@@ -64,7 +57,7 @@ def _vjp(bias: Bias, grad: Array, positions: Positions) -> Gradients:
 
 TUPE = Scheme(
     "tupe",
-    Kind(_term, _gradient, _matrix, _vjp),
+    Kind(_gradient, _matrix, _vjp),
     TupeArrays,
     default_scale=lambda bias, width: 1 / sqrt(2 * (width or 1)),
     reads_positions=False,  # only their numbers

@@ -195,7 +195,7 @@ ERRORS = [
     (lambda: posenc.attention(Q, GOOD, posenc.quantize(np.ones((3, 8)))), ValueError,
      "attention: v has 2 axes; expected at least 3"),
     (lambda: posenc.attention(Q[..., :4], GOOD, GOOD), ValueError,
-     "attention: k has width 8; expected 4, the width of q"),
+     "attention: k has 8 channels; expected 4, as q"),
     (lambda: posenc.attention_vjp(Q, Q, GOOD, GOOD, out=Q, lse=Q[..., 0]), TypeError,
      r"attention_vjp: k has type Quantized; expected an array, as dequantize\(\) returns"),
     (lambda: posenc.attention(GOOD, GOOD, GOOD), TypeError, "attention: q has"),

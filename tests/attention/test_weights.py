@@ -21,7 +21,7 @@ def test_values_of_operators_are_left_out():
 
 def test_refusals_name_the_function():
     q = np.ones((1, 2, 4))
-    with pytest.raises(ValueError, match="attention_weights: k has width 3"):
+    with pytest.raises(ValueError, match="attention_weights: k has 3 channels"):
         posenc.attention_weights(q, np.ones((1, 2, 3)))
     with pytest.raises(TypeError, match="attention_weights: bias has type"):
         posenc.attention_weights(q, q, bias="alibi")

@@ -93,7 +93,7 @@ def test_logits_of_a_sum():
     found, each = bias.logits_vjp(grad, q, k), [part.logits_vjp(grad, q, k) for part in parts]
     assert np.allclose(found.q, sum(one.q for one in each))
     assert np.allclose(found.k, sum(one.k for one in each))
-    assert [type(own) for own in found.parts] == [type(part.arrays) for part in parts]
+    assert [type(own) for own in found.bias] == [type(part.arrays) for part in parts]
 
 
 def test_parts_have_positions_of_their_own():
@@ -136,9 +136,9 @@ REFUSED = [
      "alibi.matrix: k_positions has a value; expected None, because alibi has"),
     (lambda *_: PLACED.matrix(N + 1, M), r"alibi.matrix: q_positions has length 70 \(alibi.at\); expected 71"),
     (lambda q, k, v: posenc.attention(q, k[..., 1:, :], v[..., 1:, :], bias=PLACED),
-     r"attention: k_positions has length 130 \(alibi.at\); expected 129"),
+     r"attention: k_positions has 130 keys \(alibi\); expected 129, as k"),
     (lambda q, k, v: posenc.attention(q, k, v, bias=OPERATORS["alibi"].at(q_positions=[X_Q] * 2, k_positions=X_K)),
-     r"attention: q_positions has batch axes \(2,\) \(alibi.at\); expected to broad"),
+     r"attention: q_positions has shape \(2, 70\); expected a shape that broadcasts to \(3, 70\) \(alibi\)"),
     (lambda q, k, _: OPERATORS["shaw"].at(q_positions=X_Q, k_positions=X_K).logits(q, k, q_positions=X_Q),
      "shaw.logits: q_positions has a value; expected None"),
     (lambda *_: (posenc.dense(np.ones((2, 1, 3, 3))) + posenc.dense(np.ones((3, 1, 3, 3)))).matrix(3),

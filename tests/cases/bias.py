@@ -40,8 +40,15 @@ class BiasCase(Case):
         return (getattr(self.bias(arguments), self.method)(**of_method(arguments), **options),)
 
     def gradient(self, grads, arguments):
-        vjp = "vjp" if self.method == "matrix" else "logits_vjp"
-        return getattr(self.bias(arguments), vjp)(grads[0], **of_method(arguments))
+        if self.method == "matrix":
+            return self.bias(arguments).vjp(grads[0], **of_method(arguments))
+        return self.bias(arguments).logits_vjp(grads[0], **of_method(arguments))
+
+    def vjp(self, grads, arguments):
+        gradient = self.gradient(grads, arguments)
+        if self.method == "matrix":
+            return gradient._asdict()
+        return {"q": gradient.q, "k": gradient.k, **gradient.bias._asdict()}
 
     def truth(self, arguments):
         given = {name: np.longdouble(value) if name in self.precise else value for name, value in arguments.items()}

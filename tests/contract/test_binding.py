@@ -97,7 +97,7 @@ def test_arrays_of_operators_are_arrays():
         (("alibi", {"slopes": np.ones(1)}, [0, 1], np.arange(2)), "q_positions"),
     ]:
         with pytest.raises(TypeError, match=f"^f: {name} has type list; expected an array$"):
-            _core.attention("f", q=q, k=q, v=q, bias=(bias,), shift=0.0)
+            _core.attention("f", q=q, k=q, v=q, bias=(bias,))
 
 
 def test_inputs_of_recurrences_come_together():
@@ -290,14 +290,14 @@ FAILURES = {
     "operands": lambda: _core.attention(
         q=HALF, k=HALF, v=HALF, bias=(("alibi", {"slopes": np.ones(2), "more": W}, None, None),)
     ),
-    "one side": lambda: _core.attention(
-        q=HALF, k=HALF, v=HALF, bias=(("alibi", {"slopes": np.ones(2)}, np.arange(3), None),)
+    "positions of an operator": lambda: _core.attention(
+        q=HALF, k=HALF, v=HALF, bias=(("alibi", {"slopes": np.ones(2)}, np.arange(4), None),)
     ),
     "rows of operators": lambda: _core.attention(
         q=HALF, k=HALF, v=HALF, bias=(("shaw", {"rel_k": np.ones((2, 0, 4)), "rows": np.zeros(1, int)}, None, None),)
     ),
     "heads": lambda: _core.attention(q=HALF, k=np.ones((3, 3, 4), np.float16), v=np.ones((3, 3, 4), np.float16)),
-    "alignment": lambda: _core.attention(q=HALF, k=HALF[:, :2], v=HALF[:, :2], high=0.0),
+    "alignment": lambda: _core.attention(q=HALF, k=HALF[:, :2], v=HALF[:, :2], causal=True),
     "result that the call makes": lambda: _core.attention_vjp(
         q=HALF, k=HALF, v=HALF, out=HALF, lse=np.ones((2, 3)), grad=HALF, dq=HALF
     ),

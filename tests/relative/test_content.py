@@ -59,8 +59,8 @@ def test_rows_that_meet_what_is_not_finite_get_nan():
     q, k = np.ones((1, 3, 2)), np.ones((1, 3, 2))
     q[0, 1, 0] = np.inf
     grad = np.tri(3)[None]  # query 1 reads rows 0 and 1
-    found = posenc.shaw(np.ones((3, 2))).logits_vjp(grad, q, k).rel_k
+    found = posenc.shaw(np.ones((3, 2))).logits_vjp(grad, q, k).bias.rel_k
     np.testing.assert_array_equal(found, [[np.nan, np.nan], [np.nan, np.nan], [0, 0]])
     bias = posenc.deberta(np.ones((1, 4, 2)), np.ones((1, 4, 2)))
-    for gradient in bias.logits_vjp(grad, q, k).rel_k, bias.logits_vjp(grad, k, q).rel_q:
+    for gradient in bias.logits_vjp(grad, q, k).bias.rel_k, bias.logits_vjp(grad, k, q).bias.rel_q:
         np.testing.assert_array_equal(gradient[0], [[0, 0], [0, 0], [np.nan, np.nan], [np.nan, np.nan]])
