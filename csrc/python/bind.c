@@ -108,15 +108,17 @@ static int is_same_name(PyObject *name, PyObject *interned)
 static int take_setting(pe_binding *b, PyObject *name, PyObject *value)
 {
     Py_ssize_t n;
+    if (name == b->table->seq_axis) /* most names are interned, and comparisons take longer */
+        return read_whole(b, "seq_axis", value, &b->seq_axis);
+    if (is_same_name(name, b->table->start))
+        return read_whole(b, "start", value, &b->start);
+    if (is_same_name(name, b->table->dtype))
+        return read_dtype(b, value);
+    if (is_same_name(name, b->table->seq_axis))
+        return read_whole(b, "seq_axis", value, &b->seq_axis);
     const char *word = PyUnicode_AsUTF8AndSize(name, &n);
     if (!word)
         return -1;
-    if (is_same_name(name, b->table->dtype))
-        return read_dtype(b, value);
-    if (is_same_name(name, b->table->start))
-        return read_whole(b, word, value, &b->start);
-    if (is_same_name(name, b->table->seq_axis))
-        return read_whole(b, word, value, &b->seq_axis);
     if (n != 1 || *word < 'A' || *word > 'z') {
         PyErr_Format(PyExc_TypeError, "%s: %U is unknown; expected %s", b->function, name, b->entry->text);
         return -1;

@@ -132,49 +132,55 @@ def rope(
         w, factor = frequencies.inv_freq, frequencies.attention_factor
         chosen_layout = layout if frequencies.layout is None else frequencies.layout
         chosen_dim = rotary_dim if frequencies.rotary_dim is None else frequencies.rotary_dim
-    if (
-        (type(positions) is int or (type(positions) is np.ndarray and positions.ndim == 1))
-        and type(seq_axis) is int
-        and seq_axis == -2
-        and w is not None
+    is_plain = (
+        (type(positions) is int or type(positions) is np.ndarray)
+        and type(w) is np.ndarray
         and chosen_layout is not None
         and (layout is None or layout is chosen_layout)
         and (rotary_dim is None or rotary_dim is chosen_dim)
-    ):
-        return _core.rope_positions(
-            "rope",
-            x=x,
-            positions=positions,
-            frequencies=w,
-            out=out,
-            layout=chosen_layout,
-            rotary_offset=rotary_offset,
-            out_layout=out_layout,
-            inverse=inverse,
-            attention_factor=factor,
-            rotary_dim=chosen_dim,
-            start=start,
-        )
-    options = layout, rotary_dim, rotary_offset, inverse, out_layout, seq_axis
-    return _rope_by_table(x, positions, frequencies, start, out, options)
+    )
+    if not is_plain:
+        options = (layout, rotary_dim, rotary_offset, inverse, out_layout, seq_axis)
+        if frequencies is None:
+            return _rope_by_table(x, positions, start, out, options)
+        _check_options(positions, frequencies, layout, rotary_dim)
+    rotated: Array = _core.rope_positions(
+        "rope",
+        x=x,
+        positions=positions,
+        frequencies=w,
+        out=out,
+        layout=chosen_layout,
+        rotary_offset=rotary_offset,
+        out_layout=out_layout,
+        inverse=inverse,
+        attention_factor=factor,
+        rotary_dim=chosen_dim,
+        start=start,
+        seq_axis=seq_axis,
+    )
+    return rotated
+
+
+@partial(door, name="rope")
+def _check_options(
+    positions: npt.ArrayLike | Table, frequencies: Frequencies, layout: Layout | None, rotary_dim: int | None
+) -> None:
+    """Refuse what needs words that C has not: a table beside frequencies, no layout, and options that disagree."""
+    rotations.unpack(frequencies)
+    rotations.read_layout(layout, frequencies)
+    rotations.read_rotary_dim(rotary_dim, frequencies)
+    rotations.refuse_table("positions", positions)
 
 
 @partial(door, name="rope")
 def _rope_by_table(
-    x: npt.ArrayLike,
-    positions: npt.ArrayLike | Table,
-    frequencies: Frequencies | None,
-    start: int,
-    out: Array | None,
-    options: tuple[Any, ...],
+    x: npt.ArrayLike, table: npt.ArrayLike | Table, start: int, out: Array | None, options: tuple[Any, ...]
 ) -> Array:
-    """Compute `rope` with the options of `read_rotation` by a table of the positions, or the caller's."""
-    rotation = rotations.read_rotation(x, frequencies, *options)
-    if frequencies is None:
-        cos, sin = rotations.align_table(rotation, *rotations.read_table(rotation, positions, start))
-        return rotation.pairs.rotate(rotation.x, cos, sin, out)
-    angles = Angles(rotation.positions(positions, start=start), *rotation.frequencies(frequencies))
-    return rotation.rotate(rotation.table(angles), out)
+    """Compute `rope` by the caller's table, with the options of `read_rotation`."""
+    rotation = rotations.read_rotation(x, None, *options)
+    cos, sin = rotations.align_table(rotation, *rotations.read_table(rotation, table, start))
+    return rotation.pairs.rotate(rotation.x, cos, sin, out)
 
 
 @overload

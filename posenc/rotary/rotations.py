@@ -120,9 +120,7 @@ class Rotation:
 
     def positions(self, positions: npt.ArrayLike | Table, argument: str = "positions", start: int = 0) -> Array:
         """Return positions (..., N) that fit the sequence."""
-        if isinstance(positions, (tuple, list)) and _is_table(positions):
-            expected = "positions, because frequencies are passed too"
-            fail(ValueError, argument, "a table (cos, sin)", expected)
+        refuse_table(argument, positions)
         # the name of a row takes less time than a text
         row = "rope_positions" if argument == "positions" else f"pos {argument}(n) counted"
         array: Array = _core.read(row, **{argument: positions}, start=start)
@@ -287,8 +285,7 @@ def read_rotation(
     """
     array: Array = _core.read("rope" if argument == "x" else f"real {argument}(d)", **{argument: x})
     layout = read_layout(layout, frequencies)
-    if isinstance(frequencies, RopeFrequencies) and frequencies.rotary_dim is not None:
-        rotary_dim = agree("rotary_dim", rotary_dim, frequencies.rotary_dim)
+    rotary_dim = read_rotary_dim(rotary_dim, frequencies)
     if out_layout is None:
         out_layout = layout
     else:
@@ -323,6 +320,13 @@ def read_layout(layout: Layout | None, frequencies: Frequencies | None) -> Layou
     return layout
 
 
+def read_rotary_dim(rotary_dim: int | None, frequencies: Frequencies | None) -> int | None:
+    """Return rotary_dim, which frequencies of `rope_from_config` include."""
+    if isinstance(frequencies, RopeFrequencies) and frequencies.rotary_dim is not None:
+        return agree("rotary_dim", rotary_dim, frequencies.rotary_dim)
+    return rotary_dim
+
+
 Option = TypeVar("Option", Layout, int)
 
 
@@ -334,11 +338,12 @@ def agree(argument: str, value: Option | None, known: Option) -> Option:
     return known
 
 
-def _is_table(pair: tuple[object, ...] | list[object]) -> bool:
-    """Return whether a pair is (cos, sin) rather than a list of positions: arrays of reals with two axes or more."""
-    return len(pair) == 2 and all(
-        getattr(half, "ndim", 0) > 1 and "int" not in str(getattr(half, "dtype", "")) for half in pair
-    )
+def refuse_table(argument: str, positions: object) -> None:
+    """Refuse a pair (cos, sin), two arrays of reals with two axes or more, in place of positions."""
+    if isinstance(positions, tuple | list) and len(positions) == 2:
+        halves = [getattr(half, "ndim", 0) > 1 and "int" not in str(getattr(half, "dtype", "")) for half in positions]
+        if all(halves):
+            fail(ValueError, argument, "a table (cos, sin)", "positions, because frequencies are passed too")
 
 
 def unpack(frequencies: Frequencies) -> tuple[npt.ArrayLike, float]:

@@ -95,7 +95,7 @@ REFUSED = [
     ("rope", ROPE, {"x": X[None, None], "positions": GRID},
      "positions has 2 axes; expected 1, or 4 to broadcast against x, or 3 without its axis of heads"),
     ("rope", ROPE, {"frequencies": np.ones(3)}, "frequencies has 3 entries; expected rotary_dim // 2 = 4"),
-    ("rope", ROPE, {"frequencies": 8}, "frequencies is 8; expected an array with 1 axis"),
+    ("rope", ROPE, {"frequencies": 8}, "frequencies is 8; expected an array (e,), such as rope_frequencies(D)"),
     ("rope_2d", PLANE, {"positions": VIDEO}, "positions has shape (3, 5); expected (2, N)"),
     ("rope_2d", PLANE, {"x": X[..., :6]}, "x has 6 rotated channels; expected a multiple of 4"),
     ("rope_2d", PLANE, {"frequencies": np.ones(4)}, "frequencies has 4 entries; expected rotary_dim // 4 = 2"),
