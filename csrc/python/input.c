@@ -370,19 +370,21 @@ static int check_ids(const pe_binding *b, const pe_operand *o, PyObject *array, 
     return -1;
 }
 
-/* The arrays of operators of positions are float64; in arithmetic of float their numbers must fit. */
+/* The arrays of operators of positions are float64; in arithmetic of float their finite numbers must fit. */
 static int check_range(const pe_binding *b, const pe_operand *o, PyObject *array)
 {
-    PyObject *numbers = b->is_double ? NULL : distinct_numbers(A(array));
-    const double most = (double)FLT_MAX;
-    const int fits =
-        b->is_double
-        || (numbers && largest_of(PyArray_BYTES(A(numbers)), PE_F64, PyArray_SIZE(A(numbers)), most) <= most);
+    int beyond = 0;
+    if (b->is_double)
+        return 0;
+    PyObject *numbers = distinct_numbers(A(array));
+    const double *x = numbers ? PyArray_DATA(A(numbers)) : NULL;
+    for (npy_intp i = 0, n = numbers ? PyArray_SIZE(A(numbers)) : 0; i < n; i++)
+        beyond |= fabs(x[i]) > (double)FLT_MAX && !isinf(x[i]);
     Py_XDECREF(numbers);
-    if (!fits && (numbers || !PyErr_Occurred()))
+    if (beyond)
         pe_wrong(PyExc_ValueError, b, o->name,
                  "has numbers beyond float32; expected at most 3.4e+38 in size, or float64");
-    return fits ? 0 : -1;
+    return numbers && !beyond ? 0 : -1;
 }
 
 static int check_contents(pe_binding *b, const pe_operand *o, PyObject *array, PyObject *given)

@@ -165,6 +165,8 @@ def test_refused_in_attention():
     q, k, v = (x.astype(np.float32) for x in qkv(5, 5))
     with pytest.raises(ValueError, match="function has numbers beyond float32"):
         posenc.attention(q, k, v, bias=of(np.full((2, 9), 1e200)))
+    masked = posenc.attention(q, k, v, bias=of(np.full((2, 9), -np.inf)))  # as where a key is not seen
+    assert (masked == 0).all()
     q = np.ones((8, 4, 2))
     message = r"bias has 1 heads \(distance_function\); .*; pass heads=8 to distance_function"
     with pytest.raises(ValueError, match=message):
