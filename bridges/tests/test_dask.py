@@ -463,7 +463,7 @@ REFUSED = {
         ValueError, lambda p: p.matrix(posenc.alibi([1.0]), 8, chunks=4, k_positions=np.arange(7))
     ),
     "attention: q has type ndarray": (TypeError, lambda p: p.attention(np.ones((2, 8, 8)), X, X)),
-    "attention: k has width 7": (ValueError, lambda p: p.attention(X, X[..., :7], X)),
+    "attention: k has 7 channels; expected 8, as q": (ValueError, lambda p: p.attention(X, X[..., :7], X)),
     "attention: keep has shape": (ValueError, lambda p: p.attention(X, X, X, keep=X[..., :5] > 0)),
     "attention: bias has type int": (TypeError, lambda p: p.attention(X, X, X, bias=3)),
     "attention: k has type Quantized of arrays in memory; expected posenc_bridges.dask.Quantized": (
@@ -478,10 +478,10 @@ REFUSED = {
     ),
     "quantize: axis is 3": (ValueError, lambda p: p.quantize(X, axis=3)),
     "quantize: x has NaN or infinity": (ValueError, lambda p: p.quantize(X * np.nan).codes.compute()),
-    "attention: q_positions has length 9 .alibi.at.; expected 8": (
+    "attention: q_positions has 9 queries .alibi.; expected 8, as q": (
         ValueError, lambda p: p.attention(X, X, X, bias=posenc.alibi([1.0, 2.0]).at(q_positions=np.arange(9)))
     ),
-    "matrix: k_positions has length 9 .alibi.at.; expected 8": (
+    "matrix: k_positions has 9 keys .alibi.; expected 8, as k": (
         ValueError, lambda p: p.matrix(posenc.alibi([1.0]).at(k_positions=np.arange(9)), 8, chunks=4)
     ),
     "matrix: k_positions has a value; expected None": (
