@@ -513,7 +513,10 @@ PROXY = "^posenc_bridges.torch: an argument has type Proxy of torch.fx; expected
         (lambda q, x: pt.alibi(torch.ones(4)) + 1, "unsupported operand"),
         (lambda q, x: pt.attention(q, q, q, bias=pt.alibi(torch.ones(3))), r"attention: bias has 3 heads \(alibi\); "),
         (lambda q, x: pt.alibi(torch.ones(4)).logits(q, q), "'PositionBias' object has no attribute 'logits'"),
-        (lambda q, x: torch.fx.symbolic_trace(lambda x: posenc.combine(x, x)), "combine: x has type Proxy; expected an"),
+        (
+            lambda q, x: torch.fx.symbolic_trace(lambda x: posenc.combine(x, x)),
+            "combine: x has type Proxy; expected a",
+        ),
         (lambda q, x: torch.fx.symbolic_trace(lambda x: pt.combine(q, x)), PROXY),
         (lambda q, x: torch.fx.symbolic_trace(lambda x: pt.attention(q, q, q, bias=pt.alibi(x))), PROXY),
         (lambda q, x: torch.fx.symbolic_trace(lambda x: pt.attention(q, q, q, scale=x)), PROXY),
