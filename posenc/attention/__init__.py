@@ -16,8 +16,8 @@ from .._core_api.constants import MOST_WIDTH
 from .._core_api.door import door, fail, fail_value
 from ..bias import operator
 from ..bias.operator import Bias, Gradients, Term
-from .inputs import per_head, read_inputs, read_keys, read_operators
-from .options import READ_BY_PYTHON, Options, refuse_unknown, show_options
+from .inputs import per_head, read_inputs, read_operators, read_quantized
+from .options import DEFAULTS, READ_BY_PYTHON, Options, refuse_unknown, show_options
 from .quantized import Quantized, quantize
 
 if TYPE_CHECKING:
@@ -223,11 +223,14 @@ def attention(
     """
     wants_lse = return_lse if type(return_lse) is bool else read.flag("return_lse", return_lse)
     if READ_BY_PYTHON.isdisjoint(options) and not (isinstance(k, Quantized) or isinstance(v, Quantized)):
-        refuse_unknown("attention", options)
+        if not options.keys() <= DEFAULTS.keys():
+            refuse_unknown("attention", options)
         arguments: dict[str, Any] = {"q": q, "k": k, "v": v, **options}
     else:
         inputs = read_inputs("attention", q, k, v, options)
-        arguments = {**inputs.arguments, "dtype": inputs.q.dtype}
+        arguments = inputs.arguments
+        if inputs.head_scale is not None:
+            arguments["dtype"] = inputs.q.dtype
     result: Array | tuple[Array, Array] = _core.attention(**arguments, out=out, lse=wants_lse or None)
     return result
 
@@ -314,6 +317,8 @@ def attention_vjp(
     """
     inputs = read_inputs("attention_vjp", q, k, v, options)
     arguments = inputs.arguments
+    for name in ("k", "v"):
+        arguments[name] = read.data(name, arguments[name])
     if (out is None) != (lse is None):
         missing, other = ("out", "lse") if out is None else ("lse", "out")
         fail_value(ValueError, missing, None, f"an array, because {other} is passed, or both None")
@@ -404,7 +409,9 @@ def attention_weights(q: npt.ArrayLike, k: npt.ArrayLike, **options: Unpack[Opti
             [0.333, 0.333, 0.333]]])
     """
     query = read.data("q", q)
-    key, _ = read_keys("attention_weights", "k", k, query.dtype)
+    if isinstance(k, Quantized):
+        read_quantized("attention_weights", "k", k, query.dtype)
+    key = read.data("k", k)
     m = key.shape[-2] if key.ndim > 1 else 0
     if m > MOST_WIDTH:
         fail(ValueError, "k", f"sequence axis {m}", f"at most {MOST_WIDTH} keys")

@@ -18,7 +18,7 @@ from ..bias import operator
 from ..bias.operator import Bias, Term
 from ..bias.positions import Positions, read_positions
 from ..relative.content import ContentBias
-from .options import refuse_unknown
+from .options import DEFAULTS, refuse_unknown
 from .quantized import Quantized
 
 INFINITY = float("inf")
@@ -44,35 +44,45 @@ class Inputs(NamedTuple):
 
 def read_inputs(caller: str, q: object, k: object, v: object, options: Mapping[str, Any]) -> Inputs:
     """Return the arguments of `_core` for those of `attention`, for some of its options."""
-    refuse_unknown(caller, options)
-    arguments: dict[str, Any] = {**options}
-    query = read.data("q", q)
-    key, arguments["k_scale"] = read_keys(caller, "k", k, query.dtype)
-    value, arguments["v_scale"] = read_keys(caller, "v", v, query.dtype)
+    if not options.keys() <= DEFAULTS.keys():
+        refuse_unknown(caller, options)
+    query, head_scale = read.data("q", q), None
+    arguments: dict[str, Any] = {**options, "q": query, "k": k, "v": v}
+    for argument in ("k", "v"):
+        if isinstance(arguments[argument], Quantized):
+            arguments |= read_quantized(caller, argument, arguments[argument], query.dtype)
     operators = read_operators(arguments.pop("bias", None))
-    parts = tuple([part for operator in operators for part in operator.parts])
-    low, high = read_window(arguments.pop("window", None))
-    seed = arguments.pop("seed", None)
+    parts = [part for operator in operators for part in operator.parts]
+    window, seed, sink = arguments.pop("window", None), arguments.pop("seed", None), options.get("sink")
+    if window is not None:
+        arguments["low"], arguments["high"] = read_window(window)
     if seed is not None:
         seed = read.index("seed", seed, 0, 2**64 - 1)
-        arguments.update(seed_low=seed % 2**32, seed_high=seed >> 32)
-    sink = arguments.get("sink")
+        arguments["seed_low"], arguments["seed_high"] = seed % 2**32, seed >> 32
     if sink is not None:
-        sink = read.data("sink", sink)
-        if not (sink < INFINITY).all():
+        arguments["sink"] = read.data("sink", sink)
+        if not (arguments["sink"] < INFINITY).all():
             fail(ValueError, "sink", "NaN or +inf", "finite numbers or -inf")
-    scale, head_scale = _read_scale(caller, arguments.get("scale"), query, parts)
-    arguments.update(q=_scaled(query, head_scale), k=key, v=value, low=low, high=high, sink=sink, scale=scale)
+    if options.get("scale") is None:
+        arguments["scale"] = default_scale(query, parts)
+    else:
+        arguments["scale"], head_scale = _read_scale(caller, options["scale"], query, parts)
+    if head_scale is not None:
+        dtype = convert.arithmetic(query)
+        with convert.without_warnings():
+            arguments["q"] = query.astype(dtype) * per_head(head_scale, query).astype(dtype)
     arguments["bias"] = tuple([_place(part, arguments) for part in parts])
     return Inputs(query, arguments, operators, head_scale)
 
 
 def _place(part: Bias, arguments: Mapping[str, Any]) -> Term:
     """Return the term of an operator; `_core` finds the positions of most, and Python those of the others."""
-    q, k, causal = arguments["q"], arguments["k"], arguments.get("causal", False)
+    q, place, causal = arguments["q"], part.scheme.kind.place, arguments.get("causal", False)
     operator.check_heads(part, q)
-    place = part.scheme.kind.place
-    if place is None or q.ndim < 2 or k.ndim < 2:  # which _core refuses
+    if place is None:
+        return part.term
+    k = read.data("k", arguments["k"])
+    if q.ndim < 2 or k.ndim < 2:  # which _core refuses
         return part.term
     n, m = q.shape[-2], k.shape[-2]
     q_positions, k_positions = arguments.get("q_positions"), arguments.get("k_positions")
@@ -80,18 +90,17 @@ def _place(part: Bias, arguments: Mapping[str, Any]) -> Term:
         positions = Positions(n, m, float(m - n) if arguments.get("align") == "end" else 0.0)
     else:
         positions = read_positions(n, m, q_positions, k_positions)
-    high = min(arguments["high"], 0.0) if isinstance(causal, read.BOOLS) and causal else arguments["high"]
-    positions = positions._replace(low=arguments["low"], high=high)
+    low, high = arguments.get("low", -INFINITY), arguments.get("high", INFINITY)
+    high = min(high, 0.0) if isinstance(causal, read.BOOLS) and causal else high
+    positions = positions._replace(low=low, high=high)
     return place(part, operator.resolve_positions(part, positions), convert.arithmetic(q))
 
 
-def _read_scale(caller: str, scale: object, q: Array, parts: tuple[Bias, ...]) -> tuple[Any, Array | None]:
+def _read_scale(caller: str, scale: object, q: Array, parts: Sequence[Bias]) -> tuple[Any, Array | None]:
     """Return the scale of the kernel, and the scale of each head if there is one.
 
     Only the gradient takes a number in an array without axes as one scale for each head, whose gradients are added.
     """
-    if scale is None:
-        return default_scale(q.shape[-1] if q.ndim else 0, parts), None
     is_number = isinstance(scale, (*read.BOOLS, *read.INTEGERS, float, str))  # text is refused as a number
     array = None if is_number else read.array("scale", scale)
     readers = [part.name for part in parts if isinstance(part, ContentBias)]
@@ -112,32 +121,20 @@ def _read_scale(caller: str, scale: object, q: Array, parts: tuple[Bias, ...]) -
     return 1.0, scales  # no scale of all heads: it could make a head's queries subnormal
 
 
-def _scaled(q: Array, head_scale: Array | None) -> Array:
-    """Return the queries times the scale of each head."""
-    if head_scale is None:
-        return q
-    dtype = convert.arithmetic(q)
-    with convert.without_warnings():
-        scaled: Array = q.astype(dtype) * per_head(head_scale, q).astype(dtype)
-    return scaled
-
-
 def per_head(scale: Array, q: Array) -> Array:
     """Return numbers of heads with the axes of q."""
     return scale[:, None, None] if q.ndim > 2 else scale
 
 
-def read_keys(caller: str, argument: str, value: object, dtype: Dtype) -> tuple[Array, Array | None]:
-    """Return keys or values and, if they are quantised, their scales; `dtype` is that of q."""
-    if not isinstance(value, Quantized):
-        return read.data(argument, value), None
+def read_quantized(caller: str, argument: str, value: Quantized, dtype: Dtype) -> dict[str, Array]:
+    """Return quantised keys or values as arguments of `_core`; `dtype` is that of q."""
     if caller != "attention":
         fail(TypeError, argument, "type Quantized", "an array, as dequantize() returns")
     if dtype.char == "d":
         fail(TypeError, "q", "dtype float64", f"at most float32, because {argument} is quantised")
     if value.axis != -1:
         fail_value(ValueError, f"axis of {argument}", value.axis, "-1, a scale for each token and head")
-    return value.codes, value.scale
+    return {argument: value.codes, f"{argument}_scale": value.scale}
 
 
 def read_operators(bias: object) -> tuple[Bias, ...]:
@@ -153,8 +150,6 @@ def read_operators(bias: object) -> tuple[Bias, ...]:
 
 def read_window(window: object) -> tuple[float, float]:
     """Return the lowest and the highest rel that a window leaves visible."""
-    if window is None:
-        return -INFINITY, INFINITY
     if not isinstance(window, tuple | list) or len(window) != 2:
         fail_value(ValueError, "window", window, "(left, right), each a number or None")
     left, right = window
@@ -162,11 +157,14 @@ def read_window(window: object) -> tuple[float, float]:
     return low, INFINITY if right is None else read.number("window", right)
 
 
-def default_scale(width: int, parts: tuple[Bias, ...]) -> float | None:
+def default_scale(q: Array, parts: Sequence[Bias]) -> float | None:
     """Return the scale that the operators ask for, if they agree; None is ``width**-0.5``."""
-    scales = [(part.name, part.scheme.default_scale(part, width)) for part in parts]
-    asked = {scale for _, scale in scales if scale is not None}
+    asked: dict[float, str] = {}
+    for part in parts:
+        scale = part.scheme.default_scale and part.scheme.default_scale(part, q.shape[-1] if q.ndim else 0)
+        if scale is not None:
+            asked.setdefault(scale, part.name)
     if len(asked) > 1:
-        names = sorted({name for name, scale in scales if scale is not None})
-        fail_value(ValueError, "scale", None, f"a number, because the defaults of {', '.join(names)} differ")
-    return asked.pop() if asked else None
+        names = ", ".join(sorted({*asked.values()}))
+        fail_value(ValueError, "scale", None, f"a number, because the defaults of {names} differ")
+    return next(iter(asked), None)

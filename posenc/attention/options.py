@@ -49,8 +49,6 @@ KEYWORDS: dict[str, list[str]] = {}
 
 def refuse_unknown(caller: str, options: Mapping[str, object]) -> None:
     """Refuse options that `attention` has not."""
-    if options.keys() <= DEFAULTS.keys():
-        return
     from difflib import get_close_matches  # importing it takes too long for `import posenc`
 
     name, keywords = next(name for name in options if name not in DEFAULTS), KEYWORDS[caller]

@@ -70,7 +70,7 @@ def distance_values_vjp(bias: Bias, grad: Float64, rel: Float64) -> Gradients:
 
 
 def _distance_matrix(bias: Bias, positions: Positions, dtype: Dtype, out: Array | None) -> Array:
-    positions = positions.as_consecutive()
+    positions = positions if positions.arrays is None else positions.as_consecutive()
     n, m = positions.n, positions.m
     if positions.arrays is None:
         values = distance_values(bias, positions.distances(), dtype)

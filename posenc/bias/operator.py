@@ -83,7 +83,7 @@ class Scheme:
     """The NamedTuple of the arrays."""
     operands: Callable[[Any], Operands] = lambda bias: bias.arrays._asdict()
     """(bias): the operands of the row, in its order and in the dtype of the arrays."""
-    default_scale: Callable[[Any, int], float | None] = lambda bias, width: None
+    default_scale: Callable[[Any, int], float | None] | None = None
     """(bias, width of q): the scale of attention if none is passed; None is ``width**-0.5``."""
     positions_end: Callable[[Any], int] | None = None
     """(bias): positions must be integers from 0 and below this number, because they are rows of a table."""
@@ -370,7 +370,6 @@ class PositionBias(Bias[Arrays]):
                 [-2., -1.,  0.]]], dtype=float32)
         """
         positions = read_method_positions(self, n, m, q_positions, k_positions)
-        positions = resolve_positions(self, positions)
         compute = self.scheme.kind.matrix
         assert compute is not None  # only the kinds of relative/content.py have no matrix
         return compute(self, positions, read.result_dtype(dtype, out), out)
@@ -413,7 +412,6 @@ class PositionBias(Bias[Arrays]):
         AlibiArrays(slopes=array([-2.]))
         """
         positions = read_method_positions(self, n, m, q_positions, k_positions)
-        positions = resolve_positions(self, positions)
         differentiate = self.scheme.kind.vjp
         assert differentiate is not None
         with convert.without_warnings():
@@ -473,11 +471,16 @@ def resolve_positions(bias: Bias, of_call: Positions) -> Positions:
 def read_method_positions(
     bias: Bias, n: int, m: int | None, q_positions: npt.ArrayLike | None, k_positions: npt.ArrayLike | None
 ) -> Positions:
-    """Return the positions of a call of a method."""
+    """Return the positions that an operator reads in a call of a method."""
     n = read.index("n", n, 0)
     m = n if m is None else read.index("m", m, 0)
-    refuse_positions(bias, q_positions, k_positions)
-    return read_positions(n, m, q_positions, k_positions)
+    if q_positions is None and k_positions is None:
+        positions = Positions(n, m, float(m - n))
+    else:
+        refuse_positions(bias, q_positions, k_positions)
+        positions = read_positions(n, m, q_positions, k_positions)
+    own_q, own_k = bias.own_positions
+    return positions if own_q is None and own_k is None else resolve_positions(bias, positions)
 
 
 def refuse_positions(bias: Bias, *sides: npt.ArrayLike | None) -> None:

@@ -69,12 +69,7 @@ def is_consecutive(positions: Array) -> bool:
 
 
 def read_positions(n: int, m: int, q_positions: npt.ArrayLike | None, k_positions: npt.ArrayLike | None) -> Positions:
-    """Return the positions that a user passed.
-
-    If only one of the two is passed, the other is 0, 1, 2, .... If none is, the queries are the last n of m positions.
-    """
-    if q_positions is None and k_positions is None:
-        return Positions(n, m, float(m - n))
+    """Return the positions that a user passed. If only one of the two is passed, the other is 0, 1, 2, ...."""
     q = read_side("q_positions", n if q_positions is None else q_positions, n)
     k = read_side("k_positions", m if k_positions is None else k_positions, m)
     try:
