@@ -16,7 +16,7 @@ extern const pe_kernel FN(pe_kernels)[PE_COUNT]; /* kernels/table.c */
 static int failures;
 
 /* Run all units of a call, in blocks of two. */
-static void run(int entry, const pe_call *call)
+static void run(int entry, pe_call *call)
 {
     const idx *const dim = call->dim;
     const double *const par = call->par;
@@ -32,6 +32,8 @@ static void run(int entry, const pe_call *call)
     }
     for (int l = 0; l < call->nloops; l++)
         units *= call->shape[l];
+    if (kernel->plan)
+        kernel->plan(call);
     failures += units < 1;
     for (idx begin = 0; begin < units; begin += 2) {
         const size_t bytes = (kernel->scratch(call) + 63) / 64 * 64;

@@ -6,8 +6,11 @@ import shutil
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+import posenc
 
 HERE = Path(__file__).parent
 CSRC = HERE.parents[1] / "csrc"
@@ -15,46 +18,52 @@ CC = os.environ.get("CC") or shutil.which("cc")
 INCLUDE = ["-I", str(CSRC), "-I", str(CSRC / "kernels")]
 
 
-def flags() -> list[str]:
-    """The flags of setup.py, and -O1, which compiles in less time."""
+def of_setup(name: str) -> Any:
+    """A constant of setup.py, read without running it."""
     for node in ast.parse((CSRC.parent / "setup.py").read_text("utf-8")).body:
-        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "GNU_FLAGS":
-            return [*ast.literal_eval(node.value), "-O1", *os.environ.get("POSENC_CFLAGS", "").split()]
-    raise AssertionError("setup.py has no GNU_FLAGS")
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == name:
+            return ast.literal_eval(node.value)
+    raise AssertionError(f"setup.py has no {name}")
+
+
+def flags(isa: str) -> list[str]:
+    """The flags of setup.py for a variant, and -O1, which compiles in less time."""
+    own = of_setup("X86").get(isa, [])  # other machines have one variant
+    return [*of_setup("GNU_FLAGS"), *own, "-O1", *os.environ.get("POSENC_CFLAGS", "").split()]
 
 
 def run(*command: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run([str(part) for part in command], capture_output=True, text=True, check=False)
 
 
-def compiled(source: Path, folder: Path, real: int) -> Path:
+def compiled(source: Path, folder: Path, isa: str, real: int) -> Path:
     target = folder / f"{source.parent.name}_{source.stem}.o"
-    done = run(CC, *flags(), *INCLUDE, "-DPE_ISA=base", f"-DPE_REAL={real}", "-c", source, "-o", target)
+    done = run(CC, *flags(isa), *INCLUDE, f"-DPE_ISA={isa}", f"-DPE_REAL={real}", "-c", source, "-o", target)
     assert done.returncode == 0, done.stderr
     return target
 
 
-@pytest.fixture(scope="module", params=[32, 64])
+@pytest.fixture(scope="module", params=[(isa, real) for isa in posenc.isas() for real in (32, 64)], ids=str)
 def objects(request, tmp_path_factory):
     """The object files of one variant by the name of the source."""
     if not CC or not CSRC.exists():
         pytest.skip("there is no C compiler `cc`, or no sources")
-    folder, real = tmp_path_factory.mktemp("kernels"), request.param
+    folder, (isa, real) = tmp_path_factory.mktemp("kernels"), request.param
     sources = [*sorted((CSRC / "kernels").rglob("*.c")), HERE / "kernels.c"]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        found = pool.map(lambda source: compiled(source, folder, real), sources)
-    return real, folder, {source.name: file for source, file in zip(sources, found, strict=True)}
+        found = pool.map(lambda source: compiled(source, folder, isa, real), sources)
+    return folder, (isa, real), {source.name: file for source, file in zip(sources, found, strict=True)}
 
 
 def program(folder: Path, objects: dict[str, Path]) -> Path:
-    done = run(CC, *flags(), *objects.values(), "-lm", "-o", folder / "kernels")
+    done = run(CC, *flags("base"), *objects.values(), "-lm", "-o", folder / "kernels")
     assert done.returncode == 0, done.stderr
     return folder / "kernels"
 
 
 @pytest.mark.slow
 def test_kernels_without_python(objects):
-    _, folder, files = objects
+    folder, _, files = objects
     done = run(program(folder, files))
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -68,11 +77,11 @@ def test_kernels_without_python(objects):
     ],
 )
 def test_a_fault_is_found(objects, tmp_path, name, correct, wrong, output):
-    real, _, files = objects
+    _, variant, files = objects
     text = next((CSRC / "kernels").rglob(name)).read_text("utf-8")
     assert correct in text
     fault = tmp_path / name
     fault.write_text(text.replace(correct, wrong, 1), "utf-8")
-    done = run(program(tmp_path, {**files, name: compiled(fault, tmp_path, real)}))
+    done = run(program(tmp_path, {**files, name: compiled(fault, tmp_path, *variant)}))
     assert done.returncode == 1, done.stderr
     assert output in done.stdout
