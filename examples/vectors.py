@@ -240,9 +240,7 @@ def compute(case: Record, tensors: Tensors, precision: str) -> list[Array]:
     """The results of posenc as arrays, for data in this precision."""
     arguments = {name: decoded(value, tensors) for name, value in case["arguments"].items()}
     for name in set(case["data"]) & set(arguments):
-        given = arguments[name]
-        of_pair = isinstance(given, tuple)
-        arguments[name] = tuple(x.astype(precision) for x in given) if of_pair else given.astype(precision)
+        arguments[name] = arguments[name].astype(precision)
     function = attrgetter(case["function"])(posenc)
     if "method" in case:
         own = set(inspect.signature(function).parameters)

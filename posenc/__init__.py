@@ -10,8 +10,8 @@ Encodings that are added to or multiplied with embeddings
 
 Rotations of queries and keys
     rope, rope_2d, rope_nd, mrope, xpos; rope_frequencies, rope_from_config, axial_frequencies, RopeFrequencies;
-    rope_table, rope_matrix, rerotate, convert_layout; self_extend_positions, rerope_positions, logn_scale,
-    floor_log_scale
+    rope_table, rope_by_table, rope_matrix, rerotate, convert_layout; self_extend_positions, rerope_positions,
+    logn_scale, floor_log_scale
 
 Biases that read positions
     alibi, alibi_slopes, kerple_log, kerple_power, t5, t5_bucket, sandwich, fire, fox, tisa, swin, beit;
@@ -99,10 +99,11 @@ from .relative.relative_key_query import relative_key_query
 from .relative.shaw import nezha, shaw
 from .relative.transformer_xl import transformer_xl, xl_table
 from .relative.tupe import tupe
+from .rotary.by_table import RopeTableGradient, rope_by_table, rope_by_table_vjp
 from .rotary.config import rope_from_config
 from .rotary.coordinates import axial_frequencies, mrope, mrope_vjp, rope_2d, rope_2d_vjp, rope_nd, rope_nd_vjp
 from .rotary.lengths import floor_log_scale, logn_scale, rerope_positions, rerotate, self_extend_positions
-from .rotary.rope import RopeTableGradient, convert_layout, rope, rope_matrix, rope_table, rope_vjp
+from .rotary.rope import convert_layout, rope, rope_matrix, rope_table, rope_vjp
 from .rotary.rotations import RopeGradient
 from .rotary.scaling import RopeFrequencies, rope_frequencies
 from .rotary.xpos import xpos, xpos_vjp
@@ -127,8 +128,8 @@ __all__ = [
     # rotary
     "RopeFrequencies", "RopeGradient", "RopeTableGradient", "axial_frequencies", "convert_layout", "floor_log_scale",
     "logn_scale", "mrope", "mrope_vjp", "rerope_positions", "rerotate", "rope", "rope_2d", "rope_2d_vjp",
-    "rope_frequencies", "rope_from_config", "rope_matrix", "rope_nd", "rope_nd_vjp", "rope_table", "rope_vjp",
-    "self_extend_positions", "xpos", "xpos_vjp",
+    "rope_by_table", "rope_by_table_vjp", "rope_frequencies", "rope_from_config", "rope_matrix", "rope_nd",
+    "rope_nd_vjp", "rope_table", "rope_vjp", "self_extend_positions", "xpos", "xpos_vjp",
     # bias
     "Bias", "ContentBias", "PositionBias", "alibi", "alibi_slopes", "beit", "dense", "distance_function", "fire", "fox",
     "kerple_log", "kerple_power", "sandwich", "swin", "t5", "t5_bucket", "tisa", "toeplitz",

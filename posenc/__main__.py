@@ -157,7 +157,7 @@ def rotations() -> list[Scheme]:
 
     rotated: dict[str, Callable[[Array, Array, bool], Array]] = {
         "rope": lambda x, p, key: posenc.rope(x, p, w, layout="half"),
-        "  angles in float32": lambda x, p, key: posenc.rope(x, float32_cos_sin(p, WIDTH), layout="half"),
+        "  angles in float32": lambda x, p, key: posenc.rope_by_table(x, *float32_cos_sin(p, WIDTH), layout="half"),
         "rope_2d": lambda x, p, key: posenc.rope_2d(x, np.stack(np.divmod(p, LINE)), half, layout="half"),
         "rope_nd": lambda x, p, key: posenc.rope_nd(x, np.stack(np.divmod(p, LINE)), axes, layout="half"),
         "mrope": lambda x, p, key: posenc.mrope(x, grid(p), w, layout="half", sections=mixed, interleaved=True),

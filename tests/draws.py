@@ -551,12 +551,13 @@ def draw_rotary(rng: Generator, names: frozenset[str]) -> Call:
             "frequencies": frequencies,
         }
     elif function == "rope" and chance(rng, 0.2):
-        angle = rng.uniform(-3, 3, (n, half))
+        function, angle = "rope_by_table", rng.uniform(-3, 3, (n, half))
         kind = pick(rng, FLOATS)
-        arguments |= {"x": x, "positions": (np.cos(angle).astype(kind), np.sin(angle).astype(kind))}
+        arguments |= {"x": x, "cos": np.cos(angle).astype(kind), "sin": np.sin(angle).astype(kind)}
     else:
         arguments |= {"x": x, "positions": positions, "frequencies": frequencies}
-    out = pick(rng, OUT_LAYOUTS) if chance(rng, 0.3) else "input" if function == "rope" and chance(rng, 0.2) else None
+    in_place = function in ("rope", "rope_by_table")
+    out = pick(rng, OUT_LAYOUTS) if chance(rng, 0.3) else "input" if in_place and chance(rng, 0.2) else None
     arguments = lay_out(rng, arguments, pick(rng, (0.0, 0.0, 0.4, 1.0)))
     return Call(function, arguments, gradient=function != "rerotate" and chance(rng, 0.5), out=out)
 

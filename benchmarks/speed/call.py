@@ -40,7 +40,7 @@ def run(report: Report) -> None:
     report.time(f"rope of {n} x {d}, out=", contenders, most={"adding two such arrays, np.add(out=)": 4.0}, cold=False)
     report.time(
         f"rope of {n} x {d} from a table, out=",
-        {"posenc.rope(out=)": lambda: posenc.rope(x, table, layout="half", out=out), **add},
+        {"posenc.rope_by_table(out=)": lambda: posenc.rope_by_table(x, *table, layout="half", out=out), **add},
         cold=False,
     )
     report.time(

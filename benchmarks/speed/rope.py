@@ -55,7 +55,9 @@ def in_float32(report: Report, size: str, heads: int) -> None:
             f"rope float32 {layout} in place, {size}",
             {
                 "posenc.rope(out=x)": lambda layout=layout: posenc.rope(ours, positions, w, layout=layout, out=ours),
-                "posenc.rope(out=x), table": lambda layout=layout: posenc.rope(ours, tables, layout=layout, out=ours),
+                "posenc.rope_by_table(out=x)": lambda layout=layout: posenc.rope_by_table(
+                    ours, *tables, layout=layout, out=ours
+                ),
                 "copy": lambda: np.copyto(copied, x),
             },
             most={"copy": 1.1},

@@ -443,7 +443,7 @@ F = X.astype(np.float32)
 UNKNOWN = X[X[:, 0, 0] > 0]
 REFUSED = {
     "rope: x has type ndarray": (TypeError, lambda p: p.rope(np.ones((2, 8)), 2, W, layout="half")),
-    "rope: positions has a table": (TypeError, lambda p: p.rope(X, (np.ones((8, 4)), np.ones((8, 4))), layout="half")),
+    "rope: positions has a table": (ValueError, lambda p: p.rope(X, (np.ones((8, 4)), F[0, :, :4]), W, layout="half")),
     "rope: positions has length 7": (ValueError, lambda p: p.rope(X, 7, W, layout="half")),
     "rope: start is 3": (TypeError, lambda p: p.rope(X, da.arange(8), W, layout="half", start=3)),
     "rope: x has chunks of unknown length": (ValueError, lambda p: p.rope(UNKNOWN, 8, W, layout="half")),

@@ -243,8 +243,8 @@ def test_rotary_embedding(name: str, source: str) -> None:
     assert not inputs, f"unknown inputs {list(inputs)}"
     assert not attributes, f"unknown attributes {list(attributes)}"
     by_head = x if x.ndim == 4 else split_heads(x, heads)
-    pair = tuple(array[:, None] for array in table)
-    result = posenc.rope(by_head, pair, layout=layout, rotary_dim=rotary_dim)
+    cos, sin = (array[:, None] for array in table)
+    result = posenc.rope_by_table(by_head, cos, sin, layout=layout, rotary_dim=rotary_dim)
     largest = float(abs(x).max()) * sum(float(abs(array).max()) for array in table)
     ours = {"output": result if x.ndim == 4 else merge_heads(result)}
     check("rope", ours, call, {"output": 4 * UNIT[x.dtype.name] * largest})

@@ -36,6 +36,6 @@ __all__ = [
     "xl_table",
     # rotary
     "RopeFrequencies", "axial_frequencies", "convert_layout", "floor_log_scale", "logn_scale", "mrope",
-    "rerope_positions", "rerotate", "rope", "rope_2d", "rope_frequencies", "rope_from_config", "rope_matrix", "rope_nd",
-    "rope_table", "self_extend_positions", "xpos",
+    "rerope_positions", "rerotate", "rope", "rope_2d", "rope_by_table", "rope_frequencies", "rope_from_config",
+    "rope_matrix", "rope_nd", "rope_table", "self_extend_positions", "xpos",
 ]  # fmt: skip

@@ -8,8 +8,8 @@ from ._numbers import PI, ceil, cos, exp, floor, log, places, precise, sin, sqrt
 
 __all__ = [
     "RopeFrequencies", "axial_frequencies", "convert_layout", "floor_log_scale", "logn_scale", "mrope",
-    "rerope_positions", "rerotate", "rope", "rope_2d", "rope_frequencies", "rope_from_config", "rope_matrix", "rope_nd",
-    "rope_table", "self_extend_positions", "xpos",
+    "rerope_positions", "rerotate", "rope", "rope_2d", "rope_by_table", "rope_frequencies", "rope_from_config",
+    "rope_matrix", "rope_nd", "rope_table", "self_extend_positions", "xpos",
 ]  # fmt: skip
 
 
@@ -34,9 +34,12 @@ def _join(x1, x2, layout):
     return np.stack([x1, x2], -1).reshape(*x1.shape[:-1], 2 * x1.shape[-1])
 
 
-def _heads(positions, axes):
-    """Positions (batch, N) get an axis for the heads of x (batch, H, N, D), which has `axes` axes."""
-    return positions[..., None, :] if positions.ndim == axes - 2 > 1 else positions
+def _heads(array, axes, after=0):
+    """Positions (batch, N) get an axis for the heads of x (batch, H, N, D), which has `axes` axes.
+
+    `after` axes follow those of the positions.
+    """
+    return np.expand_dims(array, -2 - after) if array.ndim - after == axes - 2 > 1 else array
 
 
 def _rotate(x, cos, sin, layout, rotary_dim, rotary_offset, inverse, out_layout, seq_axis):
@@ -65,7 +68,7 @@ def rope_table(positions, frequencies, *, start=0):
 def rope(
     x,
     positions,
-    frequencies=None,
+    frequencies,
     *,
     layout=None,
     rotary_dim=None,
@@ -77,7 +80,7 @@ def rope(
 ):
     """Rotate queries or keys by their positions.
 
-    ``(x1 + i x2) a exp(i p w_k)`` for pair k of the channels; `positions` may be the table (cos, sin).
+    ``(x1 + i x2) a exp(i p w_k)`` for pair k of the channels.
 
     Su et al. 2021 (RoFormer), equation 34.
 
@@ -89,12 +92,20 @@ def rope(
     array([[1., 0.],
            [0., 1.]])
     """
-    if frequencies is None:
-        table = tuple(map(wide, positions))
-    else:
-        table = rope_table(_heads(places(positions, start), np.ndim(x)), frequencies)
-        layout = layout or frequencies.layout
-    return _rotate(x, *table, layout, rotary_dim, rotary_offset, inverse, out_layout, seq_axis)
+    cosine, sine = rope_table(_heads(places(positions, start), np.ndim(x)), frequencies)
+    layout = layout or frequencies.layout
+    return _rotate(x, cosine, sine, layout, rotary_dim, rotary_offset, inverse, out_layout, seq_axis)
+
+
+def rope_by_table(
+    x, cos, sin, *, layout, rotary_dim=None, rotary_offset=0, inverse=False, out_layout=None, seq_axis=-2
+):
+    """Rotate queries or keys by the cosines and sines of a table.
+
+    ``(x1 + i x2) (cos + i sin)`` for each pair of the channels. Su et al. 2021 (RoFormer), equation 34.
+    """
+    cos, sin = (_heads(wide(table), np.ndim(x), 1) for table in (cos, sin))
+    return _rotate(x, cos, sin, layout, rotary_dim, rotary_offset, inverse, out_layout, seq_axis)
 
 
 def rope_matrix(position, frequencies, *, layout=None, dim=None):

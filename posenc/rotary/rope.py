@@ -3,41 +3,25 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, NamedTuple, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from .. import _core
-from .._core_api import convert, read
-from .._core_api.arrays import F64, Array, Float64
+from .._core_api import read
+from .._core_api.arrays import Array, Float64
 from .._core_api.constants import MOST_WIDTH
 from .._core_api.door import door, fail, fail_value
 from ..absolute.rotated_pairs import LAYOUTS, Layout, halves
 from . import rotations
-from .rotations import Angles, Frequencies, RopeGradient, Rotation, Table
+from .rotations import Angles, Frequencies, RopeGradient
 from .scaling import RopeFrequencies
-
-
-class RopeTableGradient(NamedTuple):
-    """Gradients of `rope` by a table (cos, sin), each in its argument's dtype.
-
-    Attributes
-    ----------
-    x : array (..., N, D)
-    cos, sin : array (..., N, rotary_dim // 2)
-        In the shape of the argument.
-    """
-
-    x: Array
-    cos: Array
-    sin: Array
 
 
 def rope(
     x: npt.ArrayLike,
-    positions: npt.ArrayLike | Table,
-    frequencies: Frequencies | None = None,
+    positions: npt.ArrayLike,
+    frequencies: Frequencies,
     *,
     layout: Layout | None = None,
     rotary_dim: int | None = None,
@@ -56,15 +40,15 @@ def rope(
     ----------
     x : array (..., N, D)
         Queries or keys.
-    positions : int, array (N,), (B, N) or (B, H, N), or pair of arrays
+    positions : int or array (N,), (B, N) or (B, H, N)
         An int n means 0 .. n-1, or n positions from `start` on. The last axis is the sequence axis and has exactly its
         length. Positions with one axis less than x broadcast against the axes of x before the channels. If x has
         four axes or more, positions may have two axes less, and the heads share them: (B, N) for x (B, H, N, D). If x
-        has three axes, positions (B, N) belong to x (B, N, D), whether B counts a batch or heads. A pair ``(cos,
-        sin)`` of arrays (..., N, rotary_dim // 2), as `rope_table` returns it, replaces positions and frequencies.
+        has three axes, positions (B, N) belong to x (B, N, D), whether B counts a batch or heads. `rope_by_table` takes
+        a table of cos and sin in place of positions and frequencies.
     frequencies : array (rotary_dim // 2,) or RopeFrequencies
         Radians per position, see `rope_frequencies`. The ``attention_factor`` of a RopeFrequencies multiplies cos and
-        sin. Required unless `positions` is a table, and refused if it is.
+        sin.
     layout : {"half", "interleaved"}, optional
         The channels of pair k: ``(k, k + rotary_dim // 2)`` for "half" (GPT-NeoX, LLaMA in transformers) or
         ``(2k, 2k + 1)`` for "interleaved" (RoFormer, GPT-J, Meta's LLaMA). By default it is read from the frequencies,
@@ -76,7 +60,7 @@ def rope(
     rotary_offset : int
         First rotated channel.
     inverse : bool
-        Apply the inverse: negate the angle and divide by the attention_factor (for a table, by ``cos**2 + sin**2``).
+        Apply the inverse: negate the angle and divide by the attention_factor.
     out_layout : {"half", "interleaved"}, optional
         Layout of the rotated channels in the result; the default is `layout`.
     seq_axis : int
@@ -140,9 +124,6 @@ def rope(
         and (rotary_dim is None or rotary_dim is chosen_dim)
     )
     if not is_plain:
-        options = (layout, rotary_dim, rotary_offset, inverse, out_layout, seq_axis)
-        if frequencies is None:
-            return _rope_by_table(x, positions, start, out, options)
         _check_options(positions, frequencies, layout, rotary_dim)
     rotated: Array = _core.rope_positions(
         "rope",
@@ -164,26 +145,16 @@ def rope(
 
 @partial(door, name="rope")
 def _check_options(
-    positions: npt.ArrayLike | Table, frequencies: Frequencies, layout: Layout | None, rotary_dim: int | None
+    positions: npt.ArrayLike, frequencies: Frequencies, layout: Layout | None, rotary_dim: int | None
 ) -> None:
-    """Refuse what needs words that C has not: a table beside frequencies, no layout, and options that disagree."""
+    """Refuse what needs words that C has not: a table, no layout, and options that disagree."""
+    rotations.refuse_table("positions", positions)
     rotations.unpack(frequencies)
     rotations.read_layout(layout, frequencies)
     rotations.read_rotary_dim(rotary_dim, frequencies)
-    rotations.refuse_table("positions", positions)
 
 
-@partial(door, name="rope")
-def _rope_by_table(
-    x: npt.ArrayLike, table: npt.ArrayLike | Table, start: int, out: Array | None, options: tuple[Any, ...]
-) -> Array:
-    """Compute `rope` by the caller's table, with the options of `read_rotation`."""
-    rotation = rotations.read_rotation(x, None, *options)
-    cos, sin = rotations.align_table(rotation, *rotations.read_table(rotation, table, start))
-    return rotation.pairs.rotate(rotation.x, cos, sin, out)
-
-
-@overload
+@door
 def rope_vjp(
     grad: npt.ArrayLike,
     x: npt.ArrayLike,
@@ -197,37 +168,7 @@ def rope_vjp(
     out_layout: Layout | None = None,
     seq_axis: int = -2,
     start: int = 0,
-) -> RopeGradient: ...
-@overload
-def rope_vjp(
-    grad: npt.ArrayLike,
-    x: npt.ArrayLike,
-    positions: Table,
-    frequencies: None = None,
-    *,
-    layout: Layout | None = None,
-    rotary_dim: int | None = None,
-    rotary_offset: int = 0,
-    inverse: bool = False,
-    out_layout: Layout | None = None,
-    seq_axis: int = -2,
-    start: int = 0,
-) -> RopeTableGradient: ...
-@door
-def rope_vjp(
-    grad: npt.ArrayLike,
-    x: npt.ArrayLike,
-    positions: npt.ArrayLike | Table,
-    frequencies: Frequencies | None = None,
-    *,
-    layout: Layout | None = None,
-    rotary_dim: int | None = None,
-    rotary_offset: int = 0,
-    inverse: bool = False,
-    out_layout: Layout | None = None,
-    seq_axis: int = -2,
-    start: int = 0,
-) -> RopeGradient | RopeTableGradient:
+) -> RopeGradient:
     """Return the gradients of `rope`.
 
     ``dx`` is `grad` rotated by the negated angle; with ``dtheta = dy1 y0 - dy0 y1``, ``dp = sum_k w dtheta`` and
@@ -240,9 +181,8 @@ def rope_vjp(
 
     Returns
     -------
-    RopeGradient or RopeTableGradient
-        ``x`` in its dtype, ``positions`` and ``frequencies`` in float64, in their arguments' shapes. For a table
-        ``(x, cos, sin)``, each in its argument's shape and dtype.
+    RopeGradient
+        ``x`` in its dtype, ``positions`` and ``frequencies`` in float64, in their arguments' shapes.
 
     Raises
     ------
@@ -262,40 +202,8 @@ def rope_vjp(
     (array([[0., 1.]]), array([1.]), array([0.]))
     """
     rotation = rotations.read_rotation(x, frequencies, layout, rotary_dim, rotary_offset, inverse, out_layout, seq_axis)
-    if frequencies is None:
-        return _table_vjp(grad, rotation, positions, start)
     angles = Angles(rotation.positions(positions, start=start), *rotation.frequencies(frequencies))
     return rotation.vjp(grad, angles)
-
-
-def _table_vjp(grad: npt.ArrayLike, rotation: Rotation, table: npt.ArrayLike | Table, start: int) -> RopeTableGradient:
-    x = rotation.x
-    cos, sin = rotations.read_table(rotation, table, start)
-    grad = rotation.read_grad(grad)
-    d_x = rotation.pairs.x_gradient(grad, *rotations.align_table(rotation, cos, sin))
-    c, s = rotation.with_heads(cos, 1), rotation.with_heads(sin, 1)
-    rows = np.broadcast_shapes((1,) * (x.ndim - 1), c.shape[:-1], s.shape[:-1])
-    d_cos, d_sin = np.zeros((2, *rows, c.shape[-1]))
-    d_y, x_rows = (np.moveaxis(array, rotation.seq_axis, -2) for array in (grad, x))
-    for index, of_cos, of_sin in rotation.pairs.table_gradients(d_y, x_rows, rows):
-        with convert.without_warnings():
-            d_cos[index] += of_cos
-            d_sin[index] += of_sin
-    if rotation.inverse:
-        d_cos, d_sin = _inverse_table_vjp(d_cos, d_sin, c.astype(F64), s.astype(F64))
-    return RopeTableGradient(
-        convert.result(d_x, x.dtype),
-        convert.unbroadcast(d_cos, c.shape, cos.dtype).reshape(cos.shape),
-        convert.unbroadcast(d_sin, s.shape, sin.dtype).reshape(sin.shape),
-    )
-
-
-def _inverse_table_vjp(d_cos: Float64, d_sin: Float64, cos: Float64, sin: Float64) -> tuple[Float64, Float64]:
-    """Return the gradients of a table from those of its inverse ``(c, -s) / (c**2 + s**2)``."""
-    with convert.without_warnings():
-        norm = cos**2 + sin**2
-        same, other = (sin**2 - cos**2) / norm**2, 2 * cos * sin / norm**2
-        return same * d_cos + other * d_sin, same * d_sin - other * d_cos
 
 
 @door
@@ -336,11 +244,10 @@ def rope_table(
     One table serves the queries and the keys of a layer:
 
     >>> import numpy as np, posenc
-    >>> table = posenc.rope_table(6, posenc.rope_frequencies(8), dtype=np.float64)
-    >>> q, k = np.ones((4, 6, 8)), np.ones((2, 6, 8))
-    >>> rotated = posenc.rope(q, table, layout="half"), posenc.rope(k, table, layout="half")
-    >>> bool((rotated[0] == posenc.rope(q, 6, posenc.rope_frequencies(8), layout="half")).all())
-    True
+    >>> cos, sin = posenc.rope_table(6, posenc.rope_frequencies(8), dtype=np.float64)
+    >>> q, k = (posenc.rope_by_table(np.ones((heads, 6, 8)), cos, sin, layout="half") for heads in (4, 2))
+    >>> q.shape, k.shape
+    ((4, 6, 8), (2, 6, 8))
     """
     frequencies, factor = rotations.read_frequencies(frequencies)
     read.check_range("attention_factor", factor, read.result_dtype(dtype, None))

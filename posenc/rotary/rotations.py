@@ -1,4 +1,4 @@
-"""The one rotation behind `rope`, `rope_2d`, `rope_nd`, `mrope` and `xpos`, and its gradient.
+"""The one rotation behind `rope`, `rope_by_table`, `rope_2d`, `rope_nd`, `mrope` and `xpos`, and its gradient.
 
 A public function checks its arguments (`read_rotation`) and says by which coordinates and frequencies each pair of
 channels is rotated (`Angles`). Everything after that is `Rotation.rotate` and `Rotation.vjp`.
@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from .. import _core
 from .._core_api import convert, read
-from .._core_api.arrays import F64, Array, Dtype, Float64
+from .._core_api.arrays import Array, Dtype, Float64
 from .._core_api.door import fail, fail_value
 from ..absolute.frequency import as_frequencies
 from ..absolute.rotated_pairs import LAYOUTS, Layout, RotatedPairs, cos_sin_table, halves
@@ -22,8 +22,6 @@ from .scaling import RopeFrequencies
 
 Frequencies: TypeAlias = npt.ArrayLike | RopeFrequencies
 Indices: TypeAlias = npt.NDArray[np.int64]
-Table: TypeAlias = tuple[npt.ArrayLike, npt.ArrayLike]
-"""The caller's (cos, sin)."""
 
 
 class RopeGradient(NamedTuple):
@@ -118,7 +116,7 @@ class Rotation:
             read.check_range("attention_factor", largest, self.x.dtype)
         return w, factor
 
-    def positions(self, positions: npt.ArrayLike | Table, argument: str = "positions", start: int = 0) -> Array:
+    def positions(self, positions: npt.ArrayLike, argument: str = "positions", start: int = 0) -> Array:
         """Return positions (..., N) that fit the sequence."""
         refuse_table(argument, positions)
         # the name of a row takes less time than a text
@@ -343,7 +341,7 @@ def refuse_table(argument: str, positions: object) -> None:
     if isinstance(positions, tuple | list) and len(positions) == 2:
         halves = [getattr(half, "ndim", 0) > 1 and "int" not in str(getattr(half, "dtype", "")) for half in positions]
         if all(halves):
-            fail(ValueError, argument, "a table (cos, sin)", "positions, because frequencies are passed too")
+            fail(ValueError, argument, "a table (cos, sin)", "positions; use rope_by_table(x, cos, sin)")
 
 
 def unpack(frequencies: Frequencies) -> tuple[npt.ArrayLike, float]:
@@ -353,8 +351,9 @@ def unpack(frequencies: Frequencies) -> tuple[npt.ArrayLike, float]:
         if factor == 0:
             fail_value(ValueError, "attention_factor", factor, "a number other than 0")
         return frequencies.inv_freq, factor
-    if isinstance(frequencies, int | float):
-        fail_value(ValueError, "frequencies", frequencies, "an array (e,), such as rope_frequencies(D)")
+    if frequencies is None or isinstance(frequencies, int | float):
+        kind = TypeError if frequencies is None else ValueError
+        fail_value(kind, "frequencies", frequencies, "an array (e,), such as rope_frequencies(D)")
     return frequencies, 1.0
 
 
@@ -365,35 +364,3 @@ def read_frequencies(frequencies: Frequencies) -> tuple[Float64, float]:
     if isinstance(frequencies, RopeFrequencies) and frequencies.rotary_dim not in (None, 2 * len(array)):
         fail(ValueError, "frequencies", f"{len(array)} entries", f"rotary_dim // 2 = {frequencies.rotary_dim // 2}")
     return array, factor
-
-
-def read_table(rotation: Rotation, table: npt.ArrayLike | Table, start: int = 0) -> tuple[Array, Array]:
-    """Return the caller's table (cos, sin) in its dtypes."""
-    if not (isinstance(table, tuple | list) and len(table) == 2):
-        expected = f"rope_frequencies({rotation.rotary_dim}), or a pair (cos, sin) in place of positions"
-        fail_value(TypeError, "frequencies", None, expected)
-    if start:
-        fail_value(TypeError, "start", start, "an int n for positions, not a table")
-    cos: Array = _core.read("rope", cos=table[0])
-    sin: Array = _core.read("rope", sin=table[1])
-    pairs = rotation.rotary_dim // 2
-    for argument, half in (("cos", cos), ("sin", sin)):
-        if half.ndim < 2 or half.shape[-1] != pairs:
-            fail(ValueError, argument, f"shape {half.shape}", f"(..., N, rotary_dim // 2 = {pairs})")
-        rotation.check_fits_sequence(argument, half.shape[:-1])
-    return cos, sin
-
-
-def align_table(rotation: Rotation, cos: Array, sin: Array) -> tuple[Array, Array]:
-    """Return cos and sin, or those of the inverse rotation, along the sequence axis of x."""
-    cos, sin = rotation.with_heads(cos, 1), rotation.with_heads(sin, 1)
-    if rotation.inverse:
-        cos, sin = cos.astype(F64), sin.astype(F64)
-        with convert.without_warnings():
-            norm = cos**2 + sin**2
-        if not norm.all():
-            expected = "a table that can be inverted"
-            fail(ValueError, "positions", "a pair with cos = sin = 0", expected)
-        with convert.without_warnings():
-            cos, sin = cos / norm, -sin / norm
-    return rotation.along_sequence(cos), rotation.along_sequence(sin)

@@ -190,8 +190,6 @@ class Case:
     0)}. Empty if the function has no vjp."""
     ids: tuple[str, ...] = ()
     """Arguments that are row numbers of a table: reals raise TypeError, and numbers outside the table IndexError."""
-    parts: tuple[str, ...] = ()
-    """Names of the members of an argument that is a pair, in error messages."""
     least: int = 0
     """The smallest size that makes sense."""
     precise: tuple[str, ...] = ()

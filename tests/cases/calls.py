@@ -24,11 +24,11 @@ def refused(case, *kinds, path=()):
     found = re.fullmatch(r"(\w+)(\.\w+)?: (\w+) (has|is) .+; expected .+", message, re.DOTALL)
     assert found, message
     operators = terms(case.arguments(max(N, case.least)))
-    known = case.parameters | {name for _, given in operators for name in given} | set(case.parts)
+    known = case.parameters | {name for _, given in operators for name in given}
     functions = {case.function} | {function for function, _ in operators}
     assert found[1] in functions, message
     known |= set(inspect.signature(case.public).parameters)
-    assert found[3] in (known & {*path, *case.parts} if path else known), message
+    assert found[3] in (known & {*path} if path else known), message
 
 
 def arguments_of(case, dtype=F64):

@@ -69,13 +69,13 @@ def test_results_do_not_depend_on_the_state_of_the_caller(bits, isa, rng):
     """The caller's state is neither that of the workers nor that of another call."""
     x = rng.standard_normal((8, 2048, 64)).astype(np.float32)
     x[:, ::3] *= TINY
-    table = posenc.rope_table(2048, 10000.0 ** (-np.arange(32) / 32), dtype=np.float32)
-    out, wanted = np.empty_like(x), posenc.rope(x, table, layout="half")
+    cos, sin = posenc.rope_table(2048, 10000.0 ** (-np.arange(32) / 32), dtype=np.float32)
+    out, wanted = np.empty_like(x), posenc.rope_by_table(x, cos, sin, layout="half")
     attended = posenc.attention(x[:, :512], x[:, :512], x[:, :512])
     for threads in (1, 3):
         with posenc.threads(threads):
             with FloatState(bits):
-                posenc.rope(x, table, layout="half", out=out)
+                posenc.rope_by_table(x, cos, sin, layout="half", out=out)
                 found = posenc.attention(x[:, :512], x[:, :512], x[:, :512], scale=0.125)
                 flushed = TINY * np.float32(1) == 0
             assert np.array_equal(out, wanted)

@@ -39,7 +39,7 @@ LARGEST_FOR_ORACLE, LARGEST_FOR_GRADIENT = 1 << 22, 1 << 18
 """Products of a query and a key in all heads; larger matrices take the oracle seconds."""
 FIRST = {case.function: case for case in reversed(CASES)}
 """Cases whose oracles and tolerances take any arguments of the function."""
-ATTENTION, OF_TABLES = FIRST["attention"], next(case for case in CASES if case.name == "rope-table-inverse")
+ATTENTION = FIRST["attention"]
 CONTENT = {case.function for case in CASES if isinstance(case, BiasCase) and case.method == "logits"}
 FARTHEST = 1e4
 """Positions beyond which an oracle in np.longdouble or float64 rounds angles more than the function does."""
@@ -110,8 +110,7 @@ def check_oracle(runner, call, results, rng):
     """Compare results and gradients with the oracle, if it knows these arguments."""
     own = [value for key, value in results.items() if key == "result" or re.fullmatch(r"result\.[^.]+", key)]
     found = [value for value in own if value is not None and not isinstance(value, str)]  # as a layout
-    is_table = call.function == "rope" and isinstance(call.arguments["positions"], tuple)
-    case = call.case or (OF_TABLES if is_table else FIRST.get(call.function))
+    case = call.case or FIRST.get(call.function)
     if case is None or call.redrawn or not found or call.out == "input":  # which has overwritten it
         return
     arguments = of_oracle({**call.arguments, **call.method_arguments}, case)

@@ -24,7 +24,8 @@ def test_arguments_beyond_float32_are_refused(case):
     arguments = arguments_of(case, F32)
     for path in array_paths(arguments):
         array = get_path(arguments, path)
-        is_exact = any(str(step).endswith(EXACT) for step in path)
+        exact = (*EXACT, "cos", "sin") if arguments.get("inverse") else EXACT  # which are divided in float64
+        is_exact = any(str(step).endswith(exact) for step in path)
         if is_exact or array.dtype.kind != "f" or not array.size or path == case.data[:1]:
             continue
         far = array.astype(F64)

@@ -18,7 +18,7 @@ def relatives(x, where):
     return {
         "rope": posenc.rope(x, where, W, **half),
         "rope interleaved": posenc.rope(x, where, W, layout="interleaved"),
-        "rope table": posenc.rope(x, posenc.rope_table(where, W, dtype=working(x.dtype)), **half),
+        "rope table": posenc.rope_by_table(x, *posenc.rope_table(where, W, dtype=working(x.dtype)), **half),
         "rope_2d concat": posenc.rope_2d(x, three[1:], plane, axes="concat", **half),
         "rope_2d blocks": posenc.rope_2d(x, three[1:], plane, axes="blocks", **half),
         "rope_2d alternate": posenc.rope_2d(x, three[1:], W, axes="alternate", **half),
@@ -50,8 +50,8 @@ def test_large_results_are_those_of_small_ones(dtype, d, layout, rng):
     out = np.full(x.shape, 7, dtype)
     with posenc.threads(3):
         assert same_bits(posenc.rope(x, n, W, **options, out=out), wanted)
-    table = posenc.rope_table(n, W, dtype=working(dtype))
-    assert same_bits(posenc.rope(x, table, **options, out=x), wanted)
+    cos, sin = posenc.rope_table(n, W, dtype=working(dtype))
+    assert same_bits(posenc.rope_by_table(x, cos, sin, **options, out=x), wanted)
 
 
 def test_heads_that_share_a_large_table_are_separate_calls(rng):
@@ -67,24 +67,25 @@ def test_heads_that_share_a_large_table_are_separate_calls(rng):
         for threads in (1, 3):
             with posenc.threads(threads):
                 assert same_bits(posenc.rope(x, positions, w, **options), wanted)
-    assert same_bits(posenc.rope(x, posenc.rope_table(n, w), **options), posenc.rope(x, n, w, **options))
+    assert same_bits(posenc.rope_by_table(x, *posenc.rope_table(n, w), **options), posenc.rope(x, n, w, **options))
 
 
 def test_a_table_may_share_memory_with_out(rng):
     cos, sin = rng.standard_normal((2, 9, 4)).astype(np.float32)
     x = rng.standard_normal((3, 9, 8)).astype(np.float32)
-    wanted = posenc.rope(x, (cos, sin), layout="half")
+    wanted = posenc.rope_by_table(x, cos, sin, layout="half")
     buffer = np.zeros(3 * 72 + 8, np.float32)
     for start in (0, 8):  # the table lies inside of out
         into = buffer[start : start + 216].reshape(3, 9, 8)
         c, s = buffer[4:40].reshape(9, 4), buffer[60:96].reshape(9, 4)
         c[...], s[...] = cos, sin
-        assert same_bits(posenc.rope(x, (c, s), layout="half", out=into), wanted)
+        assert same_bits(posenc.rope_by_table(x, c, s, layout="half", out=into), wanted)
 
 
 X = np.ones((2, 5, 8))
 GRID, VIDEO = np.zeros((2, 5)), np.zeros((3, 5))
 ROPE = {"x": X, "positions": 5, "frequencies": np.ones(4), "layout": "half"}
+TABLE = {"x": X, "cos": np.ones((5, 4)), "sin": np.ones((5, 4)), "layout": "half"}
 PLANE = {**ROPE, "positions": GRID, "frequencies": np.ones(2)}
 THREE = {**ROPE, "positions": VIDEO, "sections": (2, 1, 1)}
 REFUSED = [
@@ -96,6 +97,15 @@ REFUSED = [
      "positions has 2 axes; expected 1, or 4 to broadcast against x, or 3 without its axis of heads"),
     ("rope", ROPE, {"frequencies": np.ones(3)}, "frequencies has 3 entries; expected rotary_dim // 2 = 4"),
     ("rope", ROPE, {"frequencies": 8}, "frequencies is 8; expected an array (e,), such as rope_frequencies(D)"),
+    ("rope_by_table", TABLE, {"x": X[..., :7]}, "x has last axis 7; expected an even rotary_dim"),
+    ("rope_by_table", TABLE, {"cos": np.ones((5, 8))}, "cos has shape (5, 8); expected (..., N, rotary_dim // 2 = 4)"),
+    ("rope_by_table", TABLE, {"sin": np.ones(4)}, "sin has shape (4,); expected (..., N, rotary_dim // 2 = 4)"),
+    ("rope_by_table", TABLE, {"sin": np.ones((4, 4))}, "sin has length 4; expected 5, the sequence axis of x"),
+    ("rope_by_table", TABLE, {"sin": None}, "sin has type NoneType; expected an array"),
+    ("rope_by_table", TABLE, {"sin": np.zeros((5, 4)), "cos": np.eye(5, 4), "inverse": True},
+     "cos has a 0 where sin is 0; expected a table that can be inverted"),
+    ("rope_by_table_vjp", {"grad": X, **TABLE}, {"cos": np.ones((5, 3))}, "cos has shape (5, 3); expected (..., N, "),
+    ("rope_by_table_vjp", {"grad": X, **TABLE}, {"grad": X[0]}, "grad has "),
     ("rope_2d", PLANE, {"positions": VIDEO}, "positions has shape (3, 5); expected (2, N)"),
     ("rope_2d", PLANE, {"x": X[..., :6]}, "x has 6 rotated channels; expected a multiple of 4"),
     ("rope_2d", PLANE, {"frequencies": np.ones(4)}, "frequencies has 4 entries; expected rotary_dim // 4 = 2"),
@@ -128,14 +138,15 @@ def test_bad_input_is_named(function, arguments, wrong, message):
 
 @pytest.mark.parametrize("kind", [tuple, list])
 @pytest.mark.parametrize("function", ["rope", "rope_vjp", "xpos"])
-def test_a_table_and_frequencies_are_refused(function, kind, rng):
+def test_a_table_in_place_of_positions_is_refused(function, kind, rng):
     """The shape (2, 4, 4) of the pair would fit x as positions for each batch row and head."""
     x, w = rng.standard_normal((2, 4, 4, 8)), posenc.rope_frequencies(8)
     table = kind(posenc.rope_table(4, w, dtype=F64))
     grad = {"grad": x} if function == "rope_vjp" else {}
-    message = rf"^{function}: positions has a table \(cos, sin\); expected positions, because frequencies "
-    with pytest.raises(ValueError, match=message):
-        getattr(posenc, function)(x=x, positions=table, frequencies=w, layout="half", **grad)
+    message = rf"^{function}: positions has a table \(cos, sin\); expected positions; use rope_by_table\(x, cos, sin\)$"
+    for frequencies in (w, None):
+        with pytest.raises(ValueError, match=message):
+            getattr(posenc, function)(x=x, positions=table, frequencies=frequencies, layout="half", **grad)
 
 
 def test_a_list_of_positions_is_no_table(rng):
@@ -177,7 +188,7 @@ THREE_ROWS, ONES = np.ones((2, 3, 8)), np.ones(4)
 
 @pytest.mark.parametrize("function", FROM)
 def test_start(function):
-    """With an int n, positions are start .. start+n-1; arrays and tables say themselves where they begin."""
+    """With an int n, positions are start .. start+n-1; arrays say themselves where they begin."""
     call = FROM[function]
     for start in (-7, 2**53 - 2, np.int64(5)):
         assert same_bits(call(3, start=start), call(np.arange(start, start + 3)))
@@ -191,9 +202,6 @@ def test_start(function):
         call(3, start=5.0)
     with pytest.raises(ValueError, match=rf"^{function}: start is {2**53 - 1}; expected start \+ 3 - 1, the last"):
         call(3, start=2**53 - 1)
-    table = posenc.rope_table(3, ONES)
-    with pytest.raises(TypeError, match=r"^rope: start is 5; expected an int n for positions, not a table$"):
-        posenc.rope(THREE_ROWS, table, layout="half", start=5)
 
 
 # ---- options that frequencies know ----
@@ -238,8 +246,8 @@ def test_a_layout_that_frequencies_know_where_there_is_no_width():
     assert same_bits(posenc.xpos(X, 5, wide), posenc.xpos(X, 5, wide, layout="interleaved"))
     table = posenc.rope_table(5, wide)
     for name, call in {
-        "rope": lambda: posenc.rope(X, table),
-        "rope_vjp": lambda: posenc.rope_vjp(X, X, table),
+        "rope_by_table": lambda: posenc.rope_by_table(X, *table, layout=None),
+        "rope_by_table_vjp": lambda: posenc.rope_by_table_vjp(X, X, *table, layout=None),
         "rope_nd": lambda: posenc.rope_nd(X, GRID, np.ones((2, 4))),
         "xpos": lambda: posenc.xpos(X, 5, np.ones(4)),
         "rope_matrix": lambda: posenc.rope_matrix(3, [1.0]),
@@ -289,8 +297,8 @@ def test_positions_of_a_batch_need_no_axis_for_heads(seq_axis, inverse, rng):
     assert same_bits(moved, posenc.rerotate(x, long, positions + 1, w, **options))
     table, long_table = posenc.rope_table(positions, w), posenc.rope_table(long, w)
     mixed, options = (table[0], long_table[1]), {**options, "inverse": inverse}
-    assert same_bits(posenc.rope(x, mixed, **options), posenc.rope(x, long_table, **options))
-    found, wanted = (posenc.rope_vjp(grad, x, one, **options) for one in (mixed, long_table))
+    assert same_bits(posenc.rope_by_table(x, *mixed, **options), posenc.rope_by_table(x, *long_table, **options))
+    found, wanted = (posenc.rope_by_table_vjp(grad, x, *one, **options) for one in (mixed, long_table))
     assert same_bits(found.cos, wanted.cos[:, 0])
     assert same_bits(found.sin, wanted.sin)
     assert same_bits(found.x, wanted.x)
@@ -302,16 +310,13 @@ def test_one_half_of_a_table_is_shared_by_the_heads(own, rng):
     x = rng.standard_normal((4, 8, 16)).astype("f")
     table = list(rng.standard_normal((2, 8, 8)).astype("f"))
     table[own] = rng.standard_normal((4, 8, 8)).astype("f")
-    whole = tuple(np.broadcast_to(half, (4, 8, 8)).copy() for half in table)
-    assert same_bits(posenc.rope(x, tuple(table), layout="half"), posenc.rope(x, whole, layout="half"))
+    whole = [np.broadcast_to(half, (4, 8, 8)).copy() for half in table]
+    assert same_bits(posenc.rope_by_table(x, *table, layout="half"), posenc.rope_by_table(x, *whole, layout="half"))
 
 
-@pytest.mark.parametrize("positions", [None, 3, np.ones((3, 4))], ids=["nothing", "a count", "half a table"])
-@pytest.mark.parametrize("function", ["rope", "rope_vjp"])
-def test_without_frequencies_a_pair_is_expected(function, positions):
-    """A missing pair is refused by its name, and not where it is unpacked."""
-    x = np.ones((3, 8))
-    arguments = (x, x) if function == "rope_vjp" else (x,)
-    expected = rf"^{function}: frequencies is None; expected rope_frequencies\(8\), or a pair \(cos, sin\)"
-    with pytest.raises(TypeError, match=expected):
-        getattr(posenc, function)(*arguments, positions, layout="half")
+@pytest.mark.parametrize("function", ["rope", "rope_vjp", "rope_2d", "rope_nd", "mrope", "xpos"])
+def test_frequencies_are_no_option(function):
+    arguments = {"mrope": THREE, "rope_2d": PLANE, "rope_nd": PLANE}.get(function, ROPE)
+    grad = {"grad": X} if function == "rope_vjp" else {}
+    with pytest.raises(TypeError, match=rf"^{function}: frequencies (is None|has type NoneType); expected an array"):
+        getattr(posenc, function)(**{**arguments, "frequencies": None}, **grad)

@@ -12,7 +12,7 @@ def test_coordinates_keep_every_bit_up_to_2_to_the_53(rng, isa):
     w = rng.uniform(0, 2, 2)
     cos = [posenc.rope_table(row, w)[0] for row in grid]
     sin = [posenc.rope_table(row, w)[1] for row in grid]
-    wanted = posenc.rope(x, (np.concatenate(cos, -1), np.concatenate(sin, -1)), layout="half")
+    wanted = posenc.rope_by_table(x, np.concatenate(cos, -1), np.concatenate(sin, -1), layout="half")
     assert same_bits(posenc.rope_2d(x, grid, w, layout="half"), wanted)
     three = np.concatenate([grid, grid[:1]])
     spectrum = np.concatenate([w, w])

@@ -113,19 +113,10 @@ class Function(Binder):
         return cast("Array | None", item)
 
     def _path_of_gradient(self, fields: tuple[str, ...], path: Path) -> Path | None:
-        """Return the path, inside a gradient, of the gradient of the argument at `path`; None if there is none.
-
-        A NamedTuple may have fields that are no parameters: cos and sin of `rope`. They belong to the members of a
-        pair.
-        """
+        """Return the path, inside a gradient, of the gradient of the argument at `path`; None if there is none."""
         name, *rest = path
-        if name in fields:
-            is_array = bool(rest) and (isinstance(rest[-1], str) or rest[-2:-1] == ["arrays"])
-            return path if not rest or is_array else None
-        members = [field for field in fields if field not in self._names]
-        if len(rest) == 1 and isinstance(rest[0], int) and rest[0] < len(members):
-            return (members[rest[0]],)
-        return None
+        is_array = bool(rest) and (isinstance(rest[-1], str) or rest[-2:-1] == ["arrays"])
+        return path if name in fields and (not rest or is_array) else None
 
 
 def fail_without_gradient(name: str, path: Path) -> NoReturn:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 import dask.array as da
 import numpy as np
@@ -41,12 +42,11 @@ ChunksArgument = int | str | tuple[object, ...]
 def _rotate(twin: Callable[..., Array], arguments: Arguments, coordinates: str = "") -> da.Array:
     """Call a rotation of posenc on each chunk. `coordinates` is the letter of the first axis of positions, if any."""
     x, seq_axis, frequencies = arguments["x"], arguments["seq_axis"], arguments["frequencies"]
+    if not coordinates:
+        _refuse_table(arguments["positions"])
     if is_xarray(x):  # the result keeps the names; `seq_axis` may be one of them
         number = x.get_axis_num(seq_axis) if isinstance(seq_axis, str) else seq_axis
         return x.copy(data=_rotate(twin, {**arguments, "x": x.data, "seq_axis": number}, coordinates))
-    if frequencies is None:
-        expected = "positions and frequencies: each task makes the table of its own chunk"
-        fail(TypeError, "positions has a table (cos, sin)", expected)
     x = read_numbers("x", x)
     positions = read_places("positions", arguments["positions"], arguments.get("start", 0))
     given = {} if isinstance(positions, range) else {"positions": positions}
@@ -63,6 +63,13 @@ def _rotate(twin: Callable[..., Array], arguments: Arguments, coordinates: str =
     return map_blocks(partial(twin, **options), tuple(axes), arrays, x.dtype.newbyteorder("="))
 
 
+def _refuse_table(positions: object) -> None:
+    """Refuse a pair (cos, sin) as `posenc.rope` does, whose advice is `rope_by_table`."""
+    halves: Sequence[Any] = positions if isinstance(positions, tuple | list) and len(positions) == 2 else [None]
+    if all(getattr(half, "ndim", 0) > 1 and half.dtype.kind not in "iu" for half in halves):
+        fail(ValueError, "positions has a table (cos, sin)", "positions; each task makes the table of its chunk")
+
+
 @takes_arguments_of(posenc.rope)
 def rope(arguments: Arguments) -> da.Array:
     """Apply rotary position embeddings to a dask array, as `posenc.rope` does.
@@ -73,7 +80,7 @@ def rope(arguments: Arguments) -> da.Array:
         Queries or keys. The channels are merged into one chunk. An xarray.DataArray over a dask array is accepted too,
         and `seq_axis` may then be the name of a dimension.
     positions : int, or array or dask array (N,), (B, N) or (B, H, N)
-        As in `posenc.rope`. A table (cos, sin) is refused, because each task makes the table of its chunk.
+        As in `posenc.rope`. Each task makes the table of its chunk, so `posenc.rope_by_table` has no twin.
     frequencies, layout, rotary_dim, rotary_offset, inverse, out_layout, seq_axis, start
         Those of `posenc.rope`.
 
@@ -85,7 +92,7 @@ def rope(arguments: Arguments) -> da.Array:
     Raises
     ------
     TypeError, ValueError
-        As `posenc.rope`; an x that is not a dask array; a table; chunks of unknown length.
+        As `posenc.rope`; an x that is not a dask array; chunks of unknown length.
 
     Examples
     --------
