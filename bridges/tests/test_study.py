@@ -255,7 +255,7 @@ def test_quick_shows_the_figure(tmp_path, run_python):
 
 
 def test_embeddings():
-    """S1: norms and covariances of a model with a table of positions; words that do not occur are left out."""
+    """Words that do not occur are left out."""
     rng = np.random.default_rng(0)
     rows = rng.standard_normal((20000, 4)) * 3 + 1
     assert evaluation.diagonal_dominance(rows) > 20

@@ -54,3 +54,10 @@ def test_complex_order_refuses_angles_past_what_is_known():
         posenc.complex_order(np.ones((2, 1)), [1.0], 2, phase=[1e30])
     with pytest.raises(ValueError, match="complex_order: frequency has shape"):
         posenc.complex_order(np.ones((2, 1)), np.ones((2, 2)), 2)
+
+
+def test_entries_of_words(rng):
+    r, omega, theta = rng.standard_normal((3, 10, 8))
+    words = np.array([3, 1, 4, 1, 5, 9])
+    z = posenc.complex_order(r[words], omega[words], 6, phase=theta[words])
+    assert np.abs(z - r[words] * np.exp(1j * (omega[words] * np.arange(6)[:, None] + theta[words]))).max() <= 1e-14

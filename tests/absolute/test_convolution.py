@@ -11,7 +11,7 @@ def ones(n, d=1):
     return np.ones((n, d))
 
 
-# ---- zero padding encodes position (Islam et al. 2020; S4) ----
+# ---- zero padding encodes position (Islam et al. 2020) ----
 
 
 def test_constants_show_the_ends(isa):

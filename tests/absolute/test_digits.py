@@ -7,8 +7,8 @@ from cases.layouts import same_bits
 import posenc
 
 
-def test_digits_of_the_blog():
-    """Four ways to write 1749 for a model that knows 1000 numbers of three digits."""
+def test_1749_by_four_methods():
+    """Three digits, whose numbers end at 999."""
     assert posenc.digits(999, width=3).tolist() == [9, 9, 9]  # three digits reach 999
     assert posenc.digits(1749, width=4).tolist() == [1, 7, 4, 9]  # extrapolation: one more digit
     assert posenc.digits(1749 / 2, width=3).tolist() == [8, 7, 4.5]  # interpolation: 874.5

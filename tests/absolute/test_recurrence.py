@@ -53,8 +53,7 @@ def test_rows_with_and_without_p0(rng):
 
 
 def test_an_rnn_before_attention_sees_order(rng):
-    """S0 and S4: with a recurrent layer first, the last result depends on the order of the words before; without it
-    attention gives the same result, up to rounding."""
+    """Without a recurrent layer, attention gives the same result up to rounding."""
     options = layer(rng, 8, 8, 9)
     words = options.pop("inputs")[0]
     swapped = words[[1, 0, *range(2, 9)]]

@@ -52,7 +52,6 @@ def test_correlations_of_large_and_small_numbers(rng):
 
 
 def test_triangles():
-    """S2: the points above the diagonal are the points below it."""
     p = posenc.sinusoidal(64, 32, base=10.0)
     distance, correlation = analysis.distance_matrix(p), analysis.correlation_matrix(p)
     points = analysis.triangle_points(distance, correlation)
@@ -68,8 +67,7 @@ def test_triangles():
 
 
 def test_inner_product(rng):
-    """S1, equations 12 and 13: p_m' H p_n is the sum of a part in m - n and a part in m + n. Angles of 400 in float64
-    are off by 5e-14."""
+    """Angles of 400 in float64 are off by 5e-14."""
     w, h = rng.uniform(0, 2, 7), rng.standard_normal((2, 7))
     m, n = rng.integers(-99, 99, (5, 1)), rng.uniform(-99, 99, 6)
     bound = 2e-13 * np.abs(h).sum()
@@ -304,7 +302,7 @@ def test_theta_as_a_function(name):
 
 
 def test_almost_any_monotone_theta_decays():
-    """S1: a smooth monotone theta suffices; one that rests at a number does not (the condition behind "almost")."""
+    """A monotone theta that is constant on an interval does not decay."""
     far = [10.0, 1e3, 1e5]
     curves = [lambda t: t**0.5, lambda t: t**3, lambda t: 1 / (1 + 99 * t), lambda t: np.sin(t), lambda t: (1 - t) ** 2]
     for theta in curves:
@@ -315,8 +313,8 @@ def test_almost_any_monotone_theta_decays():
         assert np.abs(analysis.decay(far[1:], schedule=theta)).min() >= 0.49
 
 
-def test_weights_of_equation_14(rng):
-    """S1 eq. 14: the mean with weights h_k tends to the integral of h(t) exp(i x theta(t)), and that to 0."""
+def test_weights_of_the_integral(rng):
+    """The mean with weights h_k tends to the integral of h(t) exp(i x theta(t)), which tends to 0."""
     x = np.array([0.0, 1.0, 40.0])
 
     def h(t):
@@ -329,7 +327,6 @@ def test_weights_of_equation_14(rng):
     k, w = rng.standard_normal(8), posenc.frequencies(16)
     by_hand = np.exp(1j * x[:, None] * w) @ k / 8
     assert np.abs(analysis.decay(x, dim=16, weights=k) - by_hand).max() <= 1e-14
-    """... and h_k is the mean of two entries of a diagonal H, equation 14's left side."""
     sine, cosine = rng.standard_normal((2, 8))
     parts = analysis.inner_product(x, 0, w, weights=(sine, cosine))
     halves = analysis.decay(x, dim=16, weights=(sine + cosine) / 2).real * 8
@@ -353,7 +350,7 @@ def a_model(rng):
 
 
 def test_taylor_terms(rng):
-    """S1 eq. 4: the error of the six terms falls by 8 where the encodings are halved; the last term is p_m' H p_n."""
+    """Half the encodings leave an eighth of the error."""
     f, x = a_model(rng), rng.standard_normal((6, 6))
     p = posenc.sinusoidal(6, 6, dtype=np.float64)
     errors = []

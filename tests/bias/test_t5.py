@@ -7,16 +7,15 @@ from cases import F64
 import posenc
 from posenc import reference
 
-S4 = [0, 1, 2, 3, 4, 5, 6, 7, 8, 8, 8, 8, 9, 9, 9, 9, 10, 10, 10, 10, 10, 10, 10, *[11] * 8]
+TABLE = [0, 1, 2, 3, 4, 5, 6, 7, 8, 8, 8, 8, 9, 9, 9, 9, 10, 10, 10, 10, 10, 10, 10, *[11] * 8]
 
 
-def test_s4_table():
-    """S4 prints f(i - j) for 0 .. 30, where i - j is -rel. The table is that of keys before the query with the default
-    32 buckets, and that of 16 buckets in one direction."""
+def test_table_of_31_distances():
+    """The buckets of keys before the query, of the default 32 buckets and of 16 in one direction."""
     distance = np.arange(31)
-    assert posenc.t5_bucket(-distance).tolist() == S4
-    assert posenc.t5_bucket(-distance, buckets=16, bidirectional=False).tolist() == S4
-    assert posenc.t5_bucket(distance[1:]).tolist() == [16 + b for b in S4[1:]]
+    assert posenc.t5_bucket(-distance).tolist() == TABLE
+    assert posenc.t5_bucket(-distance, buckets=16, bidirectional=False).tolist() == TABLE
+    assert posenc.t5_bucket(distance[1:]).tolist() == [16 + b for b in TABLE[1:]]
 
 
 EDGES = {

@@ -38,7 +38,7 @@ def test_nezha():
 
 
 def test_both_ends_clip_apart():
-    """S4's a_clip with p_min = -3 and p_max = 1: five rows, for values too."""
+    """Five rows from -3 to 1, for values too."""
     rng = np.random.default_rng(0)
     rel_k, rel_v = rng.standard_normal((2, 5, 4))
     q, k, v = rng.standard_normal((3, 2, 9, 4))

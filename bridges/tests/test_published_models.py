@@ -1,4 +1,4 @@
-"""docs/claims: statements of the documents about published models, read from their classes in transformers."""
+"""Positions of published models, read from their classes in transformers."""
 
 import pytest
 
@@ -15,26 +15,22 @@ SMALL = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "i
 
 
 def test_bert_base_has_512_positions_of_768_channels() -> None:
-    """S3: BERT base has positions 0 to 511 and d_model = 768, the width of its hidden states."""
     config = BertConfig()
     assert (config.max_position_embeddings, config.hidden_size) == (512, 768)
 
 
 def test_bert_trains_its_positions() -> None:
-    """S3: BERT's code has trainable vectors of positions."""
     weight = BertModel(BertConfig(**SMALL)).embeddings.position_embeddings.weight
     assert weight.requires_grad
     assert tuple(weight.shape) == (512, 32)
 
 
 def test_bloom_and_mpt_have_alibi() -> None:
-    """S4: BLOOM and MPT use ALiBi."""
     assert callable(modeling_bloom.build_alibi_tensor)
     assert callable(modeling_mpt.build_mpt_alibi_tensor)
 
 
 def test_roformer_and_llama_rotate(monkeypatch: pytest.MonkeyPatch) -> None:
-    """S4: RoFormer and LLaMA rotate queries and keys."""
     import torch
 
     called = []
@@ -56,5 +52,4 @@ def test_roformer_and_llama_rotate(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_deberta_base_has_12_layers() -> None:
-    """S4: after pretraining, DeBERTa base has 11 layers of its encoder and 1 of its decoder."""
     assert DebertaConfig().num_hidden_layers == 11 + 1
