@@ -61,3 +61,28 @@ def test_functions_have_one_page():
     for name in named:
         module = posenc.analysis if name.startswith("posenc.analysis.") else posenc
         assert hasattr(module, name.rpartition(".")[2]), name
+
+
+def test_tables_of_the_documents():
+    page = PAGES["docs/explanations/documents.md"]
+    errors = re.findall(r"^\| (no|yes) \|.*\| (?:`(\w+)`|-) \|$", page, re.MULTILINE)
+    assert (len(errors), [slip for slip, _ in errors].count("no")) == (27, 7)
+    models = re.findall(r"^\| S\d.*\| (no|yes) \|[^|]+\|$", page, re.MULTILINE)
+    assert (models.count("yes"), models.count("no")) == (33, 11)
+    tests = "".join(path.read_text("utf-8") for path in (ROOT / "tests").glob("*/test_*.py"))
+    assert [name for _, name in errors if name and f"\ndef {name}(" not in tests] == []
+    calls = re.findall(r"`(analysis\.)?(\w+)\(", page[: page.index("## Errors")])
+    assert [name for module, name in calls if not hasattr(posenc.analysis if module else posenc, name)] == ["h"]
+
+
+def test_files_have_no_chinese_outside_of_the_tour():
+    """Two texts of the tour, of its test, are Chinese."""
+    suffixes = {".c", ".css", ".html", ".ipynb", ".js", ".md", ".py", ".svg"}
+    files = [path for name in ("docs", "tests", "examples") for path in (ROOT / name).rglob("*")]
+    texts = {path: path.read_text("utf-8") for path in files if path.suffix in suffixes}
+    found = {path.name: re.findall("[\u3000-\u30ff\u3400-\u9fff\uf900-\uff65]+", text) for path, text in texts.items()}
+    words = found.pop("test_tour.py")
+    assert set("".join(words)) == set(
+        "\u6211\u7231\u4e2d\u56fd\u8001\u8239\u592b\u628a\u65c5\u5ba2\u6e21\u8fc7\u4e86\u6cb3"
+    )
+    assert {name for name, said in found.items() if said} == set()
