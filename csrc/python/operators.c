@@ -145,6 +145,15 @@ static int64_t position_at(const char *data, const pe_array *x, idx i)
     return position;
 }
 
+/* Whether the batch has a row. Arrays of an empty batch have stride 0 and no element. */
+static int has_rows(const pe_call *call)
+{
+    int has = 1;
+    for (int l = 0; l < call->nloops; l++)
+        has &= call->shape[l] > 0;
+    return has;
+}
+
 /* Whether positions (n) are integers that count up by one */
 static int counts_up(const pe_call *call, const pe_array *x, idx n)
 {
@@ -160,7 +169,7 @@ int pe_shift_of(const pe_call *call, const pe_array *q, const pe_array *k, doubl
 {
     static const int64_t largest_position = (int64_t)1 << POSITION_BITS;
     const idx n = call->D(n), m = call->D(m);
-    if (!counts_up(call, q, n) || !counts_up(call, k, m))
+    if (!has_rows(call) || !counts_up(call, q, n) || !counts_up(call, k, m))
         return 0;
     const int64_t found = n > 0 && m > 0 ? position_at(q->data, q, 0) - position_at(k->data, k, 0) : 0;
     *shift = (double)found;
@@ -185,7 +194,7 @@ static int check_rows(const pe_binding *b, const pe_call *call, const char *argu
 {
     if (x->storage != PE_I64)
         return pe_wrong(PyExc_TypeError, b, argument, "has dtype float64; expected integers");
-    idx batch = 1;
+    idx batch = has_rows(call);
     for (int l = 0; l < call->nloops; l++)
         batch *= x->loop[l] == 0 ? 1 : call->shape[l];
     for (idx r = 0; r < batch; r++) {

@@ -326,3 +326,13 @@ def test_failures_lose_no_reference(name):
     for _ in range(300):
         fail()
     assert (counts() - before).max() < 200
+
+
+@pytest.mark.parametrize("bias", [posenc.fox(-np.ones((2, 3))), posenc.alibi([0.5, 1.0])], ids=lambda bias: bias.name)
+def test_an_empty_batch_has_no_position(bias):
+    """Its arrays have no element that the binding could look at, although they have strides."""
+    x, positions = np.ones((0, 2, 3, 4)), np.zeros((0, 3), int)
+    placed = bias.at(q_positions=positions, k_positions=positions)
+    for options in ({"bias": placed}, {"bias": bias, "q_positions": positions, "k_positions": positions}):
+        assert posenc.attention(x, x, x, **options).shape == x.shape
+        assert posenc.attention_vjp(x, x, x, x, **options).q.shape == x.shape
