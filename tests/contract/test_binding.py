@@ -320,12 +320,15 @@ def test_failures_lose_no_reference(name):
         with pytest.raises((TypeError, ValueError, IndexError, MemoryError), match=r"expected|at most|no row"):
             FAILURES[name]()
 
+    def growth():
+        before = counts()
+        for _ in range(300):
+            fail()
+        return (counts() - before).max()
+
     for _ in range(5):
         fail()
-    before = counts()
-    for _ in range(300):
-        fail()
-    assert (counts() - before).max() < 200
+    assert min(growth() for _ in range(3)) < 200  # NumPy and pytest keep blocks now and then, a leak grows each time
 
 
 @pytest.mark.parametrize("bias", [posenc.fox(-np.ones((2, 3))), posenc.alibi([0.5, 1.0])], ids=lambda bias: bias.name)
