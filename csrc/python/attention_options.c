@@ -38,7 +38,7 @@ static int count_other_side(pe_binding *b, pe_call *call)
     return pe_count_positions(b, other == A_Q_POSITIONS ? call->D(n) : call->D(m), 0, &call->array[other]);
 }
 
-/* Whether an operator distinguishes positions that are moved by one offset on both sides */
+/* Whether an operator is another one if all positions, of queries and of keys, move by the same offset */
 static int is_bound(const pe_binding *b, const pe_operator *o)
 {
     const int own = (o->positions[0].data != NULL) + (o->positions[1].data != NULL);
@@ -57,7 +57,7 @@ static void shift_queries(const pe_binding *b, pe_call *call)
         q->data = k->data = NULL;
 }
 
-/* Whether distances decide what a query sees or adds */
+/* Whether the call needs distances: for its window, or for an operator that reads the positions of the call */
 static int needs_distances(const pe_binding *b, const pe_call *call)
 {
     int needs = call->par[A_LOW] > -HUGE_VAL || call->par[A_HIGH] < HUGE_VAL;
@@ -134,7 +134,7 @@ static int set_numbers(const pe_binding *b, pe_call *call)
     return 0;
 }
 
-/* logits have a scale alone: their queries are the last ones of the keys. */
+/* logits have a scale alone; all other options are off. */
 static void set_options_of_logits(pe_call *call)
 {
     for (int k = A_SCALE + 1; k < A_SHIFT; k++)
@@ -151,7 +151,7 @@ int pe_set_options(pe_binding *b, pe_call *call)
     if (!is_attention) {
         set_options_of_logits(call);
         if (!is_given(b, A_Q_POSITIONS) && !is_given(b, A_K_POSITIONS))
-            call->par[A_ALIGN] = 1;
+            call->par[A_ALIGN] = 1; /* the queries are the last keys */
     }
     if (check_lengths(b, call) < 0 || set_scale(b, call) < 0 || (is_attention && set_numbers(b, call) < 0))
         return -1;

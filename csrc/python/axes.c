@@ -130,8 +130,8 @@ static int take_named_axes(pe_binding *b, const pe_operand *o, PyObject *array, 
     return 0;
 }
 
-/* Check the loops of positions beside x: they are those of x, all but the last, which are its heads, or none. Returns
- * the loops of x behind them, or -1 with an exception. */
+/* Check the loops of positions beside x: all loops of x, all but the last (its heads), or none; a length may be 1.
+ * Returns how many loops of x follow them, 0 or 1; -1 with an exception. */
 static int check_beside(const pe_binding *b, const pe_operand *o, PyObject *array, int loops)
 {
     const int n = b->nloops, behind = loops > 0 && loops == n - 1;

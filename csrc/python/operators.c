@@ -225,7 +225,8 @@ static int positions_of(pe_binding *b, const pe_call *call, const pe_operator *o
 }
 
 /* Give an operator that has its own positions of one side those of the call on the other, check positions that are rows
- * of a table, and evaluate distances that count up by one. -1 with an exception */
+ * of a table, and evaluate a function of distance into diagonals if its positions count up by one. -1 with an
+ * exception */
 static int place_operator(pe_binding *b, pe_call *call, int t)
 {
     static const char *const names[] = {"q_positions", "k_positions"};

@@ -1,4 +1,5 @@
-/* scores.c -- the scores of a panel (scores.h), with add = the sum of the operators on q and k.
+/* scores.c -- the scores of a panel (scores.h), with add = what operators add before the cap; the others are in
+ * bias.
  *
  *     for (int j = from; j < to; j++)
  *         for (int l = 0; l < width; l++) {
@@ -8,7 +9,8 @@
  *
  * Without a softcap or 16-bit products, one call of FN(scores) (product.h) does all of this: it adds add + bias and
  * updates m in registers. A query whose product with the scale leaves the range of real gives infinite or NaN
- * scores. */
+ * scores.
+ */
 #include "attention/scores.h"
 
 #include <math.h>

@@ -91,7 +91,7 @@ void FN(key_table_vjp)(pe_content_vjp *vjp, const pe_view *view, const pe_lookup
 
 /* ---- a table with a single row ---- */
 
-/* sum[r] += sum of the lanes of row r, for r < n. Lanes without a query hold 0. */
+/* sum[r] += the sum of dS over the queries of a panel, for keys r < n. Lanes without a query hold 0. */
 static void sum_lanes(const real *w, int n, int width, real *sum)
 {
     for (int r = 0; r < n; r += LANES) {

@@ -249,7 +249,8 @@ static rope_units begin_units(const pe_call *call, const pe_work *work)
                     .heads = axis_of(call, ALONG_H),
                     .rows = {.e = e, .before = before, .after = bytes - before - 2 * e * size, .bytes = bytes}};
     u.in_one_go = x->storage == PE_STORAGE && out->storage == PE_STORAGE && !u.overlaps && !u.streams;
-    /* In a cache, rows of two heads may evict each other. Where L3 is fast, prefetches cost more than they save. */
+    /* A small call stays in a cache, where rows of two heads may evict each other. Where L3 is fast, prefetches cost
+     * more than they save. */
     u.in_pairs = u.in_one_go && is_large;
     u.rows.ahead = work->slow_l3 && is_large ? AHEAD_BYTES / bytes + 1 : 0;
     return u;
