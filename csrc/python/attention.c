@@ -34,7 +34,7 @@ static idx size_of(pe_storage storage)
 static int work_type(const pe_binding *b) { return b->is_double ? NPY_DOUBLE : NPY_FLOAT; }
 static pe_storage work_storage(const pe_binding *b) { return b->is_double ? PE_F64 : PE_F32; }
 
-static idx count_batch(const pe_call *call)
+idx pe_count_batch(const pe_call *call)
 {
     idx batch = 1;
     for (int l = 0; l < call->nloops; l++)
@@ -42,8 +42,7 @@ static idx count_batch(const pe_call *call)
     return batch;
 }
 
-/* The first byte of an array in a row of the batch */
-static char *in_batch(const pe_call *call, const pe_array *x, idx row)
+char *pe_in_batch(const pe_call *call, const pe_array *x, idx row)
 {
     char *at = x->data;
     for (int l = call->nloops - 1; l >= 0; row /= call->shape[l--])
@@ -97,8 +96,8 @@ static int copy_rows(pe_binding *b, const pe_call *call, pe_array *x, idx count,
     const idx n = call->D(n), bytes = width * size_of(x->storage);
     const pe_array copy = new_array(b, x->storage, call->nloops, call->shape, 3, (const idx[]){count, n, width});
     char *to = copy.data;
-    for (idx row = 0; to && row < count_batch(call); row++) {
-        const char *from = in_batch(call, x, row);
+    for (idx row = 0; to && row < pe_count_batch(call); row++) {
+        const char *from = pe_in_batch(call, x, row);
         for (idx i = 0; i < count * n; i++, to += bytes)
             memcpy(to, from + i / n * outer + i % n * inner, (size_t)bytes);
     }
@@ -242,7 +241,7 @@ static void split_work(pe_call *call)
     const idx head_chunks = max_(1, min_(call->D(h) / groups, wanted));
     const idx block_chunks = max_(1, min_(blocks / FEWEST_BLOCKS, wanted / head_chunks));
     call->plan = (pe_plan){.mode = PE_ATTEND_VJP, .head_chunks = head_chunks, .block_chunks = block_chunks};
-    call->par[A_PARTS] = count_batch(call) * call->D(g) < VJP_CHUNKS ? (double)(head_chunks * block_chunks) : 1;
+    call->par[A_PARTS] = pe_count_batch(call) * call->D(g) < VJP_CHUNKS ? (double)(head_chunks * block_chunks) : 1;
 }
 
 /* What a gradient returns. An array that the kernel adds to is (batch axes, heads, chunks, ...). */
@@ -548,7 +547,7 @@ static int run_logits(const pe_binding *b, pe_call *call)
 static int writes_gradients(const pe_call *call, int number)
 {
     const int has_keys = call->D(m) > 0 || (number == PE_attention_vjp && call->array[A_SINK].data);
-    return has_keys && count_batch(call) * call->D(h) * call->D(n) > 0;
+    return has_keys && pe_count_batch(call) * call->D(h) * call->D(n) > 0;
 }
 
 int pe_makes_results(int number) { return number == PE_attention_vjp || number == PE_logits_vjp; }

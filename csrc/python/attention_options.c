@@ -7,8 +7,6 @@
 
 #include "fits.h"
 
-static const int64_t largest_position = (int64_t)1 << POSITION_BITS;
-
 /* Whether the caller passed an operand */
 static int is_given(const pe_binding *b, int operand) { return b->argument[operand] != Py_None; }
 

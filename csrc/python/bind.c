@@ -19,8 +19,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const int64_t largest_position = (int64_t)1 << POSITION_BITS;
-
 /* ---- arguments by name ---- */
 
 /* Begin a call for `function`, which may be NULL; its lengths are in dim. -1 with an exception */

@@ -20,6 +20,8 @@
 
 #include "posenc.h"
 
+static const int64_t largest_position = (int64_t)1 << POSITION_BITS;
+
 /* ---- signature.c ---- */
 
 /* One operand of a signature. The words are explained where they are read. */
@@ -238,6 +240,9 @@ int pe_run_attention(pe_binding *b, pe_call *call);
 int pe_set_options(pe_binding *b, pe_call *call);
 /* Whether attention.c makes the results of an entry, whose shapes and dtypes the signature does not tell */
 int pe_makes_results(int number);
+idx pe_count_batch(const pe_call *call); /* rows of the batch, over all loops */
+/* The first byte of an array in a row of the batch */
+char *pe_in_batch(const pe_call *call, const pe_array *x, idx row);
 /* An operand of another call, in which its first `axes` named axes are the last loops */
 pe_array pe_loops_over(const pe_array *of, const pe_call *call, int axes);
 

@@ -11,7 +11,6 @@
 #include <float.h>
 #include <math.h>
 
-static const int64_t largest_position = (int64_t)1 << POSITION_BITS;
 static const char *const ids_below = "ids of at least 0 and below %zd";
 
 /* ---- object -> array ---- */

@@ -145,15 +145,6 @@ static int64_t position_at(const char *data, const pe_array *x, idx i)
     return position;
 }
 
-/* Whether the batch has a row. Arrays of an empty batch have stride 0 and no element. */
-static int has_rows(const pe_call *call)
-{
-    int has = 1;
-    for (int l = 0; l < call->nloops; l++)
-        has &= call->shape[l] > 0;
-    return has;
-}
-
 /* Whether positions (n) are integers that count up by one */
 static int counts_up(const pe_call *call, const pe_array *x, idx n)
 {
@@ -167,9 +158,10 @@ static int counts_up(const pe_call *call, const pe_array *x, idx n)
 
 int pe_shift_of(const pe_call *call, const pe_array *q, const pe_array *k, double *shift)
 {
-    static const int64_t largest_position = (int64_t)1 << POSITION_BITS;
     const idx n = call->D(n), m = call->D(m);
-    if (!has_rows(call) || !counts_up(call, q, n) || !counts_up(call, k, m))
+    if (pe_count_batch(call) == 0) /* arrays of an empty batch have stride 0 and no element */
+        return 0;
+    if (!counts_up(call, q, n) || !counts_up(call, k, m))
         return 0;
     const int64_t found = n > 0 && m > 0 ? position_at(q->data, q, 0) - position_at(k->data, k, 0) : 0;
     *shift = (double)found;
@@ -194,19 +186,13 @@ static int check_rows(const pe_binding *b, const pe_call *call, const char *argu
 {
     if (x->storage != PE_I64)
         return pe_wrong(PyExc_TypeError, b, argument, "has dtype float64; expected integers");
-    idx batch = has_rows(call);
+    int differ = 0; /* otherwise all rows of the batch share the positions */
     for (int l = 0; l < call->nloops; l++)
-        batch *= x->loop[l] == 0 ? 1 : call->shape[l];
-    for (idx r = 0; r < batch; r++) {
-        const char *data = x->data;
-        idx rest = r;
-        for (int l = call->nloops - 1; l >= 0; l--) {
-            const idx length = x->loop[l] == 0 ? 1 : call->shape[l];
-            data += rest % length * x->loop[l];
-            rest /= length;
-        }
+        differ |= x->loop[l] != 0;
+    const idx batch = pe_count_batch(call);
+    for (idx r = 0; r < (differ ? batch : min_(batch, 1)); r++) {
         for (idx i = 0; i < n; i++) {
-            const int64_t position = position_at(data, x, i);
+            const int64_t position = position_at(pe_in_batch(call, x, r), x, i);
             if (position < 0 || position >= rows)
                 return pe_wrong(PyExc_IndexError, b, argument, "has %lld; expected 0 to %lld", (long long)position,
                                 (long long)rows - 1);
