@@ -104,7 +104,7 @@ def _read_scale(caller: str, scale: object, q: Array, parts: Sequence[Bias]) -> 
     is_number = isinstance(scale, (*read.BOOLS, *read.INTEGERS, float, str))  # text is refused as a number
     array = None if is_number else read.array("scale", scale)
     readers = [part.name for part in parts if isinstance(part, ContentBias)]
-    heads = q.shape[-3] if q.ndim > 2 else 1
+    heads = operator.heads_of(q)
     if array is None or array.ndim == 0:
         number = read.number("scale", scale if array is None else array)
         read.check_range("scale", number, convert.arithmetic(q), LARGEST_SCALE32)

@@ -29,11 +29,10 @@ if TYPE_CHECKING:
     from typing_extensions import Self, TypeVar
 
     Arrays = TypeVar("Arrays", bound=NamedTuple, default=Any)
-    Gradient = TypeVar("Gradient", bound=NamedTuple, default=Any)
 else:
     from typing import TypeVar
 
-    Arrays, Gradient = TypeVar("Arrays"), TypeVar("Gradient")
+    Arrays = TypeVar("Arrays")
 
 Options: TypeAlias = Mapping[str, Any]
 """Arguments of the function that made an operator, without its arrays."""
@@ -490,9 +489,14 @@ def refuse_positions(bias: Bias, *sides: npt.ArrayLike | None) -> None:
             fail(ValueError, argument, "a value", f"None, because {bias.name} has positions of its own")
 
 
+def heads_of(q: Array) -> int:
+    """Return the number of heads of q (..., H, N, D), or of one head (N, D)."""
+    return q.shape[-3] if q.ndim > 2 else 1
+
+
 def check_heads(bias: Bias, q: Array) -> None:
     """Refuse an operator that has not as many heads as q (..., H, N, D)."""
-    heads = q.shape[-3] if q.ndim > 2 else 1
+    heads = heads_of(q)
     if bias.heads not in (None, heads) and bias.name != "dense":  # whose array broadcasts
         is_transposed = any(np.shape(array) == (heads, bias.heads) for array in bias.arrays)
         hint = "; its table (rows, heads) seems to be transposed" if is_transposed else ""

@@ -154,7 +154,7 @@ def _arguments(
 ) -> dict[str, Any]:
     """Return the arguments of the kernels of logits."""
     query, terms = read.data("q", q), tuple([part.term for part in bias.parts])
-    heads = query.shape[-3] if query.ndim > 2 else 1
+    heads = operator.heads_of(query)
     if bias.heads not in (None, heads):
         fail(ValueError, "q", f"{heads} heads", f"{bias.heads}, the heads of {bias.name}")
     operator.refuse_positions(bias, q_positions, k_positions)
