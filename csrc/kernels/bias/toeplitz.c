@@ -42,14 +42,18 @@ KERNEL(diagonal_sums)
 {
     enum { GRAD, OUT };
     const pe_array *a = &call->array[GRAD];
+    const int is_dense = is_real(a->storage) && a->core[1] == (idx)sizeof(real);
     const idx n = call->D(n), m = call->D(m);
     for (pe_row row = row_at(call, begin); row.index < end; row_next(call, &row)) {
         double *sum = as_doubles(row.data[OUT]);
         memset(sum, 0, (size_t)call->D(l) * sizeof *sum);
         for (idx i = 0; i < n; i++) {
-            const char *grad = row.data[GRAD] + i * a->core[0];
-            for (idx j = 0; j < m; j++)
-                sum[n - 1 - i + j] += scalar_read(grad + j * a->core[1], a->storage);
+            char *grad = row.data[GRAD] + i * a->core[0];
+            double *restrict of_row = sum + n - 1 - i;
+            for (idx j = 0; is_dense && j < m; j++)
+                of_row[j] += (double)as_reals(grad)[j];
+            for (idx j = 0; !is_dense && j < m; j++)
+                of_row[j] += scalar_read(grad + j * a->core[1], a->storage);
         }
     }
 }
