@@ -335,13 +335,14 @@ static int read_objects(pe_binding *b, double *par)
 /* Take one operand of a call; the operators, and results that attention.c makes, have an empty place. */
 static int take_operand(pe_binding *b, const pe_operand *o, PyObject *object, pe_call *call, pe_array *out)
 {
+    const int is_result = o->output && !pe_makes_results(b->entry->number);
+    if (o->type != 'o' && !o->output)
+        return pe_take_input(b, o, object, out);
+    if (is_result)
+        return pe_take_output(b, o, object, out);
     *out = (pe_array){0};
     if (o->type == 'o')
         return pe_take_operators(b, object, &call->noperators);
-    if (!o->output)
-        return pe_take_input(b, o, object, out);
-    if (!pe_makes_results(b->entry->number))
-        return pe_take_output(b, o, object, out);
     return object == Py_None ? 0 : pe_wrong_type(b, o->name, object, "None, because the call makes its results");
 }
 

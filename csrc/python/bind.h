@@ -29,13 +29,13 @@ typedef struct {
     char name[20];
     char type;                   /* first letter: real, codes, f64, pos, i64, bool, operators */
     unsigned char axes[PE_CORE]; /* entries of dim */
-    int naxes, output;
-    int optional, together, finite, scattered, counted, ids, pair_ids;
-    int alone, following, within, whole, beside, broadcast, shared, masking;
-    int typed, like_first, work, in_place, summed;
-    int tiled, derived, gathered, ordered;
-    int common; /* leading named axes that the first operand has, too */
-    int scale;  /* of `codes`: the operand of its scales */
+    signed char naxes, output;   /* all of an operand in a line of the cache */
+    signed char optional, together, finite, scattered, counted, ids, pair_ids;
+    signed char alone, following, within, whole, beside, broadcast, shared, masking;
+    signed char typed, like_first, work, in_place, summed;
+    signed char tiled, derived, gathered, ordered;
+    signed char common; /* leading named axes that the first operand has, too */
+    signed char scale;  /* of `codes`: the operand of its scales */
 } pe_operand;
 
 /* A parameter: a number, or a choice of words */
