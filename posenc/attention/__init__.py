@@ -222,16 +222,15 @@ def attention(
     (8, 100, 64)
     """
     wants_lse = return_lse if type(return_lse) is bool else read.flag("return_lse", return_lse)
-    if READ_BY_PYTHON.isdisjoint(options) and not (isinstance(k, Quantized) or isinstance(v, Quantized)):
-        if not options.keys() <= DEFAULTS.keys():
-            refuse_unknown("attention", options)
-        arguments: dict[str, Any] = {"q": q, "k": k, "v": v, **options}
-    else:
+    result: Array | tuple[Array, Array]
+    if isinstance(k, Quantized) or isinstance(v, Quantized) or not READ_BY_PYTHON.isdisjoint(options):
         inputs = read_inputs("attention", q, k, v, options)
-        arguments = inputs.arguments
-        if inputs.head_scale is not None:
-            arguments["dtype"] = inputs.q.dtype
-    result: Array | tuple[Array, Array] = _core.attention(**arguments, out=out, lse=wants_lse or None)
+        dtype = None if inputs.head_scale is None else inputs.q.dtype
+        result = _core.attention(**inputs.arguments, out=out, lse=wants_lse or None, dtype=dtype)
+        return result
+    if options and not options.keys() <= DEFAULTS.keys():
+        refuse_unknown("attention", options)
+    result = _core.attention(q=q, k=k, v=v, out=out, lse=wants_lse or None, **options)
     return result
 
 
