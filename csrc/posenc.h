@@ -56,8 +56,8 @@ typedef struct {
     const struct pe_bf16 *attention; /* what attention calls */
 } pe_products;
 
-/* How a call of attention is computed. csrc/python/attention.c sets the mode and the chunks, and then, once for a call,
- * pe_kernel.plan the rest, which depends on the instruction set (kernels/attention/plan.h). */
+/* How a call of attention is computed. csrc/python/attention.c sets the mode and the chunks. Then pe_kernel.plan sets
+ * the rest, which depends on the instruction set, once for a call (kernels/attention/plan.h). */
 typedef enum {
     PE_ATTEND,
     PE_LOGITS, /* the sum of the operators, without q.k, cap and softmax */
@@ -85,7 +85,7 @@ struct pe_call {
     const pe_products *products;  /* attention of 16-bit queries only; NULL: the kernel multiplies reals */
     pe_plan plan;                 /* of attention and its gradient */
     int (*stop)(const pe_call *); /* polled by long blocks, if not NULL; nonzero means return at once */
-    void *watch;
+    void *watch;                  /* what `stop` looks at */
 };
 
 /* Bytes of the last-level cache that a core can count on. Virtual machines report a cache that they share. */

@@ -1,4 +1,4 @@
-/* arrays.h -- the NumPy C API: one table for all files, which bind.c loads. */
+/* arrays.h -- the C API of NumPy, whose table of functions bind.c loads for all files. */
 #ifndef PE_ARRAYS_H
 #define PE_ARRAYS_H
 

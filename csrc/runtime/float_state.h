@@ -28,7 +28,7 @@ static inline pe_float_state pe_float_get(void)
 }
 static inline void pe_float_set(pe_float_state state) { __asm__ volatile("msr fpcr, %0" : : "r"(state) : "memory"); }
 enum { PE_FLOAT_NEAREST = 0, PE_FLOAT_FLUSHING = 1 << 24 };
-#else /* such a machine, WebAssembly for one, has no such register, or C cannot reach it */
+#else /* other machines, such as WebAssembly, have no such register, or none that C reaches */
 static inline pe_float_state pe_float_get(void) { return 0; }
 static inline void pe_float_set(pe_float_state state) { (void)state; }
 enum { PE_FLOAT_NEAREST, PE_FLOAT_FLUSHING };

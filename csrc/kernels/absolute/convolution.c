@@ -144,22 +144,22 @@ static void convolve_channels(const pe_call *call, const pe_row *row, const conv
 static idx channels_at_once(const pe_call *call)
 {
     const pe_array *a = call->array;
-    const int in_place = call->D(r) * call->D(s) <= FEW_TAPS && a[X].storage == PE_STORAGE
-                         && a[KERNEL].storage == PE_STORAGE && (!a[BIAS].data || a[BIAS].storage == PE_STORAGE)
-                         && a[OUT].storage == PE_STORAGE;
-    return in_place ? call->D(d) - call->D(d) % CHANNELS : CHANNELS;
+    const int copies_nothing = call->D(r) * call->D(s) <= FEW_TAPS && a[X].storage == PE_STORAGE
+                               && a[KERNEL].storage == PE_STORAGE && (!a[BIAS].data || a[BIAS].storage == PE_STORAGE)
+                               && a[OUT].storage == PE_STORAGE;
+    return copies_nothing ? call->D(d) - call->D(d) % CHANNELS : CHANNELS;
 }
 
 KERNEL(convolution)
 {
-    const idx d = call->D(d), w = call->D(w), tiles = BLOCKS(w, CONVOLUTION_TILE), units = call->D(y) * tiles;
+    const idx d = call->D(d), w = call->D(w), tiles = BLOCKS(w, CONVOLUTION_TILE), of_row = call->D(y) * tiles;
     const idx most = channels_at_once(call);
     const convolution_state state = convolution_begin(call, work);
     memset(state.zeros, 0, (size_t)d * sizeof(real));
     for (idx u = begin; u < end; u++) {
-        const pe_row row = row_at(call, u / units);
+        const pe_row row = row_at(call, u / of_row);
         const idx j = u % tiles * CONVOLUTION_TILE;
-        const conv_tile t = {u % units / tiles, j, min_(CONVOLUTION_TILE, w - j)};
+        const conv_tile t = {u % of_row / tiles, j, min_(CONVOLUTION_TILE, w - j)};
         for (idx c = 0, n; c < d; c += n) {
             n = min_(d - c >= CHANNELS ? most : CHANNELS, d - c);
             if (stopped_at_channel(call, c))

@@ -27,9 +27,11 @@ typedef struct {
 
 /* Zero row t of diagonals and columns, before its first block. */
 void FN(bias_grad_clear)(const pe_query_block *queries, idx t);
+/* Set what the panels of block t share. */
 void FN(bias_grad_block)(pe_bias_grad *g, const pe_query_block *queries, idx t, const pe_work *work);
 /* Reduce ds, which is dS of a panel. It is 0 for masked pairs and lanes without a query. */
 void FN(bias_grad_panel)(pe_bias_grad *g, const pe_view *v, const real *ds);
+/* Write the sums of the queries' rows; diagonals and columns are written at their place. */
 void FN(bias_grad_write)(const pe_bias_grad *g, const pe_query_block *queries);
 
 #endif

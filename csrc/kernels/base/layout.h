@@ -56,9 +56,9 @@ INLINE double *carve_doubles(pe_carver *c, idx n) { return carve_bytes(c, n * (i
     }                                                                          \
     PE_CARVE(name)
 
-/* Row i < SCRATCH_ROWS of the scratch of a kernel whose layout is `rows`: d reals, for a copy of an operand */
 enum { SCRATCH_ROWS = 3 };
 INLINE idx scratch_row_length(const idx *dim) { return BLOCKS(D(d), VECTOR_PADDING) * VECTOR_PADDING; }
+/* Row i < SCRATCH_ROWS of the scratch of a kernel whose layout is `rows`: d reals, for a copy of an operand */
 INLINE real *scratch_row(const pe_call *call, const pe_work *work, int i)
 {
     return (real *)work->scratch + i * scratch_row_length(call->dim);

@@ -4,8 +4,8 @@
  *     TDPBF16PS C, A, B                         C[row][lane] += sum_k A[row][k] B[k][lane]
  *
  * A step computes 32 rows and the panel: C in tiles 0 .. 3 (two if the panel is one vector), A in 4 and 5, B in 6 and
- * 7. With two vectors, each loaded tile is multiplied twice. Passes with the same term of a share its tiles. The code
- * is assembly, because each tile has a fixed number, and because gcc 12 passes only 8 of the 64 bytes that
+ * 7. With two vectors, each loaded tile is multiplied twice. Passes with one term of `a` share its tiles. The code
+ * is assembly, because each tile has a fixed number, and because gcc 12 hands only 8 of the 64 bytes over that
  * _tile_loadconfig needs.
  */
 #include "bf16/products.h"
@@ -43,7 +43,7 @@ TILES static void multiply(const pe_product *w)
 {
     const int wide = w->width > LANES;
     const idx step = w->width * (idx)sizeof(float);
-    for (int row = 0; row < w->rows; row += 2 * TILE_ROWS) {
+    for (int row = 0; row < w->rows; row += 2 * TILE_ROWS) { /* rows are a multiple of DOT */
         char *c = (char *)(w->c + row * w->width);
         ZERO(0);
         ZERO(1);
