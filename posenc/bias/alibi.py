@@ -119,5 +119,4 @@ def alibi(slopes: npt.ArrayLike) -> PositionBias[AlibiArrays]:
     """
     if isinstance(slopes, int | float):
         fail_value(ValueError, "slopes", slopes, "an array (H,), as alibi_slopes(H) returns it")
-    bias: PositionBias[AlibiArrays] = ALIBI.from_parameters(slopes)
-    return bias
+    return ALIBI.from_parameters(slopes)

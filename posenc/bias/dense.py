@@ -92,5 +92,4 @@ def dense(array: npt.ArrayLike) -> PositionBias[DenseArrays]:
     kept = read.data("array", array)
     if kept.ndim < 2:
         fail(ValueError, "array", f"{kept.ndim} axes", "at least 2, queries and keys")
-    bias: PositionBias[DenseArrays] = DENSE.from_arrays(kept)
-    return bias
+    return DENSE.from_arrays(kept)

@@ -275,5 +275,4 @@ def distance_function(
             fail(ValueError, "arrays", "NaN or infinity", "finite numbers")
     count = None if heads is None else read.index("heads", heads, 1)
     options = {"function": function, "heads": count, "vjp": vjp}
-    bias: PositionBias[FunctionArrays] = FUNCTION.from_arrays(kept, options=options, dtypes=(None,))
-    return bias
+    return FUNCTION.from_arrays(kept, options=options)

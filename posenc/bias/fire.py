@@ -92,7 +92,7 @@ def fire(
             [-1.   ,  0.   , -1.   ],
             [-1.   , -0.631,  0.   ]]], dtype=float32)
     """
-    bias: PositionBias[FireArrays] = FIRE.from_parameters(w1, b1, w2, b2, c, threshold)
+    bias = FIRE.from_parameters(w1, b1, w2, b2, c, threshold)
     hidden, inputs = bias.arrays.w1.shape
     if inputs != 1:
         fail(ValueError, "w1", f"shape {(hidden, inputs)}", str((hidden, 1)))

@@ -124,5 +124,4 @@ def fox(log_forget: npt.ArrayLike) -> PositionBias[FoxArrays]:
         finite = np.isfinite(gates).all() and np.isfinite(np.cumsum(gates, axis=-1)).all()
     if not finite:
         fail(ValueError, "log_forget", "NaN or infinity, or a sum beyond float64", "finite numbers")
-    bias: PositionBias[FoxArrays] = FOX.from_arrays(gates, dtypes=(array.dtype,))
-    return bias
+    return FOX.from_arrays(gates, dtypes=(array.dtype,))

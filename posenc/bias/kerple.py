@@ -65,7 +65,7 @@ def kerple_log(r1: npt.ArrayLike, r2: npt.ArrayLike) -> PositionBias[KerpleArray
            [-0.693,  0.   , -0.693],
            [-1.099, -0.693,  0.   ]], dtype=float32)
     """
-    bias: PositionBias[KerpleArrays] = LOG.from_parameters(r1, r2)
+    bias = LOG.from_parameters(r1, r2)
     if (bias.arrays.r2 < 0).any():
         fail(ValueError, "r2", "a negative number", "at least 0")
     return bias
@@ -108,7 +108,7 @@ def kerple_power(r1: npt.ArrayLike, r2: npt.ArrayLike) -> PositionBias[KerpleArr
             [-1.   ,  0.   , -1.   ],
             [-1.414, -1.   ,  0.   ]]], dtype=float32)
     """
-    bias: PositionBias[KerpleArrays] = POWER.from_parameters(r1, r2)
+    bias = POWER.from_parameters(r1, r2)
     if (bias.arrays.r2 <= 0).any():
         fail(ValueError, "r2", "a number that is not positive", "more than 0")
     return bias

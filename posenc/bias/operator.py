@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cache, reduce
+from dataclasses import dataclass, replace
+from functools import cache, cached_property, reduce
 from math import prod
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, cast
@@ -36,6 +36,7 @@ else:
 
 Options: TypeAlias = Mapping[str, Any]
 """Arguments of the function that made an operator, without its arrays."""
+NO_OPTIONS: Options = MappingProxyType({})
 Operands: TypeAlias = dict[str, Any]
 """Arrays by the names of a row of csrc/ops.def; None for an array that was left out."""
 Gradients: TypeAlias = tuple[Any, ...]
@@ -72,13 +73,13 @@ class Kind(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Scheme:
+class Scheme(Generic[Arrays]):
     """What operators of one name share. Making one adds it to `SCHEMES`."""
 
     name: str
     """The function that makes the operators, and their row in csrc/ops.def."""
     kind: Kind
-    arrays: type[Any]
+    arrays: type[Arrays]
     """The NamedTuple of the arrays."""
     operands: Callable[[Any], Operands] = lambda bias: bias.arrays._asdict()
     """(bias): the operands of the row, in its order and in the dtype of the arrays."""
@@ -89,28 +90,27 @@ class Scheme:
     reads_positions: bool = True
     counts_keys: bool = False
     """True if a key's number depends on all visible keys after it."""
-    record: Callable[..., Any] | None = None
-    """The class of the operators; None is `PositionBias`."""
 
     def __post_init__(self) -> None:
         SCHEMES[self.name] = self
 
-    def from_arrays(self, *arrays: Any, options: Options | None = None, dtypes: tuple[Dtype | None, ...] = ()) -> Any:
+    def from_arrays(
+        self, *arrays: Any, options: Options = NO_OPTIONS, dtypes: tuple[Dtype, ...] = ()
+    ) -> PositionBias[Arrays]:
         """Return an operator that keeps these arrays, read-only and not copied."""
-        return (self.record or PositionBias)(self.name, self.arrays(*arrays), options or NO_OPTIONS, dtypes)
+        return PositionBias(self.name, self.arrays(*arrays), options, dtypes)
 
-    def from_parameters(self, *parameters: npt.ArrayLike, options: Options | None = None) -> Any:
+    def from_parameters(self, *parameters: npt.ArrayLike, options: Options = NO_OPTIONS) -> PositionBias[Arrays]:
         """Return an operator that keeps finite float64 copies of the user's arrays, whose axes the row states."""
         arrays, dtypes = copy_parameters(self.name, *parameters)
         return self.from_arrays(*arrays, options=options, dtypes=dtypes)
 
 
-SCHEMES: dict[str, Scheme] = {}
+SCHEMES: dict[str, Scheme[Any]] = {}
 """All schemes by name."""
-NO_OPTIONS: Options = MappingProxyType({})
 
 
-@dataclass(frozen=True, eq=False, repr=False, init=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Bias(Generic[Arrays]):
     """Base class of the operators on the logits that `attention` takes.
 
@@ -149,48 +149,40 @@ class Bias(Generic[Arrays]):
     name: str
     arrays: Arrays
     options: Options
-    dtypes: tuple[Dtype | None, ...]
-    own_positions: OwnPositions
-    heads: int | None = field(init=False)
-    reads_positions: bool = field(init=False)
-    scheme: Scheme = field(init=False)
-    term: Term = field(init=False)
-    """What `attention` passes to C; it depends on no call."""
+    dtypes: tuple[Dtype | None, ...] = ()
+    own_positions: OwnPositions = (None, None)
 
     __array_ufunc__ = None  # array + bias reaches __radd__, and makes no array of biases
 
-    def __init__(
-        self,
-        name: str,
-        arrays: Arrays,
-        options: Options = NO_OPTIONS,
-        dtypes: tuple[Dtype | None, ...] = (),
-        own_positions: OwnPositions = (None, None),
-    ) -> None:
-        scheme = SCHEMES.get(name, SUM)
-        if scheme is SUM:
-            arrays = cast("Arrays", tuple([part.arrays for part in options["parts"]]))
-        else:
-            arrays = arrays._make(map(_read_only, arrays))
-            own_positions = (_read_only(own_positions[0]), _read_only(own_positions[1]))
+    def __post_init__(self) -> None:
         vars(self).update(
-            name=name,
-            arrays=arrays,
-            options=MappingProxyType({**options}) if options else NO_OPTIONS,
-            dtypes=dtypes or tuple([getattr(array, "dtype", None) for array in arrays]),
-            own_positions=own_positions,
-            scheme=scheme,
+            arrays=_read_only(self.arrays),
+            options=MappingProxyType({**self.options}),
+            dtypes=self.dtypes or tuple([getattr(array, "dtype", None) for array in self.arrays]),
+            own_positions=_read_only(self.own_positions),
         )
-        if scheme is SUM:
-            heads = max((part.heads for part in self.parts if part.heads is not None), default=None)
-            vars(self).update(heads=heads, reads_positions=any(part.reads_positions for part in self.parts))
-        else:
-            is_placed = own_positions[0] is not None and own_positions[1] is not None
-            vars(self).update(
-                heads=count_heads(name, arrays, options),
-                reads_positions=scheme.reads_positions and not is_placed,
-                term=Term(name, scheme.operands(self), *own_positions, bool(arrays)),
-            )
+
+    @cached_property
+    def scheme(self) -> Scheme[Any]:
+        """What all operators of this name share."""
+        return SCHEMES.get(self.name, SUM)
+
+    @cached_property
+    def term(self) -> Term:
+        """What `attention` passes to C; it depends on no call. A sum has none."""
+        return Term(self.name, self.scheme.operands(self), *self.own_positions, bool(self.arrays))
+
+    @cached_property
+    def heads(self) -> int | None:
+        if self.scheme is SUM:
+            return max((part.heads for part in self.parts if part.heads is not None), default=None)
+        return count_heads(self.name, self.arrays, self.options)
+
+    @property
+    def reads_positions(self) -> bool:
+        if self.scheme is SUM:
+            return any(part.reads_positions for part in self.parts)
+        return self.scheme.reads_positions and any(own is None for own in self.own_positions)
 
     @property
     def parts(self) -> tuple[Bias, ...]:
@@ -261,7 +253,7 @@ class Bias(Generic[Arrays]):
             raise ValueError(f"{self.name} + {other.name}: {other.name} has {other.heads} heads; expected {expected}")
         kind = type(self) if type(self) is type(other) else Bias
         parts = (*self.parts, *other.parts)
-        return kind(f"{self.name} + {other.name}", cast("Any", ()), {"parts": parts}, (None,) * len(parts))
+        return kind(f"{self.name} + {other.name}", cast("Any", tuple(part.arrays for part in parts)), {"parts": parts})
 
     def __radd__(self, other: object) -> Bias:
         return self if type(other) is int and other == 0 else NotImplemented  # sum() starts with 0
@@ -292,8 +284,8 @@ class Bias(Generic[Arrays]):
 
 def _read_only(array: Any) -> Any:
     """Return a view of an array, or of each of a tuple, that is not writeable; the user's own array stays as it is."""
-    if type(array) is tuple:
-        return tuple(map(_read_only, array))
+    if isinstance(array, tuple):
+        return getattr(array, "_make", tuple)(map(_read_only, array))
     if isinstance(array, np.ndarray) and array.flags.writeable:
         array = array.view()
         array.flags.writeable = False
@@ -539,7 +531,7 @@ def _sum_vjp(bias: Bias, grad: Array, positions: Positions) -> Gradients:
     return tuple(gradients)
 
 
-SUM = Scheme("sum", Kind(_refuse_sum, _sum_matrix, _sum_vjp), tuple)
+SUM: Scheme[Any] = Scheme("sum", Kind(_refuse_sum, _sum_matrix, _sum_vjp), cast("Any", tuple))
 
 
 # ---- arrays ----

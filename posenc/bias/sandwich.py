@@ -71,5 +71,4 @@ def sandwich(heads: int, dim: int) -> PositionBias[SandwichArrays]:
     dim = read.index("dim", dim, 2, MOST_WIDTH)
     if dim % 2:
         fail_value(ValueError, "dim", dim, "an even number")
-    bias: PositionBias[SandwichArrays] = SANDWICH.from_arrays(options={"heads": heads, "dim": dim})
-    return bias
+    return SANDWICH.from_arrays(options={"heads": heads, "dim": dim})

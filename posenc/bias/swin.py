@@ -39,11 +39,11 @@ BEIT = Scheme("beit", PAIR, SwinArrays, _operands, positions_end=lambda bias: 1 
 
 
 def _bias_of_grid(
-    scheme: Scheme, table: npt.ArrayLike, height: int, width: int, class_rows: int = 0
+    scheme: Scheme[SwinArrays], table: npt.ArrayLike, height: int, width: int, class_rows: int = 0
 ) -> PositionBias[SwinArrays]:
     """Return an operator whose table has rows of a class token after those of the grid."""
     height, width = read.index("height", height, 1), read.index("width", width, 1)
-    bias: PositionBias[SwinArrays] = scheme.from_parameters(table, options={"height": height, "width": width})
+    bias = scheme.from_parameters(table, options={"height": height, "width": width})
     rows = (2 * height - 1) * (2 * width - 1) + class_rows
     if len(bias.arrays.table) != rows:
         expected = f"(2 height - 1) (2 width - 1){f' + {class_rows}' if class_rows else ''} = {rows}"

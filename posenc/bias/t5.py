@@ -247,5 +247,4 @@ def t5(
     options = {"bidirectional": both_sides, "max_distance": distance}
     if read.flag("unscaled", unscaled):
         options["unscaled"] = True
-    bias: PositionBias[T5Arrays] = T5.from_arrays(array, options=options, dtypes=dtypes)
-    return bias
+    return T5.from_arrays(array, options=options, dtypes=dtypes)

@@ -65,5 +65,4 @@ def tisa(a: npt.ArrayLike, b: npt.ArrayLike, c: npt.ArrayLike) -> PositionBias[T
             [1., 2., 0.],
             [0., 1., 2.]]], dtype=float32)
     """
-    bias: PositionBias[TisaArrays] = TISA.from_parameters(a, b, c)
-    return bias
+    return TISA.from_parameters(a, b, c)

@@ -94,5 +94,4 @@ def toeplitz(diagonals: npt.ArrayLike) -> PositionBias[ToeplitzArrays]:
            [-4.5, -2. , -0.5,  0. ]], dtype=float32)
     """
     array = _core.read("real diagonals(h,l) alone", diagonals=diagonals)
-    bias: PositionBias[ToeplitzArrays] = TOEPLITZ.from_arrays(operator.copy_finite("diagonals", array))
-    return bias
+    return TOEPLITZ.from_arrays(operator.copy_finite("diagonals", array))

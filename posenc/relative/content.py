@@ -12,7 +12,7 @@ from .._core_api import convert, read
 from .._core_api.arrays import F32, F64, Array, Dtype
 from .._core_api.door import door, fail
 from ..bias import operator
-from ..bias.operator import Arrays, Bias, Gradients, Kind, Operands, Term
+from ..bias.operator import NO_OPTIONS, Arrays, Bias, Gradients, Kind, Operands, Options, Scheme, Term
 from ..bias.positions import Positions
 
 
@@ -142,6 +142,15 @@ class ContentBias(Bias[Arrays]):
         sides = zip((d_q, d_k), (arguments["q"], arguments["k"]), strict=True)
         d_q, d_k = (convert.unbroadcast(operator.add_slots(d, 2), side.shape, side.dtype) for d, side in sides)
         return LogitsGradient(d_q, d_k, operator.name_gradients(self, gradients))
+
+
+class ContentScheme(Scheme[Arrays]):
+    """A scheme of operators that read queries and keys."""
+
+    def from_arrays(  # type: ignore[override]  # another class of operators
+        self, *arrays: Any, options: Options = NO_OPTIONS
+    ) -> ContentBias[Arrays]:
+        return ContentBias(self.name, self.arrays(*arrays), options)
 
 
 def _arguments(

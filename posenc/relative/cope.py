@@ -8,9 +8,8 @@ import numpy.typing as npt
 
 from .._core_api.arrays import Array
 from .._core_api.door import door, fail
-from ..bias.operator import Scheme
 from . import content
-from .content import TABLE, ContentBias
+from .content import TABLE, ContentBias, ContentScheme
 
 
 class CopeArrays(NamedTuple):
@@ -24,7 +23,7 @@ class CopeArrays(NamedTuple):
     table: Array
 
 
-COPE = Scheme("cope", TABLE, CopeArrays, counts_keys=True, record=ContentBias)
+COPE = ContentScheme("cope", TABLE, CopeArrays, counts_keys=True)
 
 
 @door
@@ -78,5 +77,4 @@ def cope(table: npt.ArrayLike) -> ContentBias[CopeArrays]:
     kept = content.as_table("table", table, "(P, D)", "(H, P, D)")
     if not kept.shape[-2]:
         fail(ValueError, "table", "no rows", "at least one")
-    bias: ContentBias[CopeArrays] = COPE.from_arrays(kept)
-    return bias
+    return COPE.from_arrays(kept)

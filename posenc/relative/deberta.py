@@ -13,10 +13,10 @@ import numpy.typing as npt
 from .._core_api import read
 from .._core_api.arrays import I64, Array
 from .._core_api.door import door, fail, fail_value
-from ..bias.operator import Bias, Operands, Scheme
+from ..bias.operator import Bias, Operands
 from ..bias.t5 import smallest_integer
 from . import content
-from .content import TABLE, ContentBias
+from .content import TABLE, ContentBias, ContentScheme
 
 _TERMS: tuple[Literal["c2p", "p2c"], ...] = ("c2p", "p2c")
 _FARTHEST = 2**20
@@ -46,7 +46,7 @@ def _default_scale(bias: Bias, width: int) -> float:
     return 1 / sqrt((width or 1) * (1 + sum(table is not None for table in bias.arrays)))
 
 
-DEBERTA = Scheme("deberta", TABLE, DebertaArrays, _operands, _default_scale, record=ContentBias)
+DEBERTA = ContentScheme("deberta", TABLE, DebertaArrays, _operands, _default_scale)
 """Queries multiply `rel_k`, keys multiply `rel_q`; a table has a row for each bucket of distances."""
 
 
@@ -152,9 +152,7 @@ def deberta(
             expected = f"fewer, because with {count} buckets row 0 begins beyond a distance of 2**20"
             fail(ValueError, next(iter(tables)), f"{rows} rows", expected)
         options |= {"buckets": count, "max_position": end}
-    bias: ContentBias[DebertaArrays]
-    bias = DEBERTA.from_arrays(tables.get("rel_q"), tables.get("rel_k"), options=options)
-    return bias
+    return DEBERTA.from_arrays(tables.get("rel_q"), tables.get("rel_k"), options=options)
 
 
 def _read_table(argument: str, table: npt.ArrayLike | None, term: str) -> Array:

@@ -173,5 +173,4 @@ def gated_distance(
         options["max_distance"] = read.index("max_distance", max_distance, count // 4 + 1, _FARTHEST)
     elif max_distance is not None:
         fail_value(ValueError, "max_distance", max_distance, f'None, because rows is "{rows}"')
-    bias: PositionBias[GatedDistanceArrays] = GATED_DISTANCE.from_arrays(of_queries, kept, options=options)
-    return bias
+    return GATED_DISTANCE.from_arrays(of_queries, kept, options=options)

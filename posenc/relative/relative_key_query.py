@@ -8,9 +8,8 @@ import numpy.typing as npt
 
 from .._core_api.arrays import Array
 from .._core_api.door import door
-from ..bias.operator import Scheme
 from . import content
-from .content import TABLE, ContentBias
+from .content import TABLE, ContentBias, ContentScheme
 
 
 class RelativeKeyQueryArrays(NamedTuple):
@@ -24,13 +23,7 @@ class RelativeKeyQueryArrays(NamedTuple):
     table: Array
 
 
-RELATIVE_KEY_QUERY = Scheme(
-    "relative_key_query",
-    TABLE,
-    RelativeKeyQueryArrays,
-    content.rows_in_order,
-    record=ContentBias,
-)
+RELATIVE_KEY_QUERY = ContentScheme("relative_key_query", TABLE, RelativeKeyQueryArrays, content.rows_in_order)
 
 
 @door
@@ -74,5 +67,4 @@ def relative_key_query(table: npt.ArrayLike) -> ContentBias[RelativeKeyQueryArra
     """
     kept = content.as_table("table", table, "(2 K + 1, D)", "(H, 2 K + 1, D)")
     content.check_odd_rows("table", kept)
-    bias: ContentBias[RelativeKeyQueryArrays] = RELATIVE_KEY_QUERY.from_arrays(kept)
-    return bias
+    return RELATIVE_KEY_QUERY.from_arrays(kept)

@@ -12,9 +12,9 @@ from .._core_api.arrays import I64, Array, Float64
 from .._core_api.constants import MOST_WIDTH
 from .._core_api.door import door, fail
 from ..absolute.sinusoid import sinusoidal
-from ..bias.operator import Bias, Operands, Scheme
+from ..bias.operator import Bias, Operands
 from . import content
-from .content import TABLE, ContentBias
+from .content import TABLE, ContentBias, ContentScheme
 
 
 class ShawArrays(NamedTuple):
@@ -39,7 +39,7 @@ def _operands(bias: Bias) -> Operands:
     return {**bias.arrays._asdict(), "rows": row_of_distance}
 
 
-SHAW = Scheme("shaw", TABLE, ShawArrays, _operands, record=ContentBias)
+SHAW = ContentScheme("shaw", TABLE, ShawArrays, _operands)
 
 
 @door
@@ -112,8 +112,7 @@ def shaw(
             fail(ValueError, "rel_v", f"{values.shape[-2]} rows", f"{keys.shape[-2]}, as rel_k")
         if values.ndim == keys.ndim == 3:
             content.check_table_heads("rel_v", values, keys.shape[0])
-    bias: ContentBias[ShawArrays] = SHAW.from_arrays(keys, values, options=options)
-    return bias
+    return SHAW.from_arrays(keys, values, options=options)
 
 
 @door

@@ -12,9 +12,8 @@ from .._core_api.arrays import Array, Float64
 from .._core_api.constants import MOST_WIDTH
 from .._core_api.door import door, fail, fail_value
 from ..absolute.sinusoid import sinusoidal
-from ..bias.operator import Scheme
 from . import content
-from .content import TABLE, ContentBias
+from .content import TABLE, ContentBias, ContentScheme
 
 
 class TransformerXLArrays(NamedTuple):
@@ -31,13 +30,7 @@ class TransformerXLArrays(NamedTuple):
     v: Array
 
 
-TRANSFORMER_XL = Scheme(
-    "transformer_xl",
-    TABLE,
-    TransformerXLArrays,
-    content.rows_in_order,
-    record=ContentBias,
-)
+TRANSFORMER_XL = ContentScheme("transformer_xl", TABLE, TransformerXLArrays, content.rows_in_order)
 
 
 @door
@@ -100,8 +93,7 @@ def transformer_xl(r: npt.ArrayLike, u: npt.ArrayLike, v: npt.ArrayLike) -> Cont
         if array.shape[-1] != table.shape[-1]:
             fail(ValueError, argument, f"width {array.shape[-1]}", f"{table.shape[-1]}, the width of r")
         vectors.append(array)
-    bias: ContentBias[TransformerXLArrays] = TRANSFORMER_XL.from_arrays(table, *vectors)
-    return bias
+    return TRANSFORMER_XL.from_arrays(table, *vectors)
 
 
 @door

@@ -126,8 +126,7 @@ def tupe(
         fail(ValueError, "pos_k", f"width {keys.shape[2]}", f"{width}, the width of pos_q")
     row = _read_reset("cls_to_any", cls_to_any, heads)
     column = _read_reset("any_to_cls", any_to_cls, heads)
-    bias: PositionBias[TupeArrays] = TUPE.from_arrays(queries, keys, row, column)
-    return bias
+    return TUPE.from_arrays(queries, keys, row, column)
 
 
 def _read_reset(argument: str, reset: npt.ArrayLike | None, heads: int) -> Array | None:
