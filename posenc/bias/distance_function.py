@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from .. import _core
 from .._core_api import convert, read
 from .._core_api.arrays import F64, Array, Dtype, Float64
 from .._core_api.door import door, fail, fail_value
@@ -41,29 +41,27 @@ class FunctionArrays(NamedTuple):
     arrays: tuple[Array, ...]
 
 
+def _pairs(positions: Positions) -> tuple[Float64, Array]:
+    """Return the distinct distances, ascending, and for each pair (..., n, m) the number of its distance."""
+    rel = positions.pair_distances()
+    distances, number = np.unique(rel, return_inverse=True)
+    return distances, number.reshape(rel.shape)
+
+
 def _matrix(bias: Bias, positions: Positions, dtype: Dtype, out: Array | None) -> Array:
     positions = positions.as_consecutive()
-    n, m = positions.n, positions.m
     if positions.arrays is None:
         values = convert.result(_values(bias, _diagonals(positions)), dtype)
-        return fill_matrix(values, n, m, out)
-    batch = np.broadcast_shapes(*(array.shape[:-1] for array in positions.arrays))
-    heads = bias.heads or 1
-    result = np.empty((*batch, heads, n, m), dtype)
-    for distances, blocks in _groups(positions):
-        values = _values(bias, distances)
-        for rows, rel in blocks:
-            flat = rel.reshape(*batch, rel.shape[-2] * m)
-            block = _core.distance_function(function=values, distances=distances, rel=flat, dtype=F64)
-            result[..., rows, :] = convert.result(block.reshape(*batch, heads, rel.shape[-2], m), dtype)
-    return result if out is None else convert.store(out, result, dtype)
+        return fill_matrix(values, positions.n, positions.m, out)
+    distances, number = _pairs(positions)
+    return convert.store(out, np.moveaxis(_values(bias, distances)[:, number], 0, -3), dtype)
 
 
 def _place(bias: Bias, positions: Positions, dtype: Dtype) -> Term:
     """Return the term with the values of the call's distances."""
     for array in bias.arrays.arrays:
         convert.operand("arrays", array, dtype)  # which refuses numbers beyond its range
-    distances = _distances(positions)
+    distances = _diagonals(positions) if positions.arrays is None else _distinct(positions)
     values = _values(bias, distances, positions.low, positions.high)
     return Term(bias.name, {"function": values, "distances": distances}, *bias.own_positions, bool(bias.arrays.arrays))
 
@@ -78,19 +76,12 @@ def _vjp(bias: Bias, grad: Array, positions: Positions) -> Gradients:
     if positions.arrays is None:
         diagonals = read_diagonal_sums(grad, heads, n, m)
         return (_values_vjp(bias, diagonals, _diagonals(positions)),)
-    batch = np.broadcast_shapes(*(array.shape[:-1] for array in positions.arrays))
-    cotangent = operator.read_cotangent(grad, (*batch, heads, n, m))
-    total: tuple[Array, ...] = tuple(np.zeros(array.shape) for array in bias.arrays.arrays)
-    for distances, blocks in _groups(positions):
-        values, sums = np.zeros((2, heads, len(distances)))
-        for rows, rel in blocks:
-            for row in np.ndindex(batch):
-                flat = np.ascontiguousarray(cotangent[(*row, slice(None), rows)]).reshape(heads, -1)
-                _core.distance_function_vjp(
-                    grad=flat, function=values, distances=distances, rel=rel[row].reshape(-1), d_function=sums
-                )
-        total = tuple(map(np.add, total, _values_vjp(bias, sums, distances)))
-    return (total,)
+    distances, number = _pairs(positions)
+    batch = number.shape[:-2]
+    cotangent, sums = operator.read_cotangent(grad, (*batch, heads, n, m)), np.zeros((heads, len(distances)))
+    for row in np.ndindex(batch):
+        sums += [np.bincount(number[row].ravel(), of_head.ravel(), len(distances)) for of_head in cotangent[row]]
+    return (_values_vjp(bias, sums, distances),)
 
 
 FUNCTION = Scheme(
@@ -122,23 +113,22 @@ def _values(bias: Bias, rel: Float64, low: float = -np.inf, high: float = np.inf
     return values
 
 
-def _values_vjp(
-    bias: Bias, grad: Float64, rel: Float64, low: float = -np.inf, high: float = np.inf
-) -> tuple[Array, ...]:
+def _values_vjp(bias: Bias, grad: Array, rel: Float64) -> tuple[Array, ...]:
     """Return the gradient of each array for a cotangent (H, L) of the values."""
-    arrays = bias.arrays.arrays
-    if not arrays:
-        return ()
-    seen = (rel >= low) & (rel <= high)
-    if not seen.any():
+    arrays, vjp = bias.arrays.arrays, bias.options["vjp"]
+    if not arrays or np.isnan(rel).all():  # there are no pairs
         return tuple(np.zeros(array.shape) for array in arrays)
-    cotangent = np.ascontiguousarray(grad[:, seen])
-    return _call_vjp(bias, cotangent if bias.options["heads"] is not None else cotangent[0], rel[seen])
-
-
-def _distances(positions: Positions) -> Float64:
-    """Return the distances of a call whose values are needed: those of all diagonals, or the distinct ones."""
-    return _diagonals(positions) if positions.arrays is None else _distinct(positions, _MOST)
+    if vjp is None:
+        fail_value(TypeError, "vjp", None, "a function, because there are arrays")
+    gradients = vjp(grad if bias.options["heads"] is not None else grad[0], rel, *arrays)
+    if not isinstance(gradients, tuple | list) or len(gradients) != len(arrays):
+        count = len(gradients) if isinstance(gradients, tuple | list) else type(gradients).__name__
+        fail(ValueError, "vjp", f"a result of {count}", f"a tuple of {len(arrays)}, one per array")
+    found = tuple(np.array(read.data("vjp", one)) for one in gradients)  # the function may use its arrays again
+    for gradient, array in zip(found, arrays, strict=True):
+        if gradient.shape != array.shape:
+            fail(ValueError, "vjp", f"a gradient of shape {gradient.shape}", str(array.shape))
+    return found
 
 
 def _diagonals(positions: Positions) -> Float64:
@@ -147,58 +137,18 @@ def _diagonals(positions: Positions) -> Float64:
     return distances if positions.n and positions.m else distances * np.nan
 
 
-def _are_integers(positions: Positions) -> bool:
-    return positions.arrays is not None and all(array.dtype.kind == "i" for array in positions.arrays)
-
-
-def _rel_blocks(positions: Positions) -> Iterator[tuple[slice, Float64]]:
-    """Yield slices of queries, and the distances of these queries from all keys."""
+def _distinct(positions: Positions) -> Float64:
+    """Return the distinct distances of a call of attention, ascending; `_NO_DISTANCE` if there are none."""
     q, k = positions.as_arrays()
-    batch = np.broadcast_shapes(q.shape[:-1], k.shape[:-1])
-    step = max(1, _BLOCK // max(1, positions.m * int(np.prod(batch))))
-    for first in range(0, positions.n, step):
-        rows = slice(first, min(first + step, positions.n))
-        yield rows, np.subtract(k[..., None, :], q[..., rows, None]).astype(F64, copy=False)
-
-
-def _groups(positions: Positions) -> Iterator[tuple[Float64, Iterable[tuple[slice, Float64]]]]:
-    """Yield the distinct distances of blocks of queries, and these blocks: all of them if positions are integers."""
-    if _are_integers(positions):
-        yield _distinct(positions), _rel_blocks(positions)
-        return
-    for rows, rel in _rel_blocks(positions):
-        yield np.unique(rel) if rel.size else _NO_DISTANCE, [(rows, rel)]
-
-
-def _distinct(positions: Positions, most: float = np.inf) -> Float64:
-    """Return the distinct distances of a call, ascending; `_NO_DISTANCE` if there are none."""
+    step = max(1, _BLOCK // max(1, positions.m * prod(positions.batch)))
     distances = np.empty(0)
-    for _, rel in _rel_blocks(positions):
+    for first in range(0, positions.n, step):
+        rel = np.subtract(k[..., None, :], q[..., first : first + step, None]).astype(F64, copy=False)
         distances = np.union1d(distances, rel)
-        if len(distances) > most:
-            what = f"more than {most} distinct distances from k_positions"
+        if len(distances) > _MOST:
+            what = f"more than {_MOST} distinct distances from k_positions"
             fail(ValueError, "q_positions", what, "integers, or fewer positions in a call")
     return distances if len(distances) else _NO_DISTANCE
-
-
-def _call_vjp(bias: Bias, grad: Array, rel: Array) -> tuple[Array, ...]:
-    """Return the gradient of each array for a cotangent of the result of the user's function."""
-    arrays, vjp = bias.arrays.arrays, bias.options["vjp"]
-    if not arrays:
-        return ()
-    if vjp is None:
-        fail_value(TypeError, "vjp", None, "a function, because there are arrays")
-    gradients = vjp(grad, rel, *arrays)
-    if not isinstance(gradients, tuple | list) or len(gradients) != len(arrays):
-        count = len(gradients) if isinstance(gradients, tuple | list) else type(gradients).__name__
-        fail(ValueError, "vjp", f"a result of {count}", f"a tuple of {len(arrays)}, one per array")
-    found = tuple(
-        np.array(read.data("vjp", gradient)) for gradient in gradients
-    )  # the function may use its arrays again
-    for gradient, array in zip(found, arrays, strict=True):
-        if gradient.shape != array.shape:
-            fail(ValueError, "vjp", f"a gradient of shape {gradient.shape}", str(array.shape))
-    return found
 
 
 @door
@@ -237,8 +187,7 @@ def distance_function(
 
     Notes
     -----
-    `toeplitz` takes the numbers themselves, for one N and one M. Where positions are consecutive or integers, `matrix`
-    calls the function once; else it calls it for blocks of queries.
+    `toeplitz` takes the numbers themselves, for one N and one M. `matrix` calls the function once, too.
 
     Examples
     --------

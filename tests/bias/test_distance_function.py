@@ -76,8 +76,9 @@ def test_one_call_with_the_visible_distances():
     assert all(np.array_equal(rel, np.arange(-20.0, 1)) for rel in calls)
 
 
-def test_matrix_of_blocks(monkeypatch):
-    """Fractional positions are cut into blocks of queries; integer ones have one call."""
+def test_one_call_for_pairs(monkeypatch):
+    """Where positions do not count up by one, the function is called with the distinct distances of all pairs, which
+    attention collects in blocks of queries."""
     import sys
 
     module = sys.modules["posenc.bias.distance_function"]
@@ -91,15 +92,26 @@ def test_matrix_of_blocks(monkeypatch):
     bias, plain = posenc.distance_function(function, 1), posenc.alibi([1.0])
     fractions = {"q_positions": RNG.uniform(0, 9, (3, 1, 7))[:, 0], "k_positions": RNG.uniform(0, 9, 20)}
     assert np.array_equal(bias.matrix(7, 20, **fractions), plain.matrix(7, 20, **fractions))
-    assert len(calls) == 2
-    integers = {"q_positions": RNG.integers(0, 9, 40), "k_positions": RNG.integers(0, 9, 20)}
+    integers = {"q_positions": np.arange(40) // 2, "k_positions": np.arange(20) // 2}
     out = np.empty((1, 40, 20))
     assert np.array_equal(bias.matrix(40, 20, **integers, out=out), plain.matrix(40, 20, **integers))
-    assert len(calls) == 3
-    monkeypatch.setattr(module, "_MOST", 100)
+    assert calls == [3 * 7 * 20, 10 + 20 - 1]
     q, k, v = RNG.standard_normal((3, 3, 1, 20, 4))
+    posenc.attention(q[..., :7, :], k, v, bias=bias, **fractions)
+    assert calls[2:] == [3 * 7 * 20]
+    monkeypatch.setattr(module, "_MOST", 100)
     with pytest.raises(ValueError, match="attention: q_positions has more than 100 distinct distances"):
         posenc.attention(q[..., :7, :], k, v, bias=bias, **fractions)
+
+
+@pytest.mark.parametrize("kind", [int, float])
+def test_gradient_at_positions_of_a_batch(kind, rng):
+    """It is the sum over all rows of the batch, as that of `alibi`; once it was that of the last row."""
+    where = {"q_positions": rng.integers(0, 9, (2, 1, 5)).astype(kind), "k_positions": rng.integers(0, 9, (3, 7))}
+    grad = rng.standard_normal((2, 3, 2, 5, 7))
+    found = alibi().vjp(grad, 5, 7, **where).arrays[0]
+    expected = posenc.alibi(SLOPES).vjp(grad, 5, 7, **where).slopes
+    np.testing.assert_allclose(found, expected, rtol=1e-13)
 
 
 def test_gradient_without_arrays_and_without_vjp():
