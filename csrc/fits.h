@@ -40,12 +40,11 @@ enum { PADDING_ZERO, PADDING_CIRCULAR, PADDING_REPLICATE };
 #define DIAGONALS_FIT (D(l) == (D(n) + D(m) > 0 ? D(n) + D(m) - 1 : 0))
 /* A table has at least one row, and the map has an entry for each distance -K .. K. */
 #define ROWS_FIT (D(R) > 0 && D(B) % 2 == 1)
-/* The tables of DISTANCE and PAIR entries have a first number (T5's table B, Swin's table B, FoX's sums T and the
- * distances L of distance_function) unless there is nothing to look up. T5's lookup K has an entry for each distance
- * -reach .. reach, Swin's grid S is (height, width), and FIRE has one input I. An absent axis has the length -1. */
-#define TABLES_FIT          \
-    (D(n) == 0 || D(m) == 0 \
-     || (D(B) != 0 && D(T) != 0 && D(L) != 0 && D(K) % 2 != 0 && (D(S) < 0 || D(S) == 2) && (D(I) < 0 || D(I) == 1)))
+/* The tables of DISTANCE and PAIR entries have a first number (T5's table B, Swin's table B and codes T, FoX's sums
+ * T and the distances L of distance_function) unless there is nothing to look up. T5's lookup K has an entry for each
+ * distance -reach .. reach, and FIRE has one input I. An absent axis has the length -1. */
+#define TABLES_FIT \
+    (D(n) == 0 || D(m) == 0 || (D(B) != 0 && D(T) != 0 && D(L) != 0 && D(K) % 2 != 0 && (D(I) < 0 || D(I) == 1)))
 /* The number of distances in one unit of a bias of distance */
 enum { UNIT_DISTANCES = 4096 };
 

@@ -370,6 +370,16 @@ static int is_one_head(const pe_binding *b)
     return 1;
 }
 
+/* Check what depends on several inputs, of which there are `count`: the positions of a PAIR entry are the last two. */
+static int check_inputs(const pe_binding *b, pe_call *call, int count)
+{
+    if (b->entry->has_operators || call->D(T) < 0)
+        return 0;
+    call->nloops = PE_LOOPS; /* until they are merged */
+    memcpy(call->shape, b->loops, sizeof b->loops);
+    return pe_check_ends(b, call, &call->array[count - 2], call->D(T));
+}
+
 static int fill_call(pe_binding *b, pe_call *call)
 {
     const pe_signature *entry = b->entry;
@@ -379,7 +389,9 @@ static int fill_call(pe_binding *b, pe_call *call)
         return -1;
     b->is_one_head = entry->has_operators && is_one_head(b);
     for (int k = 0; k < entry->noperands; k++) {
-        if (take_operand(b, &entry->operand[k], b->argument[k], call, &call->array[k]) < 0)
+        const int is_first_output = entry->operand[k].output && k > 0 && !entry->operand[k - 1].output;
+        if ((is_first_output && check_inputs(b, call, k) < 0)
+            || take_operand(b, &entry->operand[k], b->argument[k], call, &call->array[k]) < 0)
             return -1;
     }
     for (int k = 0; k < entry->nparams; k++) {

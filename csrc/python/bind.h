@@ -192,6 +192,9 @@ int pe_take_operators(pe_binding *b, PyObject *object, int *count);
 /* Set the positions that operators read, and evaluate those of distance where positions count up by one; -1 with an
  * exception. */
 int pe_place_operators(pe_binding *b, pe_call *call);
+/* Refuse positions `at` of queries and keys, unless they are integers from 0 and below `end` or `end` is -1; -1 with an
+ * exception. Without a pair none is read. */
+int pe_check_ends(const pe_binding *b, const pe_call *call, const pe_array *at, int64_t end);
 int pe_count_positions(pe_binding *b, idx n, int64_t first, pe_array *out); /* first, first + 1, ... */
 /* Whether positions of queries and keys count up by one; then `shift` is set: query i is at i + shift if key j is at
  * j */

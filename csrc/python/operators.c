@@ -168,37 +168,32 @@ int pe_shift_of(const pe_call *call, const pe_array *q, const pe_array *k, doubl
     return found >= -largest_position && found <= largest_position;
 }
 
-/* The number of positions that an operator has rows for, or -1 */
-static int64_t count_rows(const pe_operator *o)
+/* Refuse positions of one side, unless they are integers from 0 and below `end`; -1 with an exception. */
+static int check_side(const pe_binding *b, const pe_call *call, int side, const pe_array *x, int64_t end)
 {
-    int64_t grid[2];
-    if (o->entry == PE_fox)
-        return o->D(T);
-    if (o->entry != PE_swin && o->entry != PE_beit)
-        return -1;
-    memcpy(grid, o->array[1].data, sizeof grid);
-    return grid[0] * grid[1] + (o->entry == PE_beit);
-}
-
-/* Refuse positions that are no rows of a table; -1 with an exception. */
-static int check_rows(const pe_binding *b, const pe_call *call, const char *argument, const pe_array *x, idx n,
-                      int64_t rows)
-{
+    static const char *const names[] = {"q_positions", "k_positions"};
     if (x->storage != PE_I64)
-        return pe_wrong(PyExc_TypeError, b, argument, "has dtype float64; expected integers");
+        return pe_wrong(PyExc_TypeError, b, names[side], "has dtype float64; expected integers");
     int differ = 0; /* otherwise all rows of the batch share the positions */
     for (int l = 0; l < call->nloops; l++)
         differ |= x->loop[l] != 0;
-    const idx batch = pe_count_batch(call);
+    const idx batch = pe_count_batch(call), n = side == 0 ? call->D(n) : call->D(m);
     for (idx r = 0; r < (differ ? batch : min_(batch, 1)); r++) {
         for (idx i = 0; i < n; i++) {
             const int64_t position = position_at(pe_in_batch(call, x, r), x, i);
-            if (position < 0 || position >= rows)
-                return pe_wrong(PyExc_IndexError, b, argument, "has %lld; expected 0 to %lld", (long long)position,
-                                (long long)rows - 1);
+            if (position < 0 || position >= end)
+                return pe_wrong(PyExc_IndexError, b, names[side], "has %lld; expected 0 to %lld", (long long)position,
+                                (long long)end - 1);
         }
     }
     return 0;
+}
+
+int pe_check_ends(const pe_binding *b, const pe_call *call, const pe_array *at, int64_t end)
+{
+    if (end < 0 || call->D(n) == 0 || call->D(m) == 0)
+        return 0;
+    return check_side(b, call, 0, &at[0], end) < 0 ? -1 : check_side(b, call, 1, &at[1], end);
 }
 
 /* The positions of one side that an operator reads: its own, those of the call, or counted ones */
@@ -215,21 +210,19 @@ static int positions_of(pe_binding *b, const pe_call *call, const pe_operator *o
  * exception */
 static int place_operator(pe_binding *b, pe_call *call, int t)
 {
-    static const char *const names[] = {"q_positions", "k_positions"};
     pe_operator *o = &call->operators[t];
     pe_array at[2];
     const int has_own = o->positions[0].data || o->positions[1].data, kind = b->table->entry[o->entry].kind;
-    const int64_t rows = count_rows(o);
+    const int64_t end = kind == PE_PAIR ? o->D(T) : -1;
     double shift = call->par[A_SHIFT];
-    for (int side = 0; (has_own || rows >= 0) && side < 2; side++) {
-        const idx n = side == 0 ? call->D(n) : call->D(m);
+    for (int side = 0; (has_own || end >= 0) && side < 2; side++) {
         if (positions_of(b, call, o, side, &at[side]) < 0)
-            return -1;
-        if (rows >= 0 && call->D(n) > 0 && call->D(m) > 0 && check_rows(b, call, names[side], &at[side], n, rows) < 0)
             return -1;
         if (has_own)
             o->positions[side] = at[side];
     }
+    if (pe_check_ends(b, call, at, end) < 0)
+        return -1;
     const int counts = has_own ? pe_shift_of(call, &at[0], &at[1], &shift) : !call->array[A_Q_POSITIONS].data;
     b->operators[call->noperators + t] = *o;
     b->shift[t] = shift;

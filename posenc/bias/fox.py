@@ -62,7 +62,6 @@ FOX = Scheme(
     PAIR._replace(gradient=_gradient, vjp=_vjp, place=_place),
     FoxArrays,
     operands=lambda bias: {"log_forget": np.cumsum(bias.arrays.log_forget, axis=-1)},
-    positions_end=lambda bias: int(bias.arrays.log_forget.shape[-1]),
 )
 
 

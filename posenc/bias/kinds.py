@@ -101,22 +101,6 @@ DISTANCE = Kind(as_computed, _distance_matrix, _distance_vjp)
 # ---- functions of both positions ----
 
 
-def check_positions(bias: Bias, positions: Positions) -> tuple[Array, Array]:
-    """Return checked positions of queries and keys; zeros if there is no pair, since nothing is read then."""
-    q, k = positions.as_arrays()
-    if not (positions.n and positions.m):
-        return np.zeros_like(q), np.zeros_like(k)
-    if bias.scheme.positions_end is not None:
-        end = bias.scheme.positions_end(bias)
-        for argument, side in (("q_positions", q), ("k_positions", k)):
-            if side.dtype.kind != "i":
-                fail(TypeError, argument, f"dtype {side.dtype}", "integers")
-            bad = (side < 0) | (side >= end)
-            if bad.any():
-                fail(IndexError, argument, side[bad][0], f"0 to {end - 1}")
-    return q, k
-
-
 def _batch_of(bias: Bias) -> tuple[int, ...]:
     """Return the batch axes of the arrays, which only the first may have."""
     axes = next(iter(operator.read_row(bias.name).axes.values()))
@@ -125,8 +109,8 @@ def _batch_of(bias: Bias) -> tuple[int, ...]:
 
 
 def _read_pairs(bias: Bias, positions: Positions) -> tuple[Array, Array, tuple[int, ...]]:
-    """Return checked positions of queries and keys, and their batch axes broadcast with those of the arrays."""
-    q, k = check_positions(bias, positions)
+    """Return the positions of queries and keys, and their batch axes broadcast with those of the arrays."""
+    q, k = positions.as_arrays()
     batch, of_arrays = np.broadcast_shapes(q.shape[:-1], k.shape[:-1]), _batch_of(bias)
     try:
         return q, k, np.broadcast_shapes(of_arrays, batch)

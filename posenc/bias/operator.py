@@ -85,8 +85,6 @@ class Scheme(Generic[Arrays]):
     """(bias): the operands of the row, in its order and in the dtype of the arrays."""
     default_scale: Callable[[Any, int], float | None] | None = None
     """(bias, width of q): the scale of attention if none is passed; None is ``width**-0.5``."""
-    positions_end: Callable[[Any], int] | None = None
-    """(bias): positions must be integers from 0 and below this number, because they are rows of a table."""
     reads_positions: bool = True
     counts_keys: bool = False
     """True if a key's number depends on all visible keys after it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -26,16 +27,15 @@ class SwinArrays(NamedTuple):
     table: Array
 
 
-def _operands(bias: Bias) -> Operands:
-    return {"table": bias.arrays.table, "grid": np.array([bias.options["height"], bias.options["width"]], I64)}
+def _operands(bias: Bias, class_tokens: int = 0) -> Operands:
+    """Return the table, and a number for each position; the difference of two of them is that of their table rows."""
+    height, width = bias.options["height"], bias.options["width"]
+    codes = np.arange(height, dtype=I64)[:, None] * (2 * width - 1) + np.arange(width, dtype=I64)
+    return {"table": bias.arrays.table, "codes": np.concatenate([np.zeros(class_tokens, I64), codes.ravel()])}
 
 
-def _count_patches(bias: Bias) -> int:
-    return int(bias.options["height"] * bias.options["width"])
-
-
-SWIN = Scheme("swin", PAIR, SwinArrays, _operands, positions_end=_count_patches)
-BEIT = Scheme("beit", PAIR, SwinArrays, _operands, positions_end=lambda bias: 1 + _count_patches(bias))
+SWIN = Scheme("swin", PAIR, SwinArrays, _operands)
+BEIT = Scheme("beit", PAIR, SwinArrays, partial(_operands, class_tokens=1))
 
 
 def _bias_of_grid(

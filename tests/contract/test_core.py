@@ -167,7 +167,7 @@ def test_core_refuses_terms_that_do_not_fit(term):
 def test_sums_are_written_to_arrays_with_gaps():
     """A kernel would use their strides for its partial sums, which have no gaps."""
     at = np.arange(4)
-    swin = {"grad": np.ones((2, 4, 4)), "table": np.ones((9, 2)), "grid": np.array([2, 2])}
+    swin = {"grad": np.ones((2, 4, 4)), "table": np.ones((9, 2)), "codes": np.array([0, 1, 3, 4])}
     whole, gaps = (
         _core.swin_vjp(**swin, q_positions=at, k_positions=at, d_table=out) for out in (None, np.ones((9, 90))[:, :2])
     )
@@ -181,18 +181,30 @@ def test_core_takes_no_row_outside_of_a_table():
     out = np.zeros((1, 3, 3), np.float32)
     _core.logits("f", q=q, k=q, bias=(term,), out=out, scale=1.0)
     np.testing.assert_array_equal(out, 16)
-    away = dict.fromkeys(("q_positions", "k_positions"), np.array([5, -7, 2**50]))
-    _core.fox("f", log_forget=np.ones((1, 3)), **away, out=out)
-    np.testing.assert_array_equal(out, 0)
-    _core.swin("f", table=np.ones((9, 1)), grid=np.array([2, 2]), **away, out=out)
-    np.testing.assert_array_equal(out, 1)
-    _core.swin("f", table=np.ones((9, 1)), grid=np.array([2**63 - 1, 2**62 + 1]), **away, out=out)
+    tokens = dict.fromkeys(("q_positions", "k_positions"), np.arange(3))
+    _core.swin("f", table=np.ones((9, 1)), codes=np.array([2**63 - 1, -(2**62), -1]), **tokens, out=out)
     np.testing.assert_array_equal(out, 1)
     row = np.zeros((1, 4), np.float32)
     for near in (-9, 2**63 - 1):
         buckets = {"lookup": np.array([near, 0, near]), "edges": np.array([3, 9])}
         _core.t5("f", table=np.ones((4, 1)), **buckets, rel=np.array([-100.0, 0, 1, 1000]), out=row)
         np.testing.assert_array_equal(row, 1)
+
+
+@pytest.mark.parametrize("far", [3, -1, 2**50])
+@pytest.mark.parametrize("side", ["q_positions", "k_positions"])
+def test_core_refuses_positions_beyond_a_table(side, far):
+    """In the values of a bias and in its gradient; a call without pairs reads no position."""
+    rows = {"q_positions": np.arange(3), "k_positions": np.arange(3), side: np.array([[0, 1, 2], [2, far, 0]])}
+    wrong = rf"^f: {side} has {far}; expected 0 to 2$"
+    arrays = {"fox": {"log_forget": np.ones((1, 3))}, "swin": {"table": np.ones((5, 1)), "codes": np.arange(3)}}
+    for name, operands in arrays.items():
+        with pytest.raises(IndexError, match=wrong):
+            getattr(_core, name)("f", **operands, **rows)
+        with pytest.raises(IndexError, match=wrong):
+            getattr(_core, f"{name}_vjp")("f", grad=np.ones((1, 3, 3)), **operands, **rows)
+        other = {**rows, "k_positions" if side == "q_positions" else "q_positions": np.arange(0)}
+        assert getattr(_core, name)("f", **operands, **other).size == 0
 
 
 @pytest.mark.parametrize(("heads", "groups"), [(3, 2), (3, 0)])

@@ -61,6 +61,14 @@ extern const pe_position_operator *const FN(position_operators)[PE_COUNT];
 /* The address of element (i, j) of an array of doubles with at most two axes. */
 INLINE double *element(const pe_array *a, idx i, idx j) { return as_doubles(entry_at(a, a->data, i, j)); }
 
+/* Element i of an array of integers with one axis */
+INLINE int64_t integer_at(const pe_array *a, idx i)
+{
+    int64_t value;
+    memcpy(&value, a->data + i * a->core[0], sizeof value);
+    return value;
+}
+
 /* i clamped to 0 .. n - 1, so that a kernel stays inside a table if its caller failed to reject an index. */
 INLINE idx within(idx i, idx n) { return i < 0 ? 0 : i < n ? i : n - 1; }
 

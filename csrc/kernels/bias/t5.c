@@ -12,13 +12,6 @@
 enum { TABLE, LOOKUP, EDGES };
 enum { DISTANCES = 64 }; /* distances per call of buckets_of */
 
-static int64_t integer_at(const pe_array *a, idx i)
-{
-    int64_t value;
-    memcpy(&value, a->data + i * a->core[0], sizeof value);
-    return value;
-}
-
 /* The bucket of a distance beyond r, by bisection of the edges. T5 for causal attention has buckets on one side
  * only: if the bucket at the end of a side of lookup is the bucket of distance 0, the side has no others, and the
  * function returns this bucket. */
