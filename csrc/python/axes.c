@@ -12,10 +12,10 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What the letters mean in the entries that take operators of attention */
+/* What the letters mean in the entries of operators of attention, and in those that take them */
 static const char *const words[PE_AXES] = {
-    ['h' - 'A'] = "heads", ['g' - 'A'] = "heads",    ['n' - 'A'] = "queries",
-    ['m' - 'A'] = "keys",  ['d' - 'A'] = "channels", ['e' - 'A'] = "channels",
+    ['h' - 'A'] = "heads",    ['g' - 'A'] = "heads",    ['n' - 'A'] = "queries",  ['m' - 'A'] = "keys",
+    ['d' - 'A'] = "channels", ['e' - 'A'] = "channels", ['P' - 'A'] = "channels", ['R' - 'A'] = "rows",
 };
 
 int pe_lacks_heads(const pe_binding *b, const pe_operand *o)
@@ -60,7 +60,7 @@ static int wrong_length(const pe_binding *b, const pe_operand *o, PyObject *arra
     const idx length = PyArray_DIM(A(array), axis), expected = b->dim[letter];
     if (o->broadcast)
         return wrong_broadcast(b, o, array);
-    if (b->entry->has_operators && words[letter])
+    if ((b->entry->has_operators || b->entry->is_operator) && words[letter])
         return pe_wrong(PyExc_ValueError, b, o->name, "has %zd %s%s; expected %zd, as %s", length, words[letter],
                         b->of_operator, expected, b->owner[letter]);
     if (o->counted)
@@ -124,7 +124,7 @@ static int take_named_axes(pe_binding *b, const pe_operand *o, PyObject *array, 
         out->core[k] = pe_stride_of(array, axis);
     }
     for (int k = 0; k < absent; k++) {
-        if (b->dim[o->axes[k]] == PE_UNKNOWN)
+        if (b->dim[o->axes[k]] == PE_UNKNOWN && !o->shared) /* a later array may have heads */
             b->dim[o->axes[k]] = 1;
     }
     return 0;

@@ -245,7 +245,6 @@ def check_odd_rows(argument: str, table: Array) -> None:
         fail(ValueError, argument, f"{rows} rows", "2 K + 1 rows, K at least 1")
 
 
-def check_table_heads(argument: str, table: Array, heads: int) -> None:
-    """Refuse an array (H, ...) for another number of heads."""
-    if table.shape[0] != heads:
-        fail(ValueError, argument, f"{table.shape[0]} heads", str(heads))
+def check_axes(row: str, **arrays: Array | None) -> None:
+    """Refuse arrays of an operator whose heads, rows or channels differ although its row has one letter for them."""
+    _core.read(row, **{name: array for name, array in arrays.items() if array is not None})

@@ -155,10 +155,7 @@ def gated_distance(
     if of_queries.ndim < 3:
         fail(ValueError, "gates", f"shape {of_queries.shape}", "(..., H, N, R)")
     kept = content.as_table("table", table, "(T, R)", "(H, T, R)")
-    if kept.ndim == 3:
-        content.check_table_heads("table", kept, of_queries.shape[-3])
-    if kept.shape[-1] != of_queries.shape[-1]:
-        fail(ValueError, "table", f"width {kept.shape[-1]}", f"{of_queries.shape[-1]}, the width of gates")
+    content.check_axes("gated_distance", gates=of_queries, table=kept)
     options: dict[str, str | int] = {"rows": rows}
     count = int(kept.shape[-2])
     if rows == "clipped":

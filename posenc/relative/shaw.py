@@ -105,13 +105,8 @@ def shaw(
         if not keys.shape[-2]:
             fail(ValueError, "rel_k", "no rows", "at least one")
         options["k_min"] = read.index("k_min", k_min, 0, keys.shape[-2] - 1)
-    values = None
-    if rel_v is not None:
-        values = content.as_table("rel_v", rel_v, "(2 K + 1, Dv)", "(H, 2 K + 1, Dv)")
-        if values.shape[-2] != keys.shape[-2]:
-            fail(ValueError, "rel_v", f"{values.shape[-2]} rows", f"{keys.shape[-2]}, as rel_k")
-        if values.ndim == keys.ndim == 3:
-            content.check_table_heads("rel_v", values, keys.shape[0])
+    values = None if rel_v is None else content.as_table("rel_v", rel_v, "(2 K + 1, Dv)", "(H, 2 K + 1, Dv)")
+    content.check_axes("shaw", rel_k=keys, rel_v=values)
     return SHAW.from_arrays(keys, values, options=options)
 
 

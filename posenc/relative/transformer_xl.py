@@ -10,7 +10,7 @@ import numpy.typing as npt
 from .._core_api import read
 from .._core_api.arrays import Array, Float64
 from .._core_api.constants import MOST_WIDTH
-from .._core_api.door import door, fail, fail_value
+from .._core_api.door import door, fail_value
 from ..absolute.sinusoid import sinusoidal
 from . import content
 from .content import TABLE, ContentBias, ContentScheme
@@ -83,17 +83,9 @@ def transformer_xl(r: npt.ArrayLike, u: npt.ArrayLike, v: npt.ArrayLike) -> Cont
     """
     table = content.as_table("r", r, "(2 K + 1, D)", "(H, 2 K + 1, D)")
     content.check_odd_rows("r", table)
-    heads = table.shape[0] if table.ndim == 3 else None
-    vectors = []
-    for argument, vector in (("u", u), ("v", v)):
-        array = content.as_table(argument, vector, "(D,)", "(H, D)")
-        if array.ndim == 2:
-            heads = array.shape[0] if heads is None else heads
-            content.check_table_heads(argument, array, heads)
-        if array.shape[-1] != table.shape[-1]:
-            fail(ValueError, argument, f"width {array.shape[-1]}", f"{table.shape[-1]}, the width of r")
-        vectors.append(array)
-    return TRANSFORMER_XL.from_arrays(table, *vectors)
+    of_keys, of_rows = (content.as_table(name, vector, "(D,)", "(H, D)") for name, vector in (("u", u), ("v", v)))
+    content.check_axes("transformer_xl", r=table, u=of_keys, v=of_rows)
+    return TRANSFORMER_XL.from_arrays(table, of_keys, of_rows)
 
 
 @door

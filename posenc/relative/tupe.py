@@ -120,18 +120,7 @@ def tupe(
             [7., 1.]]], dtype=float32)
     """
     queries, keys = content.as_table("pos_q", pos_q, "(H, N, D)"), content.as_table("pos_k", pos_k, "(H, M, D)")
-    heads, _, width = queries.shape
-    content.check_table_heads("pos_k", keys, heads)
-    if keys.shape[2] != width:
-        fail(ValueError, "pos_k", f"width {keys.shape[2]}", f"{width}, the width of pos_q")
-    row = _read_reset("cls_to_any", cls_to_any, heads)
-    column = _read_reset("any_to_cls", any_to_cls, heads)
+    row = None if cls_to_any is None else content.as_table("cls_to_any", cls_to_any, "(H,)")
+    column = None if any_to_cls is None else content.as_table("any_to_cls", any_to_cls, "(H,)")
+    content.check_axes("tupe", pos_q=queries, pos_k=keys, cls_to_any=row, any_to_cls=column)
     return TUPE.from_arrays(queries, keys, row, column)
-
-
-def _read_reset(argument: str, reset: npt.ArrayLike | None, heads: int) -> Array | None:
-    if reset is None:
-        return None
-    array = content.as_table(argument, reset, "(H,)")
-    content.check_table_heads(argument, array, heads)
-    return array

@@ -69,8 +69,8 @@ GATES, TABLE = np.ones((2, 5, 3)), np.ones((7, 3))
     ("gates", "table", "options", "message"),
     [
         (np.ones((5, 3)), TABLE, {}, "gates has shape (5, 3); expected (..., H, N, R)"),
-        (GATES, np.ones((7, 2)), {}, "table has width 2; expected 3, the width of gates"),
-        (GATES, np.ones((3, 7, 3)), {}, "table has 3 heads; expected 2"),
+        (GATES, np.ones((7, 2)), {}, "table has 2 channels; expected 3, as gates"),
+        (GATES, np.ones((3, 7, 3)), {}, "table has 3 heads; expected 2, as gates"),
         (GATES, np.ones(7), {}, "table has shape (7,); expected (T, R) or (H, T, R)"),
         (GATES, np.ones((6, 3)), {}, "table has 6 rows; expected 2 K + 1 rows, K at least 1"),
         (GATES, np.ones((0, 3)), {"rows": "past"}, "table has no rows; expected at least one"),
