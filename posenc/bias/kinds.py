@@ -101,39 +101,33 @@ DISTANCE = Kind(as_computed, _distance_matrix, _distance_vjp)
 # ---- functions of both positions ----
 
 
-def _batch_of(bias: Bias) -> tuple[int, ...]:
-    """Return the batch axes of the arrays, which only the first may have."""
-    axes = next(iter(operator.read_row(bias.name).axes.values()))
-    shape: tuple[int, ...] = bias.arrays[0].shape
-    return shape[: len(shape) - len(axes)]
-
-
-def _read_pairs(bias: Bias, positions: Positions) -> tuple[Array, Array, tuple[int, ...]]:
-    """Return the positions of queries and keys, and their batch axes broadcast with those of the arrays."""
-    q, k = positions.as_arrays()
-    batch, of_arrays = np.broadcast_shapes(q.shape[:-1], k.shape[:-1]), _batch_of(bias)
+def batch_of(bias: Bias, positions: Positions) -> tuple[int, ...]:
+    """Return the batch axes of positions broadcast with those of the arrays, which only the first may have."""
+    axes, batch = next(iter(operator.read_row(bias.name).axes.values())), positions.batch
+    of_arrays: tuple[int, ...] = bias.arrays[0].shape[: bias.arrays[0].ndim - len(axes)]
     try:
-        return q, k, np.broadcast_shapes(of_arrays, batch)
+        return np.broadcast_shapes(of_arrays, batch)
     except ValueError:
-        argument = "q_positions" if q.shape[:-1] == batch else "k_positions"
+        argument = "q_positions" if positions.as_arrays()[0].shape[:-1] == batch else "k_positions"
         fail(ValueError, argument, f"batch axes {batch}", f"to broadcast against {of_arrays}")
 
 
 def _pair_matrix(bias: Bias, positions: Positions, dtype: Dtype, out: Array | None) -> Array:
-    q, k, _ = _read_pairs(bias, positions)
+    batch_of(bias, positions)  # which names the argument whose axes do not fit
+    q, k = positions.as_arrays()
     matrix: Array = getattr(_core, bias.name)(**bias.term.operands, q_positions=q, k_positions=k, out=out, dtype=dtype)
     return matrix
 
 
 def pair_vjp(bias: Bias, grad: Array, positions: Positions) -> Gradients:
     """Return the gradient of each operand. The kernel sums over the batch: it is called for each row of an array."""
-    q, k, batch = _read_pairs(bias, positions)
+    batch = batch_of(bias, positions)
     cotangent = operator.read_cotangent(grad, (*batch, bias.heads or 1, positions.n, positions.m))
     axes = operator.read_row(bias.name).axes
     arrays = {
         name: _over_batch(array, len(axes[name]), batch) for name, array in bias.term.operands.items() if name in axes
     }
-    q, k = _over_batch(q, 1, batch), _over_batch(k, 1, batch)
+    q, k = (_over_batch(side, 1, batch) for side in positions.as_arrays())
     gradients = [np.zeros(arrays[name].shape) for name in axes]
     for row in np.ndindex(batch):
         operands = {**bias.term.operands, **{name: array[(*row, ...)] for name, array in arrays.items()}}

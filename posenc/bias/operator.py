@@ -57,14 +57,18 @@ class Term(NamedTuple):
     """False if the gradients of the entry are not wanted."""
 
 
+def _missing(*_: object) -> Any:
+    raise NotImplementedError("a sum has no term, and an operator that reads q and k has no matrix")
+
+
 class Kind(NamedTuple):
     """What operators of a kind do. All functions take the operator first; positions are those that it reads."""
 
-    gradient: Callable[[Any, Gradients, Term], Gradients]
+    gradient: Callable[[Any, Gradients, Term], Gradients] = _missing
     """The gradient of each array, from the sums that `_core` returns for the term."""
-    matrix: Callable[[Any, Positions, Dtype, Array | None], Array] | None = None
+    matrix: Callable[[Any, Positions, Dtype, Array | None], Array] = _missing
     """The result of `PositionBias.matrix` in a dtype, or in `out`."""
-    vjp: Callable[[Any, Array, Positions], Gradients] | None = None
+    vjp: Callable[[Any, Array, Positions], Gradients] = _missing
     """The gradient of each array, for a cotangent of the matrix; of a sum, that of each part."""
     is_relative: bool = True
     """True if only differences of positions matter."""
@@ -359,9 +363,7 @@ class PositionBias(Bias[Arrays]):
                 [-2., -1.,  0.]]], dtype=float32)
         """
         positions = read_method_positions(self, n, m, q_positions, k_positions)
-        compute = self.scheme.kind.matrix
-        assert compute is not None  # only the kinds of relative/content.py have no matrix
-        return compute(self, positions, read.result_dtype(dtype, out), out)
+        return self.scheme.kind.matrix(self, positions, read.result_dtype(dtype, out), out)
 
     @door
     def vjp(
@@ -401,10 +403,8 @@ class PositionBias(Bias[Arrays]):
         AlibiArrays(slopes=array([-2.]))
         """
         positions = read_method_positions(self, n, m, q_positions, k_positions)
-        differentiate = self.scheme.kind.vjp
-        assert differentiate is not None
         with convert.without_warnings():
-            gradients = differentiate(self, read.data("grad", grad), positions)
+            gradients = self.scheme.kind.vjp(self, read.data("grad", grad), positions)
         return name_gradients(self, gradients if self.scheme is SUM else (gradients,))
 
 
@@ -497,16 +497,9 @@ def check_heads(bias: Bias, q: Array) -> None:
 # ---- sums ----
 
 
-def _refuse_sum(*_: object) -> Any:
-    raise NotImplementedError("a sum of operators has no term; its parts have terms")
-
-
 def _matrices(bias: Bias, positions: Positions) -> list[Array]:
     """Return the matrices of the parts of a sum as float64."""
-    matrices = [
-        part.scheme.kind.matrix(part, resolve_positions(part, positions), F64, None)  # type: ignore[misc]
-        for part in bias.parts
-    ]
+    matrices = [part.scheme.kind.matrix(part, resolve_positions(part, positions), F64, None) for part in bias.parts]
     try:
         np.broadcast_shapes(*(matrix.shape for matrix in matrices))
     except ValueError:
@@ -525,11 +518,11 @@ def _sum_vjp(bias: Bias, grad: Array, positions: Positions) -> Gradients:
     gradients = []
     for part, shape in zip(bias.parts, shapes, strict=True):
         at = resolve_positions(part, positions)
-        gradients.append(part.scheme.kind.vjp(part, convert.unbroadcast(grad, shape, F64), at))  # type: ignore[misc]
+        gradients.append(part.scheme.kind.vjp(part, convert.unbroadcast(grad, shape, F64), at))
     return tuple(gradients)
 
 
-SUM: Scheme[Any] = Scheme("sum", Kind(_refuse_sum, _sum_matrix, _sum_vjp), cast("Any", tuple))
+SUM: Scheme[Any] = Scheme("sum", Kind(matrix=_sum_matrix, vjp=_sum_vjp), cast("Any", tuple))
 
 
 # ---- arrays ----
