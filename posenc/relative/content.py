@@ -12,6 +12,7 @@ from .._core_api import convert, read
 from .._core_api.arrays import F32, F64, Array, Dtype
 from .._core_api.door import door, fail
 from ..bias import operator
+from ..bias.kinds import batch_of
 from ..bias.operator import NO_OPTIONS, Arrays, Bias, Gradients, Kind, Operands, Options, Scheme, Term
 from ..bias.positions import Positions
 
@@ -176,8 +177,8 @@ def _arguments(
 # ---- operators that add a product of their own vectors: logits of q and k without channels ----
 
 
-def _product_arguments(bias: Bias, positions: Positions, batch: tuple[int, ...], dtype: Dtype) -> dict[str, Any]:
-    heads, (q_positions, k_positions) = bias.heads or 1, positions.as_arrays()
+def _product_arguments(bias: Bias, positions: Positions, dtype: Dtype) -> dict[str, Any]:
+    batch, heads, (q_positions, k_positions) = batch_of(bias, positions), bias.heads or 1, positions.as_arrays()
     return {
         "q": np.empty((*batch, heads, positions.n, 0), dtype),
         "k": np.empty((*batch, heads, positions.m, 0), dtype),
@@ -186,15 +187,15 @@ def _product_arguments(bias: Bias, positions: Positions, batch: tuple[int, ...],
     }
 
 
-def product_matrix(bias: Bias, positions: Positions, batch: tuple[int, ...], dtype: Dtype, out: Array | None) -> Array:
+def product_matrix(bias: Bias, positions: Positions, dtype: Dtype, out: Array | None) -> Array:
     """Return the matrix of an operator that adds a product of its own vectors, from its CONTENT entry."""
-    logits = _core.logits(**_product_arguments(bias, positions, batch, F64 if dtype.char == "d" else F32))
+    logits = _core.logits(**_product_arguments(bias, positions, F64 if dtype.char == "d" else F32))
     return convert.store(out, logits, dtype)
 
 
-def product_vjp(bias: Bias, positions: Positions, batch: tuple[int, ...], grad: Array) -> Gradients:
+def product_vjp(bias: Bias, grad: Array, positions: Positions) -> Gradients:
     """Return the gradient of each array, for a cotangent of the matrix."""
-    arguments = _product_arguments(bias, positions, batch, F64)
+    arguments = _product_arguments(bias, positions, F64)
     cotangent = operator.read_cotangent(grad, (*arguments["q"].shape[:-1], positions.m))
     _, _, (sums,) = _core.logits_vjp(**arguments, grad=cotangent)
     return bias.scheme.kind.gradient(bias, sums, bias.term)

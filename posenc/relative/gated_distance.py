@@ -9,12 +9,10 @@ import numpy.typing as npt
 
 from .. import _core
 from .._core_api import convert, read
-from .._core_api.arrays import F64, I64, Array, Dtype
+from .._core_api.arrays import F64, I64, Array
 from .._core_api.door import door, fail, fail_value
 from ..bias import operator
-from ..bias.kinds import batch_of
 from ..bias.operator import Bias, Gradients, Kind, Operands, PositionBias, Scheme, Term
-from ..bias.positions import Positions
 from ..bias.t5 import t5_bucket
 from . import content
 
@@ -61,15 +59,9 @@ def _gradient(bias: Bias, sums: Gradients, term: Term) -> Gradients:
     return convert.unbroadcast(d_gates, gates.shape, F64), d_table[..., : table.shape[-2], :]
 
 
-def _matrix(bias: Bias, positions: Positions, dtype: Dtype, out: Array | None) -> Array:
-    return content.product_matrix(bias, positions, batch_of(bias, positions), dtype, out)
-
-
-def _vjp(bias: Bias, grad: Array, positions: Positions) -> Gradients:
-    return content.product_vjp(bias, positions, batch_of(bias, positions), grad)
-
-
-GATED_DISTANCE = Scheme("gated_distance", Kind(_gradient, _matrix, _vjp), GatedDistanceArrays, _operands)
+GATED_DISTANCE = Scheme(
+    "gated_distance", Kind(_gradient, content.product_matrix, content.product_vjp), GatedDistanceArrays, _operands
+)
 
 
 @door

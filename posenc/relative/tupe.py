@@ -47,12 +47,12 @@ def _gradient(bias: Bias, sums: Gradients, term: Term) -> Gradients:
 
 def _matrix(bias: Bias, positions: Positions, dtype: Dtype, out: Array | None) -> Array:
     _check_lengths(bias, positions.n, positions.m)
-    return content.product_matrix(bias, positions, (), dtype, out)
+    return content.product_matrix(bias, positions, dtype, out)
 
 
 def _vjp(bias: Bias, grad: Array, positions: Positions) -> Gradients:
     _check_lengths(bias, positions.n, positions.m)
-    return content.product_vjp(bias, positions, (), grad)
+    return content.product_vjp(bias, grad, positions)
 
 
 TUPE = Scheme(

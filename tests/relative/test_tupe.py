@@ -34,3 +34,14 @@ def test_gradients_of_a_batch_are_sums_over_the_batch():
     for name in ("pos_q", "pos_k"):
         expected = sum(getattr(row, name) for row in rows)
         np.testing.assert_allclose(getattr(whole, name), expected, rtol=0, atol=1e-13 * np.abs(expected).max())
+
+
+def test_a_sum_at_positions_of_a_batch(rng):
+    """TUPE reads no positions: its matrix is the same in each row of the batch, and its gradient is the sum of all."""
+    tupe, alibi = posenc.tupe(*rng.standard_normal((2, 2, 3, 4))), posenc.alibi([0.5, 0.25])
+    where, bias = {"q_positions": rng.integers(0, 9, (5, 3))}, tupe + alibi
+    expected = alibi.matrix(3, **where, dtype=np.float64) + tupe.matrix(3, dtype=np.float64)
+    assert np.array_equal(bias.matrix(3, **where, dtype=np.float64), expected)
+    grad = rng.standard_normal((5, 2, 3, 3))
+    found, alone = bias.vjp(grad, 3, **where)[0], tupe.vjp(grad.sum(0), 3)
+    assert all(np.allclose(one, other, rtol=1e-13, atol=1e-13) for one, other in zip(found[:2], alone[:2], strict=True))
