@@ -285,10 +285,6 @@ def hierarchical_vjp(
 class _Resampling(NamedTuple):
     """What is to be computed."""
 
-    signature: str
-    """The table and the result, for `_core.read`."""
-    lengths: dict[str, int]
-    """Lengths of the axes that only the result has, by their letter."""
     prefix: int
     """Rows before those of the grid, which are kept."""
     grid: tuple[int, ...]
@@ -314,9 +310,9 @@ def _read_arguments(
     corners: bool | None,
     antialias: bool,
     prefix: int,
-    out: Array | None = None,
+    **result: npt.ArrayLike | None,
 ) -> tuple[Array, Array, _Resampling]:
-    """Return the table, the array of the result, which has no numbers yet, and what is to be computed."""
+    """Return the table, the array of the result `out` or its cotangent `grad`, and what is to be computed."""
     read.choice("method", method, REACH)
     antialias, prefix = read.flag("antialias", antialias), read.index("prefix", prefix, 0, MOST_ROWS)
     is_line = not isinstance(n, tuple | list)
@@ -346,10 +342,10 @@ def _read_arguments(
             fail(ValueError, "table", "no rows", "at least one")
         if rows > MOST_ROWS:
             fail(ValueError, "table", f"{rows} rows", f"at most {MOST_ROWS}")
-    _, target = _core.read(signature, table=table, **lengths, out=out)  # beyond memory it is refused before its weights
+    _, of_result = _core.read(signature, table=table, **lengths, **result)  # beyond memory it is refused before weights
     read.check_table_size(max(size) * 4, n=max(size))  # the weights of positions
     entries = tuple([_resample(*axis, method, corners, antialias) for axis in zip(shape, size, strict=True)])
-    return table, target, _Resampling(signature, lengths, prefix, shape, size, entries)
+    return table, of_result, _Resampling(prefix, shape, size, entries)
 
 
 def _resample(rows: int, n: int, method: Method, corners: bool, antialias: bool) -> Entries:
@@ -466,7 +462,7 @@ def interpolate_table(
     >>> posenc.interpolate_table(table, (16, 16), grid=(14, 14), method="cubic", prefix=1).shape
     (257, 768)
     """
-    table, target, to = _read_arguments(table, n, grid, method, corners, antialias, prefix, out)
+    table, target, to = _read_arguments(table, n, grid, method, corners, antialias, prefix, out=out)
     result = table[to.prefix :].reshape(*to.grid, table.shape[-1])
     for axis, (rows, entries) in enumerate(zip(to.size, to.entries, strict=True)):
         is_last = axis == len(to.size) - 1
@@ -516,8 +512,7 @@ def interpolate_table_vjp(
     array([[1.5],
            [1.5]])
     """
-    table, _, to = _read_arguments(table, n, grid, method, corners, antialias, prefix)
-    _, grad = _core.read(to.signature, table=table, grad=grad, **to.lengths)
+    table, grad, to = _read_arguments(table, n, grid, method, corners, antialias, prefix, grad=grad)
     dtype = table.dtype.newbyteorder("=")
     result = grad[to.prefix :].reshape(*to.size, table.shape[-1])
     for axis, (rows, entries) in reversed(list(enumerate(zip(to.grid, to.entries, strict=True)))):
