@@ -98,8 +98,7 @@ def get_num_threads() -> int:
     -------
     int
     """
-    count: int = _core.threads()
-    return count
+    return _core.threads()
 
 
 @contextmanager
@@ -138,8 +137,7 @@ def isa() -> str:
     -------
     str
     """
-    name: str = _core.isa()
-    return name
+    return _core.isa()
 
 
 def isas() -> tuple[str, ...]:
@@ -149,8 +147,7 @@ def isas() -> tuple[str, ...]:
     -------
     tuple of str
     """
-    names: tuple[str, ...] = _core.isas()
-    return names
+    return _core.isas()
 
 
 def build_flags() -> str:
@@ -162,8 +159,7 @@ def build_flags() -> str:
     >>> "-ffp-contract=fast" in posenc.build_flags()
     True
     """
-    flags: str = _core.BUILD
-    return flags
+    return _core.BUILD
 
 
 @contextmanager

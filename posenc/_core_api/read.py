@@ -150,8 +150,7 @@ def choice(argument: str, value: object, choices: Iterable[str]) -> None:
 
 def positions(argument: str, value: object, start: object = 0) -> Array:
     """Return positions (..., N), int64 or float64; an int n is start .. start+n-1."""
-    found: Array = _core.read(f"pos {argument}(n) counted", **{argument: value}, start=start)
-    return found
+    return _core.read(f"pos {argument}(n) counted", **{argument: value}, start=start)
 
 
 def dtype(value: npt.DTypeLike) -> Dtype:

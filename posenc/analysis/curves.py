@@ -187,8 +187,7 @@ def inner_product(
         fail(ValueError, "m", f"shape {first.shape}", f"one that broadcasts with n, {second.shape}")
     differences = np.asarray(first - second)
     if weights is None:
-        product: np.float64 | Float64 = _wave_sums(differences, w, np.ones_like(w)).real[()]
-        return product
+        return _wave_sums(differences, w, np.ones_like(w)).real[()]
     if isinstance(weights, np.ndarray) and weights.ndim == 2:
         return _bilinear_form(first, second, w, weights)[()]
     if not isinstance(weights, list | tuple) or len(weights) != 2:
@@ -336,8 +335,7 @@ def decay(
             integral[distinct == 0] = 1
         of_size = integral[index.reshape(x.shape)]
         out = np.where(x < 0, of_size.conj(), of_size)
-    result: np.complex128 | Complex128 = out[()]
-    return result
+    return out[()]
 
 
 def _pair_weights(weights: npt.ArrayLike | Curve | None, t: Float64) -> Float64:
@@ -465,8 +463,7 @@ def _position_logits(
         layout: Literal["half"] | None = None if isinstance(scheme, RopeFrequencies) and scheme.layout else "half"
         query = rope(query, q_positions, scheme, layout=layout)
         products = (rope(keys, k_positions, scheme, layout=layout) @ query.swapaxes(-1, -2))[..., 0]
-    logits: Array = products * (float(key.shape[-1]) ** -0.5 if scale is None else read.number("scale", scale))
-    return logits
+    return products * (float(key.shape[-1]) ** -0.5 if scale is None else read.number("scale", scale))
 
 
 def _added(scheme: PositionBias, q_positions: Array, k_positions: Array) -> Array:

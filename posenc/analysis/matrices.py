@@ -23,8 +23,7 @@ def _read_rows(encoding: npt.ArrayLike) -> Array:
 
 def _products(rows: Array) -> Array:
     """Return the inner products of all pairs of rows. BLAS computes each pair once."""
-    products: Array = rows @ rows.swapaxes(-1, -2)
-    return products
+    return rows @ rows.swapaxes(-1, -2)
 
 
 def _distances(rows: Float64) -> Float64:

@@ -222,16 +222,13 @@ def attention(
     (8, 100, 64)
     """
     wants_lse = return_lse if type(return_lse) is bool else read.flag("return_lse", return_lse)
-    result: Array | tuple[Array, Array]
     if isinstance(k, Quantized) or isinstance(v, Quantized) or not READ_BY_PYTHON.isdisjoint(options):
         inputs = read_inputs("attention", q, k, v, options)
         dtype = None if inputs.head_scale is None else inputs.q.dtype
-        result = _core.attention(**inputs.arguments, out=out, lse=wants_lse or None, dtype=dtype)
-        return result
+        return _core.attention(**inputs.arguments, out=out, lse=wants_lse or None, dtype=dtype)
     if options and not options.keys() <= DEFAULTS.keys():
         refuse_unknown("attention", options)
-    result = _core.attention(q=q, k=k, v=v, out=out, lse=wants_lse or None, **options)
-    return result
+    return _core.attention(q=q, k=k, v=v, out=out, lse=wants_lse or None, **options)
 
 
 @door
@@ -418,8 +415,7 @@ def attention_weights(q: npt.ArrayLike, k: npt.ArrayLike, **options: Unpack[Opti
     operators = read_operators(options.get("bias"))
     parts = [_without_values(part) for operator in operators for part in operator.parts]
     inputs = read_inputs("attention_weights", query, key, unit_vectors, {**options, "bias": parts})
-    weights: Array = _core.attention(**inputs.arguments, dtype=query.dtype)
-    return weights
+    return _core.attention(**inputs.arguments, dtype=query.dtype)
 
 
 def _without_values(bias: Bias) -> Bias:

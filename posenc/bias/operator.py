@@ -414,16 +414,14 @@ class PositionBias(Bias[Arrays]):
 def add_slots(sums: Array, rank: int) -> Array:
     """Return sums (batch axes, H, slots, ...) of `_core`, whose last `rank` axes are their own, summed over slots."""
     axis = -1 - rank
-    total: Array = sums.squeeze(axis) if sums.shape[axis] == 1 else sums.sum(axis)
-    return total
+    return sums.squeeze(axis) if sums.shape[axis] == 1 else sums.sum(axis)
 
 
 def add_rows(sums: Array, rank: int) -> Array:
     """Return such sums summed over the batch and slots: float64, or as they are if there is nothing to add."""
     own = sums.shape[sums.ndim - rank - 2 :]
     rows = sums.reshape(prod(sums.shape[: sums.ndim - rank - 2]), *own)
-    total: Array = rows[0, :, 0] if rows.shape[0] == rows.shape[2] == 1 else rows.sum((0, 2), dtype=F64)
-    return total
+    return rows[0, :, 0] if rows.shape[0] == rows.shape[2] == 1 else rows.sum((0, 2), dtype=F64)
 
 
 def name_gradients(bias: Bias[Arrays], of_parts: Sequence[Gradients]) -> Arrays:

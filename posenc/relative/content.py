@@ -89,8 +89,7 @@ class ContentBias(Bias[Arrays]):
         array([[[ 0.,  2.],
                 [-1.,  0.]]])
         """
-        logits: Array = _core.logits(**_arguments(self, q, k, q_positions, k_positions, scale), out=out)
-        return logits
+        return _core.logits(**_arguments(self, q, k, q_positions, k_positions, scale), out=out)
 
     @door
     def logits_vjp(
