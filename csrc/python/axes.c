@@ -124,8 +124,10 @@ static int take_named_axes(pe_binding *b, const pe_operand *o, PyObject *array, 
         out->core[k] = pe_stride_of(array, axis);
     }
     for (int k = 0; k < absent; k++) {
-        if (b->dim[o->axes[k]] == PE_UNKNOWN && !o->shared) /* a later array may have heads */
+        if (b->dim[o->axes[k]] == PE_UNKNOWN && !o->shared) { /* of shared tables, a later one may have heads */
             b->dim[o->axes[k]] = 1;
+            b->owner[o->axes[k]] = o->name;
+        }
     }
     return 0;
 }

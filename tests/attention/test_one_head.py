@@ -102,6 +102,8 @@ ERRORS = [
         lambda q, k, v: posenc.attention_vjp(ONES, q, k, v, lse=np.ones(5)),
         "attention_vjp: out is None; expected an array, because lse is passed, or both None",
     ),
+    # it read the name of the array whose heads are counted, which is none
+    (lambda q, k, v: posenc.attention(q, k, v, sink=np.ones(3)), "attention: sink has 3 heads; expected 1, as q"),
     (
         lambda q, k, v: SHAW.logits(q, k[None]),
         r"shaw.logits: q has 2 axes; expected at least 3, heads, sequence and channels, or 2 axes of q and k",
