@@ -162,15 +162,10 @@ def _arguments(
     scale: float | None,
 ) -> dict[str, Any]:
     """Return the arguments of the kernels of logits."""
-    query, terms = read.data("q", q), tuple([part.term for part in bias.parts])
-    heads = operator.heads_of(query)
-    if bias.heads not in (None, heads):
-        fail(ValueError, "q", f"{heads} heads", f"{bias.heads}, the heads of {bias.name}")
     operator.refuse_positions(bias, q_positions, k_positions)
-    return {
-        "q": query, "k": read.data("k", k), "q_positions": q_positions, "k_positions": k_positions, "bias": terms,
-        "scale": scale,
-    }  # fmt: skip
+    positions = {"q_positions": q_positions, "k_positions": k_positions}
+    terms = tuple([part.term for part in bias.parts])
+    return {"q": read.data("q", q), "k": read.data("k", k), **positions, "bias": terms, "scale": scale}
 
 
 # ---- operators that add a product of their own vectors: logits of q and k without channels ----
