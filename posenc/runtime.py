@@ -186,19 +186,18 @@ def use_isa(name: str) -> Iterator[None]:
     ...     posenc.isa()
     'base'
     """
-    _check_isa(name)
     before = isa()
-    _core.set_isa(name)
+    door(_set_isa, "use_isa")("name", name)
     try:
         yield
     finally:
         _core.set_isa(before)
 
 
-@partial(door, name="use_isa")
-def _check_isa(name: str) -> None:
+def _set_isa(argument: str, name: str) -> None:
     if name not in EMULATED:
-        read.choice("name", name, isas())
+        read.choice(argument, name, isas())
+    _core.set_isa(name)
 
 
 @partial(door, name="posenc")
@@ -212,9 +211,7 @@ def _read_environment() -> None:
         fail_value(ValueError, "POSENC_NUM_THREADS", count, f"an integer from 1 to {MOST_THREADS}")
     name = os.environ.get("POSENC_ISA", "")
     if name:
-        if name not in EMULATED:
-            read.choice("POSENC_ISA", name, isas())
-        _core.set_isa(name)
+        _set_isa("POSENC_ISA", name)
 
 
 _read_environment()

@@ -78,12 +78,7 @@ def check_tensor(argument: str, tensor: Any) -> None:
 
 def data(argument: str, value: object) -> Array:
     """Return an array of a storage dtype in any layout; integers become float64."""
-    found = value if type(value) is np.ndarray and value.ndim <= MOST_AXES else array(argument, value)
-    if is_storage_dtype(found.dtype):
-        return found
-    if found.dtype.kind in "iu":
-        return found.astype(np.float64)
-    fail(TypeError, argument, f"dtype {found.dtype}", "float16, bfloat16, float32, float64 or integers")
+    return _core.read(f"real {argument}()", **{argument: value})
 
 
 def index(argument: str, value: object, least: int, most: int = LARGEST_POSITION) -> int:

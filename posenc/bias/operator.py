@@ -466,8 +466,7 @@ def read_method_positions(
     else:
         refuse_positions(bias, q_positions, k_positions)
         positions = read_positions(n, m, q_positions, k_positions)
-    own_q, own_k = bias.own_positions
-    return positions if own_q is None and own_k is None else resolve_positions(bias, positions)
+    return resolve_positions(bias, positions)
 
 
 def refuse_positions(bias: Bias, *sides: npt.ArrayLike | None) -> None:
