@@ -35,6 +35,8 @@ Modules
 from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
+from ._core_api.foreign import NAMES as _NAMES
+from ._core_api.foreign import missing_name as _missing_name
 from ._core_api.notebook import draw_with as _draw_with
 from .absolute.combine import CombineGradient, combine, combine_vjp
 from .absolute.complex_order import ComplexOrderGradient, complex_order, complex_order_vjp
@@ -153,8 +155,10 @@ if not _TYPE_CHECKING:  # a type checker would accept any name
                 return _import_module(f"posenc.{name}")
         except ImportError as error:  # hasattr and inspect.getmembers expect an AttributeError
             raise AttributeError(str(error), name=name) from error
-        hint = f"; expected posenc_bridges.{name}, of the distribution posenc-bridges" if name in _BRIDGES else ""
-        raise AttributeError(f"module 'posenc' has no attribute '{name}'{hint}", name=name)
+        if name in _BRIDGES:
+            expected = f"posenc_bridges.{name}, of the distribution posenc-bridges"
+            raise AttributeError(f"module 'posenc' has no attribute '{name}'; expected {expected}", name=name)
+        raise _missing_name("posenc", name, __all__, _NAMES)
 
     def __dir__() -> list[str]:
         return sorted([*__all__, *_MODULES, "__version__"])

@@ -32,13 +32,14 @@ import posenc
 from . import _core
 from ._core_api.convert import result as cast_result
 from ._core_api.door import door
+from ._core_api.foreign import expected_argument as expected_argument
 from .attention import AttentionGradient as AttentionGradient
 from .bias import operator
 from .runtime import follow_threads
 
 __all__ = [
     "FUNCTIONS", "LOGITS", "MATRIX", "OPERATORS", "Function", "OperatorCall", "axes_of", "calls_of", "cast_result",
-    "door", "follow_threads", "operator_of", "rehearse",
+    "door", "expected_argument", "follow_threads", "operator_of", "rehearse",
 ]  # fmt: skip
 
 Array: TypeAlias = npt.NDArray[Any]

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, NoReturn, TypeVar, cast
 
+from .foreign import refuse
+
 MOST_BITS_SHOWN = 256
 """Bits of the longest integer that a message shows."""
 MOST_SHOWN = 300
@@ -33,7 +35,11 @@ def door(function: Function, name: str = "") -> Function:
         except Exception as error:
             first = args[0] if args else options.get("self")
             owner = str(getattr(first, "name", ""))
-            _add_name(error, name.format(f"({owner})" if "+" in owner else owner))
+            shown_name = name.format(f"({owner})" if "+" in owner else owner)
+            trace = error.__traceback__
+            if isinstance(error, TypeError) and trace and trace.tb_next is None:  # the call does not fit the signature
+                refuse(shown_name, function, args, options)
+            _add_name(error, shown_name)
             raise
 
     return cast("Function", call)

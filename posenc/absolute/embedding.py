@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +12,7 @@ from .. import _core
 from .._core_api import convert, read
 from .._core_api.arrays import I64, Array, Dtype, Float64
 from .._core_api.door import door, fail, fail_value
+from .._core_api.foreign import refuse, take_all
 
 Indices = npt.NDArray[np.int64]
 Method = Literal["linear", "cubic"]
@@ -80,7 +81,10 @@ def weighted_rows(x: Array, rows: int, entries: Entries, dtype: Dtype) -> Array:
     )
 
 
-def learned(table: npt.ArrayLike, positions: npt.ArrayLike, *, out: Array | None = None) -> Array:
+@take_all
+def learned(
+    table: npt.ArrayLike, positions: npt.ArrayLike, *more: NoReturn, out: Array | None = None, **unknown: NoReturn
+) -> Array:
     """Look up learned position embeddings.
 
     ``PE[m] = table[positions[m]]``.
@@ -125,6 +129,8 @@ def learned(table: npt.ArrayLike, positions: npt.ArrayLike, *, out: Array | None
            [2., 3.],
            [0., 1.]])
     """
+    if more or unknown:
+        refuse("learned", learned, (table, positions, *more), unknown)
     return _core.learned("learned", table=table, positions=positions, out=out)
 
 

@@ -8,6 +8,7 @@ from typing import Literal, TypedDict, TypeVar
 
 import numpy.typing as npt
 
+from .._core_api import foreign
 from ..bias.operator import Bias
 
 Function = TypeVar("Function", bound=Callable[..., object])
@@ -49,11 +50,8 @@ KEYWORDS: dict[str, list[str]] = {}
 
 def refuse_unknown(caller: str, options: Mapping[str, object]) -> None:
     """Refuse options that `attention` has not."""
-    from difflib import get_close_matches  # importing it takes too long for `import posenc`
-
-    name, keywords = next(name for name in options if name not in DEFAULTS), KEYWORDS[caller]
-    expected = get_close_matches(name, keywords, 1) or keywords
-    raise TypeError(f": {name} is unknown; expected {', '.join(expected)}")
+    name = next(name for name in options if name not in DEFAULTS)
+    raise TypeError(f": {name} is unknown; expected {foreign.expected_argument(caller, name, KEYWORDS[caller])}")
 
 
 def show_options(before: str | None = None) -> Callable[[Function], Function]:
@@ -74,7 +72,7 @@ def show_options(before: str | None = None) -> Callable[[Function], Function]:
         parameters = [*own[:place], *options, *own[place:]]
         function.__signature__ = plain.replace(parameters=parameters)  # type: ignore[attr-defined]
         function.__annotations__ = {**{p.name: p.annotation for p in parameters}, "return": plain.return_annotation}
-        KEYWORDS[function.__name__] = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
+        KEYWORDS[function.__name__] = [p.name for p in parameters]
         return function
 
     return decorate

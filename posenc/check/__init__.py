@@ -8,6 +8,7 @@ The module is imported at the first use of ``posenc.check``.
 """
 
 from collections.abc import Callable as _Callable
+from sys import modules as _modules
 from typing import ParamSpec as _ParamSpec
 
 from .attention import attention, cache, softmax
@@ -55,3 +56,21 @@ __all__ = [
     "assert_gradient", "assert_mask", "assert_rope", "assert_sinusoid", "assert_slopes", "assert_softmax", "attention",
     "bias", "buckets", "cache", "frequencies", "gradient", "mask", "rope", "sinusoid", "slopes", "softmax",
 ]  # fmt: skip
+
+_NAMES = {
+    "alibi": "slopes, or bias for numbers of pairs",
+    "alibi_slopes": "slopes",
+    "kv_cache": "cache",
+    "rope_frequencies": "frequencies",
+    "scaled_dot_product_attention": "attention",
+    "sinusoidal": "sinusoid",
+    "t5": "buckets, or bias for numbers of pairs",
+    "t5_bucket": "buckets",
+    "vjp": "gradient",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Name what checks it, for names that people try."""
+    hint = f"; expected posenc.check.{_NAMES[name]}" if name in _NAMES else ""
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}{hint}", name=name, obj=_modules[__name__])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -12,17 +13,19 @@ from .._core_api import read
 from .._core_api.arrays import Array, Float64
 from .._core_api.constants import MOST_WIDTH
 from .._core_api.door import door, fail, fail_value
+from .._core_api.foreign import refuse, take_all
 from ..absolute.rotated_pairs import LAYOUTS, Layout, halves
 from . import rotations
 from .rotations import Angles, Frequencies, RopeGradient
 from .scaling import RopeFrequencies
 
 
+@take_all
 def rope(
     x: npt.ArrayLike,
     positions: npt.ArrayLike,
     frequencies: Frequencies,
-    *,
+    *more: NoReturn,
     layout: Layout | None = None,
     rotary_dim: int | None = None,
     rotary_offset: int = 0,
@@ -31,6 +34,7 @@ def rope(
     seq_axis: int = -2,
     start: int = 0,
     out: Array | None = None,
+    **unknown: NoReturn,
 ) -> Array:
     """Apply rotary position embeddings.
 
@@ -111,6 +115,8 @@ def rope(
     >>> posenc.rope(q, [99], w).shape
     (8, 1, 64)
     """
+    if more or unknown:
+        refuse("rope", rope, (x, positions, frequencies, *more), unknown)
     w, factor, chosen_layout, chosen_dim = frequencies, 1.0, layout, rotary_dim
     if isinstance(frequencies, RopeFrequencies):
         w, factor = frequencies.inv_freq, frequencies.attention_factor

@@ -353,7 +353,8 @@ def unpack(frequencies: Frequencies) -> tuple[npt.ArrayLike, float]:
         return frequencies.inv_freq, factor
     if frequencies is None or isinstance(frequencies, int | float):
         kind = TypeError if frequencies is None else ValueError
-        fail_value(kind, "frequencies", frequencies, "an array (e,), such as rope_frequencies(D)")
+        expected = "an array (e,), such as rope_frequencies(D); each array is rotated by a call of its own"
+        fail_value(kind, "frequencies", frequencies, expected)
     return frequencies, 1.0
 
 

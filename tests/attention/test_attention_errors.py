@@ -44,7 +44,6 @@ def test_errors(kind, rng):
     [
         (lambda q: posenc.attention(q, q, q, keep=np.ones((2, 4), bool)), "keep[..., None, None, :]"),
         (lambda q: posenc.attention(q, q, q, bias=np.zeros((4, 4))), "dense(array)"),
-        (lambda q: posenc.attention(q, q, q, bias=posenc.alibi(3)), "alibi_slopes(H)"),
         (
             lambda q: posenc.attention(q, q, q, scale=np.ones(2)),
             "has shape (2,); expected a number, or (3,), one for each",

@@ -12,7 +12,6 @@ from posenc import interop
 from posenc.interop import Arguments, Array, cast_result
 
 from .call import Path
-from .neighbours import ARGUMENTS
 
 
 class Binder:
@@ -41,8 +40,8 @@ class Binder:
         found = dict(zip(self._positional, args))  # noqa: B905 - torch.compile knows no strict
         for argument, value in options.items():
             if argument not in self._names:
-                expected = f"; expected {ARGUMENTS[argument]}" if argument in ARGUMENTS else ""
-                raise TypeError(f"{self.name}: got an unexpected keyword argument {argument!r}{expected}")
+                expected = interop.expected_argument(self.name, argument, self._names)
+                raise TypeError(f"{self.name}: {argument} is unknown; expected {expected}")
             if argument in found:
                 raise TypeError(f"{self.name}: multiple values for argument {argument!r}")
             found[argument] = value
