@@ -74,15 +74,15 @@ def alibi_slopes(heads: int, *, bias_max: float = 8.0) -> Float64:
 
 
 @door
-def alibi(slopes: npt.ArrayLike) -> PositionBias[AlibiArrays]:
+def alibi(slopes: npt.ArrayLike | int) -> PositionBias[AlibiArrays]:
     """Return the ALiBi bias.
 
     ``b[h](rel) = -slopes[h] |rel|``
 
     Parameters
     ----------
-    slopes : array (H,)
-        Finite; see `alibi_slopes`. Differentiable.
+    slopes : array (H,) or int
+        Finite. An int is a number of heads, whose slopes are those of `alibi_slopes`. Differentiable.
 
     Returns
     -------
@@ -105,7 +105,7 @@ def alibi(slopes: npt.ArrayLike) -> PositionBias[AlibiArrays]:
     A causal prompt of 512 tokens with 8 heads:
 
     >>> import numpy as np, posenc
-    >>> bias = posenc.alibi(posenc.alibi_slopes(8))
+    >>> bias = posenc.alibi(8)
     >>> q, k, v = np.random.default_rng(0).standard_normal((3, 8, 512, 64), np.float32)
     >>> posenc.attention(q, k, v, bias=bias, causal=True).shape
     (8, 512, 64)
@@ -117,6 +117,6 @@ def alibi(slopes: npt.ArrayLike) -> PositionBias[AlibiArrays]:
            [-0.5,  0. , -0.5],
            [-1. , -0.5,  0. ]], dtype=float32)
     """
-    if isinstance(slopes, int | float):
-        fail_value(ValueError, "slopes", slopes, "an array (H,), as alibi_slopes(H) returns it")
-    return ALIBI.from_parameters(slopes)
+    if isinstance(slopes, float | bool):
+        fail_value(ValueError, "slopes", slopes, "an array (H,), or a number of heads")
+    return ALIBI.from_parameters(alibi_slopes(slopes) if type(slopes) is int else slopes)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cache, cached_property, reduce
 from math import prod
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, NoReturn, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -154,8 +154,6 @@ class Bias(Generic[Arrays]):
     dtypes: tuple[Dtype | None, ...] = ()
     own_positions: OwnPositions = (None, None)
 
-    __array_ufunc__ = None  # array + bias reaches __radd__, and makes no array of biases
-
     def __post_init__(self) -> None:
         vars(self).update(
             arrays=_read_only(self.arrays),
@@ -259,6 +257,13 @@ class Bias(Generic[Arrays]):
 
     def __radd__(self, other: object) -> Bias:
         return self if type(other) is int and other == 0 else NotImplemented  # sum() starts with 0
+
+    def _is_no_array(self, *_args: object, **_options: object) -> NoReturn:
+        """Refuse what NumPy would do with an array of one object, or with numbers that are made only in a call."""
+        name = f"({self.name})" if self.scheme is SUM else self.name
+        raise TypeError(f"{name} is an operator, not an array; expected {name}.matrix(N), or a call of attention")
+
+    __array__ = __array_ufunc__ = __mul__ = __rmul__ = __sub__ = __rsub__ = __truediv__ = __neg__ = _is_no_array
 
     def __getattr__(self, attribute: str) -> Array:
         """Return an array of the operator."""

@@ -10,7 +10,7 @@ import posenc
 TABLE, GATES = np.zeros((32, 2)), np.zeros((2, 9))
 LAYERS = {"w1": np.ones((3, 1)), "b1": np.ones(3), "w2": np.ones((2, 3)), "b2": np.ones(2), "c": 0.1, "threshold": 8.0}
 ERRORS = {
-    "alibi of heads": (lambda: posenc.alibi(8), ValueError, "alibi: slopes"),
+    "alibi of no heads": (lambda: posenc.alibi(0), ValueError, "alibi_slopes: heads"),
     "t5 few rows": (lambda: posenc.t5(np.zeros((3, 2))), ValueError, "t5: table"),
     "t5 one row": (lambda: posenc.t5(np.zeros((1, 2)), bidirectional=False), ValueError, "t5: table"),
     "t5 no bucket left": (lambda: posenc.t5(TABLE, max_distance=8), ValueError, "t5: max_distance"),
@@ -123,10 +123,14 @@ def test_large_matrix_is_the_view(dtype, m):
 
 def test_one_slope_is_told_to_be_an_array():
     """The error says how to make slopes, which the error of a wrong number of axes does not."""
-    for slope in (0.5, 2):
-        expected = rf"^alibi: slopes is {slope}; expected an array \(H,\), as alibi_slopes\(H\)"
+    for slope in (0.5, True):
+        expected = rf"^alibi: slopes is {slope}; expected an array \(H,\), or a number of heads"
         with pytest.raises(ValueError, match=expected):
             posenc.alibi(slope)
+
+
+def test_an_int_is_a_number_of_heads():
+    assert np.array_equal(posenc.alibi(12).slopes, posenc.alibi(posenc.alibi_slopes(12)).slopes)
 
 
 def test_replaced_arrays_stay_the_users():

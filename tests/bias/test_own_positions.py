@@ -146,8 +146,10 @@ REFUSED = [
     (lambda *_: OPERATORS["alibi"] + posenc.alibi([1.0, 2.0, 3.0]),
      r"alibi \+ alibi: alibi has 3 heads; expected 2, as alibi"),
     (lambda *_: OPERATORS["alibi"] + (PLACED,), "unsupported operand"),
-    (lambda *_: OPERATORS["alibi"] + np.ones(2), "operand 'PositionBias' does not support ufuncs"),
-    (lambda *_: np.ones(2) + OPERATORS["alibi"], ""),  # NumPy's message differs between versions
+    (lambda *_: OPERATORS["alibi"] + np.ones(2), r"alibi is an operator, not an array; expected alibi\.matrix\(N\)"),
+    (lambda *_: np.ones(2) + OPERATORS["alibi"], r"alibi is an operator, not an array; expected alibi\.matrix\(N\)"),
+    (lambda *_: OPERATORS["alibi"] * 2, r"alibi is an operator, not an array; expected alibi\.matrix\(N\)"),
+    (lambda *_: np.asarray(OPERATORS["alibi"]), r"alibi is an operator, not an array; expected alibi\.matrix\(N\)"),
 ]  # fmt: skip
 
 
