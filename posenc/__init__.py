@@ -9,7 +9,7 @@ Encodings that are added to or multiplied with embeddings
     integrate; conv_position, conv_position_2d; complex_order; combine; digits, from_digits, positions_from_mask
 
 Rotations of queries and keys
-    rope, rope_2d, rope_nd, mrope, xpos; rope_frequencies, rope_from_config, axial_frequencies, RopeFrequencies;
+    rope, rope_nd, xpos; rope_frequencies, rope_from_config, axial_frequencies, mrope_frequencies, RopeFrequencies;
     rope_table, rope_by_table, rope_matrix, rerotate, convert_layout; self_extend_positions, rerope_positions,
     logn_scale, floor_log_scale
 
@@ -103,7 +103,7 @@ from .relative.transformer_xl import transformer_xl, xl_table
 from .relative.tupe import tupe
 from .rotary.by_table import RopeTableGradient, rope_by_table, rope_by_table_vjp
 from .rotary.config import rope_from_config
-from .rotary.coordinates import axial_frequencies, mrope, mrope_vjp, rope_2d, rope_2d_vjp, rope_nd, rope_nd_vjp
+from .rotary.coordinates import axial_frequencies, mrope_frequencies, rope_nd, rope_nd_vjp
 from .rotary.lengths import floor_log_scale, logn_scale, rerope_positions, rerotate, self_extend_positions
 from .rotary.rope import convert_layout, rope, rope_matrix, rope_table, rope_vjp
 from .rotary.rotations import RopeGradient
@@ -129,9 +129,9 @@ __all__ = [
     "sinusoidal", "sinusoidal_vjp",
     # rotary
     "RopeFrequencies", "RopeGradient", "RopeTableGradient", "axial_frequencies", "convert_layout", "floor_log_scale",
-    "logn_scale", "mrope", "mrope_vjp", "rerope_positions", "rerotate", "rope", "rope_2d", "rope_2d_vjp",
-    "rope_by_table", "rope_by_table_vjp", "rope_frequencies", "rope_from_config", "rope_matrix", "rope_nd",
-    "rope_nd_vjp", "rope_table", "rope_vjp", "self_extend_positions", "xpos", "xpos_vjp",
+    "logn_scale", "mrope_frequencies", "rerope_positions", "rerotate", "rope", "rope_by_table", "rope_by_table_vjp",
+    "rope_frequencies", "rope_from_config", "rope_matrix", "rope_nd", "rope_nd_vjp", "rope_table", "rope_vjp",
+    "self_extend_positions", "xpos", "xpos_vjp",
     # bias
     "Bias", "ContentBias", "PositionBias", "alibi", "alibi_slopes", "beit", "dense", "distance_function", "fire", "fox",
     "kerple_log", "kerple_power", "sandwich", "swin", "t5", "t5_bucket", "tisa", "toeplitz",

@@ -149,8 +149,8 @@ def encodings() -> list[Scheme]:
 
 def rotations() -> list[Scheme]:
     """Rotations of queries and keys. A new one is one more line here."""
-    w, half = posenc.rope_frequencies(WIDTH), posenc.rope_frequencies(WIDTH // 2)
-    axes, mixed = posenc.axial_frequencies((WIDTH // 2, WIDTH // 2)), (11, 11, 10)
+    w, axes = posenc.rope_frequencies(WIDTH), posenc.axial_frequencies((WIDTH // 2, WIDTH // 2))
+    mixed = posenc.mrope_frequencies(w, (11, 11, 10), interleaved=True)
 
     def grid(p: Array) -> Array:
         return np.stack([p // (LINE * LINES), p // LINE % LINES, p % LINE])
@@ -158,9 +158,8 @@ def rotations() -> list[Scheme]:
     rotated: dict[str, Callable[[Array, Array, bool], Array]] = {
         "rope": lambda x, p, key: posenc.rope(x, p, w, layout="half"),
         "  angles in float32": lambda x, p, key: posenc.rope_by_table(x, *float32_cos_sin(p, WIDTH), layout="half"),
-        "rope_2d": lambda x, p, key: posenc.rope_2d(x, np.stack(np.divmod(p, LINE)), half, layout="half"),
         "rope_nd": lambda x, p, key: posenc.rope_nd(x, np.stack(np.divmod(p, LINE)), axes, layout="half"),
-        "mrope": lambda x, p, key: posenc.mrope(x, grid(p), w, layout="half", sections=mixed, interleaved=True),
+        "  M-RoPE": lambda x, p, key: posenc.rope_nd(x, grid(p), mixed, layout="half"),
         "xpos": lambda x, p, key: posenc.xpos(x, p, w, layout="half", center=int(p[len(p) // 2]), downscale=key),
     }
     return [Scheme(name, ROTATED, rotate=rotate) for name, rotate in rotated.items()]

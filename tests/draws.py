@@ -482,8 +482,8 @@ def draw_bias(rng: Generator, names: frozenset[str]) -> Call:
 
 def draw_rotary(rng: Generator, names: frozenset[str]) -> Call:
     """A call of the rotary family at drawn widths, positions, channels and axes."""
-    function = pick(rng, ("rope", "rope", "rope", "rope_2d", "mrope", "xpos", "rerotate"))
-    half = pick(rng, (2, 4, 6, 8, 10, 16, 20, 32, 48, 64, 128) if function == "rope_2d" else (*WIDTHS[:-4], 256))
+    function = pick(rng, ("rope", "rope", "rope", "rope_nd", "rope_nd", "xpos", "rerotate"))
+    half = pick(rng, (*WIDTHS[:-4], 256))
     heads, n = pick(rng, (1, 2, 5, 8)), size(rng, 300 if half < 70 else 70)
     batch = pick(rng, ((), (2,), (2, 3)))
     inside = chance(rng, 0.3)
@@ -491,7 +491,7 @@ def draw_rotary(rng: Generator, names: frozenset[str]) -> Call:
     offset, tail = (0, 0) if whole_width else (pick(rng, (0, 0, 0, 1, 3, 8)), pick(rng, (0, 0, 0, 1, 5, 16)))
     shape = (*batch, n, heads, 2 * half + offset + tail) if inside else (*batch, heads, n, 2 * half + offset + tail)
     x = rng.standard_normal(shape)
-    axes = {"rope_2d": (2,), "mrope": (3,)}.get(function, ())
+    axes = (pick(rng, (2, 3)),) if function == "rope_nd" else ()
     lead = batch if batch and chance(rng, 0.3) else ()
     where = (*axes, *lead, *((1,) if lead else ()), n)
     kind = rng.integers(6)
@@ -506,23 +506,18 @@ def draw_rotary(rng: Generator, names: frozenset[str]) -> Call:
         positions = n
     elif kind == 4:
         positions = rng.integers(0, 100, where).astype(pick(rng, (np.int32, np.float32, np.uint8)))
-    count = half // 2 if function == "rope_2d" else half
-    frequencies: Any = 10000.0 ** -(np.arange(count) / max(count, 1)) if chance(rng, 0.6) else rng.uniform(0, 2, count)
+    frequencies: Any = 10000.0 ** -(np.arange(half) / max(half, 1)) if chance(rng, 0.6) else rng.uniform(0, 2, half)
     arguments: Arguments = {"layout": pick(rng, ("half", "interleaved"))}
+    if function == "rope_nd":  # one coordinate for each pair, or all of them
+        kind_of_pairs = pick(rng, ("sections", "any", "mixed"))
+        pair = np.sort(rng.integers(0, *axes, half)) if kind_of_pairs == "sections" else rng.integers(0, *axes, half)
+        mixed = rng.uniform(0, 2, (*axes, half))
+        own = np.where(np.arange(*axes)[:, None] == pair, frequencies, 0.0)
+        frequencies = mixed if kind_of_pairs == "mixed" else own
     if chance(rng, 0.4):
         import posenc
 
         frequencies = posenc.RopeFrequencies(frequencies, float(pick(rng, (1.0, 2.0, 0.5))), 1.0)
-    if function == "rope_2d":
-        arguments["axes"] = pick(rng, ("concat", "blocks", "alternate"))
-        if arguments["axes"] == "alternate":
-            frequencies = rng.uniform(0, 2, half)
-    if function == "mrope":
-        first = int(rng.integers(0, half + 1))
-        second = int(rng.integers(0, half - first + 1))
-        arguments["sections"] = (first, second, half - first - second)
-        if chance(rng, 0.4):
-            arguments |= {"interleaved": True, "overflow": int(rng.integers(3))}
     if function == "xpos" and chance(rng, 0.7):
         arguments |= {
             "scale_base": pick(rng, (512, 20.0)),
@@ -533,7 +528,7 @@ def draw_rotary(rng: Generator, names: frozenset[str]) -> Call:
     if not whole_width:
         arguments |= {"rotary_offset": offset} if offset else {}
         arguments |= {"rotary_dim": 2 * half} if tail or chance(rng, 0.3) else {}
-    if function in ("rope", "rope_2d", "mrope"):
+    if function in ("rope", "rope_nd"):
         if chance(rng, 0.3):
             arguments["inverse"] = True
         if chance(rng, 0.3):

@@ -62,7 +62,6 @@ def in_float32(report: Report, size: str, heads: int) -> None:
             },
             most={"copy": 1.1},
         )
-    rows = np.indices((64, N // 64)).reshape(2, -1)
     video = np.indices((4, 32, N // 128)).reshape(3, -1)
     of_video = posenc.axial_frequencies((48, 40, 40))
     report.time(
@@ -73,14 +72,10 @@ def in_float32(report: Report, size: str, heads: int) -> None:
         },
         most={"posenc.rope(out=)": 1.1},
     )
-    axial, sections = posenc.rope_frequencies(D // 2), (24, 20, 20)
+    mixed = posenc.mrope_frequencies(w, (24, 20, 20), interleaved=True)
     relatives: dict[str, Any] = {
         "posenc.rope(out=)": lambda: posenc.rope(x, positions, w, layout="half", out=ours),
-        "rope_2d": lambda: posenc.rope_2d(x, rows, axial, layout="half", out=ours),
-        "rope_2d, blocks": lambda: posenc.rope_2d(x, rows, axial, layout="half", axes="blocks", out=ours),
-        "mrope, interleaved": lambda: posenc.mrope(
-            x, video, w, layout="half", sections=sections, interleaved=True, out=ours
-        ),
+        "rope_nd, M-RoPE": lambda: posenc.rope_nd(x, video, mixed, layout="half", out=ours),
         "xpos": lambda: posenc.xpos(x, positions, w, layout="half", out=ours),
         "rerotate": lambda: posenc.rerotate(x, positions, positions - 7, w, layout="half", out=ours),
     }

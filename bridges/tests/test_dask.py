@@ -76,18 +76,18 @@ def test_rotations(chunks):
     equal(pd.rope(lazy, [5, 7, 1], w, **moved), posenc.rope(x, [5, 7, 1], w, **moved))
     equal(pd.xpos(lazy, 20, w, layout="half"), posenc.xpos(x, 20, w, layout="half"))
     two = np.stack(np.divmod(np.arange(20), 5))
-    few = w.inv_freq[::2]
-    equal(pd.rope_2d(lazy, two, few, layout="half"), posenc.rope_2d(x, two, few, layout="half"))
+    axial = posenc.axial_frequencies((4, 4))
+    equal(pd.rope_nd(lazy, two, axial, layout="half"), posenc.rope_nd(x, two, axial, layout="half"))
     grid = np.stack([of_batch[:, 0], of_batch[:, 0] + 1])
     equal(
-        pd.rope_2d(lazy, da.from_array(grid, chunks=(2, 1, 7)), few, layout="half"),
-        posenc.rope_2d(x, grid[:, :, None], few, layout="half"),
+        pd.rope_nd(lazy, da.from_array(grid, chunks=(2, 1, 7)), axial, layout="half"),
+        posenc.rope_nd(x, grid[:, :, None], axial, layout="half"),
     )
     three = random(3, 2, 1, 20, dtype=float)
-    options = {"layout": "half", "sections": iter((1, 2, 1))}
+    mixed = posenc.mrope_frequencies(scaled, (1, 2, 1))
     equal(
-        pd.mrope(lazy, da.from_array(three, chunks=2), w, **options),
-        posenc.mrope(x, three, w, layout="half", sections=(1, 2, 1)),
+        pd.rope_nd(lazy, da.from_array(three, chunks=2), mixed, layout="half"),
+        posenc.rope_nd(x, three, mixed, layout="half"),
     )
     options = {"layout": "half", "rotary_dim": 6, "inverse": True}
     for mixed in (random(3, 3, dtype=float), random(3, 3, 3, dtype=float), posenc.axial_frequencies((2, 0, 4))):

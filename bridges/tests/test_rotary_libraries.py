@@ -58,7 +58,7 @@ def assert_close(ours: np.ndarray, peer: Any, positions: np.ndarray) -> None:
         ("glm4v", "Glm4vTextRotaryEmbedding", "interleaved", [4, 6, 6]),
     ],
 )
-def test_mrope(name: str, rotary: str, layout: str, sections: list[int]) -> None:
+def test_multimodal(name: str, rotary: str, layout: str, sections: list[int]) -> None:
     """Qwen2-VL in sections, Qwen3-VL interleaved with the rest rotated by time, GLM-4V with pairs (2k, 2k+1)."""
     module = model(name)
     if not hasattr(module, rotary):
@@ -67,14 +67,8 @@ def test_mrope(name: str, rotary: str, layout: str, sections: list[int]) -> None
     tensor = torch.from_numpy(x)
     cos, sin = getattr(module, rotary)(config("default", mrope_section=sections))(tensor, torch.from_numpy(positions))
     peer = module.apply_rotary_pos_emb(tensor, tensor, cos, sin)[0]
-    ours = posenc.mrope(
-        x,
-        positions[:, :, None],
-        posenc.rope_frequencies(D),
-        layout=layout,
-        sections=sections,
-        interleaved=name == "qwen3_vl",
-    )
+    w = posenc.mrope_frequencies(posenc.rope_frequencies(D), sections, interleaved=name == "qwen3_vl")
+    ours = posenc.rope_nd(x, positions[:, :, None], w, layout=layout)
     assert_close(ours, peer, positions)
 
 
@@ -85,7 +79,9 @@ def test_pixtral() -> None:
     rotary = module.PixtralVisionRotaryEmbedding(config("axial"))
     cos, sin = rotary(tensor, torch.from_numpy(positions[:, 0].T.copy()))
     peer = module.apply_rotary_pos_emb(tensor, tensor, cos[None], sin[None])[0]
-    ours = posenc.rope_2d(x, positions[:, 0], posenc.rope_frequencies(D), layout="half", axes="alternate")
+    w = posenc.rope_frequencies(D).inv_freq
+    w = posenc.mrope_frequencies(np.concatenate([w[0::2], w[1::2]]), (D // 4, D // 4))
+    ours = posenc.rope_nd(x, positions[:, 0], w, layout="half")
     assert_close(ours, peer, positions)
 
 
@@ -95,7 +91,9 @@ def test_gemma4() -> None:
     tensor, where = torch.from_numpy(x), torch.from_numpy(np.moveaxis(positions, 0, -1).copy())
     cos, sin = module.Gemma4VisionRotaryEmbedding(config("axial"))(tensor, where)
     peer = module.apply_multidimensional_rope(tensor, cos, sin, where, unsqueeze_dim=1)
-    ours = posenc.rope_2d(x, positions[:, :, None], posenc.rope_frequencies(D // 2), layout="half", axes="blocks")
+    w, options = posenc.rope_frequencies(D // 2), {"layout": "half", "rotary_dim": D // 2}
+    ours = posenc.rope(x, positions[0, :, None], w, **options)
+    ours = posenc.rope(ours, positions[1, :, None], w, rotary_offset=D // 2, **options)
     assert_close(ours, peer, positions)
 
 

@@ -233,7 +233,7 @@ function ropeType(rope) {
   if (found.size > 1) fail("rope_type", Object.values(names).map(shown).join(" and "), "one type");
   const [type = "default"] = found;
   if (type === "axial") {
-    failValue("rope_type", type, "a rotation by one position; rope_2d and rope_nd rotate by rows and columns of patches");
+    failValue("rope_type", type, "a rotation by one position; rope_nd rotates by rows and columns of patches");
   }
   if (type === "yarn" && has(rope, "short_factor")) return "longrope"; // early configs of Phi-3
   if (isEmpty(names) && has(rope, "factor")) fail("rope_type", "no value", "the type of the scaling");

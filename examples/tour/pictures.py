@@ -213,14 +213,14 @@ def rotations(text: Text) -> Picture:
     query = posenc.rope(ones[:, :1], [0], posenc.rope_frequencies(effects.WIDTH), layout="half")
     keys = posenc.rope(ones[:, :TRAINED], distances, posenc.rope_frequencies(effects.WIDTH), layout="half")
     curve = keys[0] @ query[0, 0] / effects.WIDTH
-    frequencies = posenc.rope_frequencies(effects.WIDTH // 2)
-    page = posenc.rope_2d(ones, np.indices((side, side)).reshape(2, -1), frequencies, layout="half")[0]
+    frequencies = posenc.axial_frequencies((effects.WIDTH // 2, effects.WIDTH // 2))
+    page = posenc.rope_nd(ones, np.indices((side, side)).reshape(2, -1), frequencies, layout="half")[0]
     figure, (left, right) = side_by_side(2, 11, 4.2)
     left.plot(distances, curve, linewidth=1.2, **posenc.plot.line_style(0))
     left.grid(alpha=0.3)
     left.set(title="rope", xlabel="distance of key and query", ylabel="product / product at distance 0")
     shown = right.imshow((page @ page[side * side // 2] / effects.WIDTH).reshape(side, side), cmap="Blues")
-    right.set(title="rope_2d, query in the middle", xlabel="column of the key", ylabel="line of the key")
+    right.set(title="rope_nd, query in the middle", xlabel="column of the key", ylabel="line of the key")
     figure.colorbar(shown, ax=right)
     shift = effects.change_by_shift(schemes()["rope"], text.words[:SHOWN], 10**6)
     return Picture(

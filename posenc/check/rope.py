@@ -103,10 +103,16 @@ def true_rotation(x: Float64, positions: Float64, c: Case) -> Float64:
         ]
         return np.asarray(np.where(c["is_key"][..., None], turned[1], turned[0]))
     if c["sections"] is not None:
-        options |= {"sections": c["sections"], "interleaved": c["interleaved"]}
-        return np.asarray(reference.mrope(x, positions, w, **options))
-    if c["axis"] is not None:
-        return np.asarray(reference.rope_2d(x, positions, w, axes=c["axes"], **options))
+        of_axes = reference.mrope_frequencies(w, c["sections"], interleaved=c["interleaved"])
+        return np.asarray(reference.rope_nd(x, positions, of_axes, **options))
+    if c["axes"] == "blocks":
+        half = c["rotary_dim"] // 2
+        for offset, places in zip((0, half), positions, strict=True):
+            x = reference.rope(x, places, w, **{**options, "rotary_dim": half, "rotary_offset": offset})
+        return x
+    if c["axes"] is not None:
+        of_axes = reference.mrope_frequencies(replace(w, inv_freq=c["w"]), [len(c["w"]) // 2] * 2)
+        return np.asarray(reference.rope_nd(x, positions, of_axes, **options))
     return np.asarray(reference.rope(x, positions, w, **options))
 
 
@@ -399,8 +405,13 @@ def rope(
         Converts the inputs, such as ``torch.as_tensor``. Positions are not rounded to 16 bits.
     seq_len : int, optional
         Length of the sequence, for the types dynamic and longrope of a config.
-    axes, sections, interleaved : optional
-        As in `posenc.rope_2d` and in `posenc.mrope`, if `impl` rotates by two or by three coordinates.
+    axes : {"concat", "blocks", "alternate"}, optional
+        If `impl` rotates by row and column: "concat" rotates the first half of the pairs by the row and the second half
+        by the column, with the same `frequencies`. "alternate" does so with frequencies 0, 2, ... for the row and 1, 3,
+        ... for the column (Pixtral). "blocks" is two calls of `posenc.rope`, for the first half of the channels by the
+        row and for the second half by the column (Gemma 4).
+    sections, interleaved : optional
+        As in `posenc.mrope_frequencies`, if `impl` rotates by three coordinates.
     scale_base : float, optional
         As in `posenc.xpos`, if `impl` is xPos; with ``inputs=("q", "k")`` keys have the reciprocal factors.
     got, x : array, optional

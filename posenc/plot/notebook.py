@@ -77,8 +77,8 @@ def bias_figure(operator: PositionBias) -> Figure | None:
 def frequencies_figure(frequencies: RopeFrequencies) -> Figure:
     """Draw the number of positions in which each pair makes a turn."""
     figure, axes = canvas.axes_of(None, SIZE)
-    turning = frequencies.inv_freq > 0
-    turns = np.divide(2 * np.pi, frequencies.inv_freq, out=np.full(turning.shape, np.nan), where=turning)
+    w = frequencies.inv_freq.reshape(-1, len(frequencies)).max(axis=0)  # of all coordinates
+    turns = np.divide(2 * np.pi, w, out=np.full(w.shape, np.nan), where=w > 0)
     axes.plot(turns, marker=".", linewidth=1.2, **canvas.line_style(0))
     axes.set(xlabel="pair", ylabel="positions per turn", yscale="log")
     factors = f"attention_factor {frequencies.attention_factor:.4g}, softmax_factor {frequencies.softmax_factor:.4g}"

@@ -35,7 +35,7 @@ __all__ = [
     "ContentBias", "cope", "deberta", "gated_distance", "nezha", "relative_key_query", "shaw", "transformer_xl", "tupe",
     "xl_table",
     # rotary
-    "RopeFrequencies", "axial_frequencies", "convert_layout", "floor_log_scale", "logn_scale", "mrope",
-    "rerope_positions", "rerotate", "rope", "rope_2d", "rope_by_table", "rope_frequencies", "rope_from_config",
+    "RopeFrequencies", "axial_frequencies", "convert_layout", "floor_log_scale", "logn_scale", "mrope_frequencies",
+    "rerope_positions", "rerotate", "rope", "rope_by_table", "rope_frequencies", "rope_from_config",
     "rope_matrix", "rope_nd", "rope_table", "self_extend_positions", "xpos",
 ]  # fmt: skip

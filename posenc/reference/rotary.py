@@ -1,14 +1,14 @@
 """Rotary embeddings: rotations of pairs of channels."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ._numbers import PI, ceil, cos, exp, floor, log, places, precise, sin, sqrt, wide
 
 __all__ = [
-    "RopeFrequencies", "axial_frequencies", "convert_layout", "floor_log_scale", "logn_scale", "mrope",
-    "rerope_positions", "rerotate", "rope", "rope_2d", "rope_by_table", "rope_frequencies", "rope_from_config",
+    "RopeFrequencies", "axial_frequencies", "convert_layout", "floor_log_scale", "logn_scale", "mrope_frequencies",
+    "rerope_positions", "rerotate", "rope", "rope_by_table", "rope_frequencies", "rope_from_config",
     "rope_matrix", "rope_nd", "rope_table", "self_extend_positions", "xpos",
 ]  # fmt: skip
 
@@ -118,38 +118,6 @@ def rope_matrix(position, frequencies, *, layout=None, dim=None):
     return rope(np.eye(width), np.full(width, position), frequencies, layout=layout, rotary_dim=2 * pairs).T
 
 
-def rope_2d(
-    x,
-    positions,
-    frequencies,
-    *,
-    layout=None,
-    axes="concat",
-    rotary_dim=None,
-    rotary_offset=0,
-    inverse=False,
-    out_layout=None,
-    seq_axis=-2,
-):
-    """Rotate queries or keys of an image by their rows and columns.
-
-    ``angle = [row w, column w]`` over the pairs; "alternate" is ``[row w[0::2], column w[1::2]]``.
-
-    Qwen2-VL's order of pairs is "concat", Gemma 4's "blocks" (each half of the channels has its own pairs), and
-    Pixtral's "alternate".
-    """
-    (w, a), layout = _read(frequencies), layout or frequencies.layout
-    row, column = (_heads(p, np.ndim(x))[..., None] for p in places(positions))
-    options = (inverse, out_layout, seq_axis)
-    if axes == "blocks":
-        for angle, offset in ((row * w, rotary_offset), (column * w, rotary_offset + 2 * len(w))):
-            x = _rotate(x, a * cos(angle), a * sin(angle), layout, None, offset, *options)
-        return x
-    angles = (row * w, column * w) if axes == "concat" else (row * w[0::2], column * w[1::2])
-    angle = np.concatenate(angles, -1)
-    return _rotate(x, a * cos(angle), a * sin(angle), layout, rotary_dim, rotary_offset, *options)
-
-
 def rope_nd(
     x,
     positions,
@@ -189,44 +157,21 @@ def axial_frequencies(dims, *, base=10000.0):
     return table
 
 
-def mrope(
-    x,
-    positions,
-    frequencies,
-    *,
-    layout=None,
-    sections,
-    interleaved=False,
-    overflow=0,
-    rotary_dim=None,
-    rotary_offset=0,
-    inverse=False,
-    out_layout=None,
-    seq_axis=-2,
-):
-    """Rotate queries or keys by time, height and width.
+def mrope_frequencies(frequencies, sections, *, interleaved=False, overflow=0):
+    """Compute frequencies with which each coordinate rotates a section of the pairs.
 
-    ``angle_k = positions[axis[k]] w_k``: the first section of pairs reads time, the next height, the last width.
+    ``w[axis[k], k] = frequencies[k]``, 0 for all others: the first section of pairs reads time, the next height, the
+    last width.
 
     Qwen2-VL, section 2.1. Interleaved, as in Qwen3-VL, pair k reads k mod 3 until its section is used up.
     """
-    (w, a), k = _read(frequencies), np.arange(sum(sections))
-    axis = np.repeat(np.arange(3), sections)
+    w, k, axes = _read(frequencies)[0], np.arange(sum(sections)), len(sections)
+    axis = np.repeat(np.arange(axes), sections)
     if interleaved:
-        axis = np.where(k < 3 * np.take(sections, k % 3), k % 3, overflow)
-    positions = np.stack([_heads(p, np.ndim(x)) for p in places(positions)])
-    angle = np.moveaxis(positions[axis], 0, -1) * w
-    return _rotate(
-        x,
-        a * cos(angle),
-        a * sin(angle),
-        layout or frequencies.layout,
-        rotary_dim,
-        rotary_offset,
-        inverse,
-        out_layout,
-        seq_axis,
-    )
+        axis = np.where(k < axes * np.take(sections, k % axes), k % axes, overflow)
+    table = np.zeros((axes, len(w)), w.dtype)
+    table[axis, k] = w
+    return replace(frequencies, inv_freq=table) if hasattr(frequencies, "inv_freq") else table
 
 
 def xpos(x, positions, frequencies, *, layout=None, scale_base=512, gamma=0.4, center=0, downscale=False, seq_axis=-2):

@@ -22,7 +22,7 @@ ALIASES = {"su": "longrope", "mrope": "default", "deepseek_yarn": "yarn"}
 LENGTH_TYPES = ("dynamic", "ntk_by_parts", "yarn", "longrope", "llama3")
 """Types that read the length of training, which configs also store outside the rope part."""
 OTHER_ARGUMENTS = ("mrope_section", "mrope_interleaved", "llama_4_scaling_beta")
-"""Arguments of `mrope` and of `floor_log_scale`, which do not change frequencies."""
+"""Arguments of `mrope_frequencies` and of `floor_log_scale`, which do not change frequencies."""
 TEXT_PARTS = ("text_config", "thinker_config", "llm_config", "language_config")
 """Names of the part for text in configs of models that read images or sound, too."""
 BASES = ("rope_theta", "rotary_emb_base", "global_rope_theta")
@@ -255,7 +255,7 @@ def _rope_type(rope: Config) -> str:
         fail(ValueError, "rope_type", " and ".join(map(repr, names.values())), "one type")
     rope_type = next(iter(types), "default")
     if rope_type == "axial":
-        expected = "a rotation by one position; rope_2d and rope_nd rotate by rows and columns of patches"
+        expected = "a rotation by one position; rope_nd rotates by rows and columns of patches"
         fail_value(ValueError, "rope_type", rope_type, expected)
     if rope_type == "yarn" and "short_factor" in rope:  # early configs of Phi-3 call longrope yarn
         return "longrope"
@@ -429,9 +429,9 @@ def rope_from_config(
     transformers 5. The base is required for any other model_type. `layer_type` selects the base and the part
     (``partial_rotary_factors``) from lists by the layer's index. ``type`` is the old name of ``rope_type``, ``"su"`` of
     ``"longrope"``, ``"mrope"`` of ``"default"``, and ``"deepseek_yarn"`` a name of ``"yarn"``. ``"xdrope"`` with
-    ``alpha`` is ``"ntk"`` with that factor. ``mrope_section`` and ``mrope_interleaved`` are arguments of `mrope` and
-    change no frequency, nor does ``llama_4_scaling_beta``, the scale of `floor_log_scale`. A null counts as a missing
-    key. Keys outside the rope part are not read, except keys about layers without positions.
+    ``alpha`` is ``"ntk"`` with that factor. ``mrope_section`` and ``mrope_interleaved`` are arguments of
+    `mrope_frequencies`, and ``llama_4_scaling_beta`` is the scale of `floor_log_scale`. A null counts as a missing key.
+    Keys outside the rope part are not read, except keys about layers without positions.
     docs/guides/rotary-checkpoints.md lists the model types.
 
     Examples

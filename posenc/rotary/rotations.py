@@ -1,4 +1,4 @@
-"""The one rotation behind `rope`, `rope_by_table`, `rope_2d`, `rope_nd`, `mrope` and `xpos`, and its gradient.
+"""The one rotation behind `rope`, `rope_by_table`, `rope_nd` and `xpos`, and its gradient.
 
 A public function checks its arguments (`read_rotation`) and says by which coordinates and frequencies each pair of
 channels is rotated (`Angles`). Everything after that is `Rotation.rotate` and `Rotation.vjp`.
@@ -51,30 +51,6 @@ class Angles(NamedTuple):
     """(pairs,) if there is one coordinate, else (A, pairs), or (A, H, pairs) for each head."""
     factor: float = 1.0
     """Multiplies cos and sin."""
-    pairs: tuple[Indices, Indices | None] | None = None
-    """The coordinate of each pair, and the place of its frequency in the user's array or None if they are in order.
-    Without them `frequencies` is the user's array."""
-
-    @staticmethod
-    def of_pairs(
-        positions: Array, w: Float64, factor: float, coordinate: Indices, place: Indices | None = None
-    ) -> Angles:
-        """Return the angles of pairs that have one coordinate each."""
-        matrix = np.zeros((len(positions), len(coordinate)))
-        matrix[coordinate, np.arange(len(coordinate))] = w if place is None else w[place]
-        return Angles(positions, matrix, factor, (coordinate, place))
-
-    def gather(self, d_frequencies: Float64) -> Float64:
-        """Return the gradient of the user's frequencies."""
-        if self.pairs is None:
-            return d_frequencies.reshape(self.frequencies.shape)
-        coordinate, place = self.pairs
-        of_pairs: Float64 = d_frequencies[coordinate, np.arange(len(coordinate))]
-        if place is None:
-            return of_pairs
-        gathered = np.zeros(int(place.max()) + 1)
-        np.add.at(gathered, place, of_pairs)
-        return gathered
 
 
 @dataclass(slots=True)  # not frozen: that would add a fifth to the time of a call on a small array
@@ -99,12 +75,12 @@ class Rotation:
         """The dtype of the arithmetic."""
         return convert.arithmetic(self.x)
 
-    def frequencies(self, frequencies: Frequencies, divisor: int = 2) -> tuple[Float64, float]:
-        """Return rotary_dim // divisor radians per position, and the attention_factor."""
+    def frequencies(self, frequencies: Frequencies) -> tuple[Float64, float]:
+        """Return rotary_dim // 2 radians per position, and the attention_factor."""
         w, factor = self.unpack(frequencies)
         array = as_frequencies(w)
-        if len(array) != self.rotary_dim // divisor:
-            expected = f"rotary_dim // {divisor} = {self.rotary_dim // divisor}"
+        if len(array) != self.rotary_dim // 2:
+            expected = f"rotary_dim // 2 = {self.rotary_dim // 2}"
             fail(ValueError, "frequencies", f"{len(array)} entries", expected)
         return array, factor
 
@@ -169,15 +145,15 @@ class Rotation:
 
     def table(self, angles: Angles) -> Array:
         """Return [cos | sin] (..., N, rotary_dim) of the angles, times the factor, or of the inverse rotation."""
-        positions, frequencies, factor, pairs = angles
+        positions, frequencies, factor = angles
         cosine_scale, sine_scale = (1 / factor, -1 / factor) if self.inverse else (factor, factor)
         if frequencies.ndim == 1:
             return cos_sin_table(self.with_heads(positions), frequencies, self.dtype, cosine_scale, sine_scale)
         positions = self.coordinates_last(positions)
         if frequencies.ndim == 2:
-            coordinate = pairs[0] if pairs else (frequencies != 0).argmax(axis=0)
+            coordinate = (frequencies != 0).argmax(axis=0)
             w = frequencies[coordinate, np.arange(frequencies.shape[1])]
-            if pairs or np.count_nonzero(w) == np.count_nonzero(frequencies):  # a pair has one coordinate
+            if np.count_nonzero(w) == np.count_nonzero(frequencies):  # a pair has one coordinate
                 return self._table_by_coordinate(positions, w, coordinate, sine_scale, cosine_scale)
         else:
             frequencies = np.moveaxis(frequencies, 0, 1)[:, None]  # (H, 1, A, pairs)
@@ -262,7 +238,7 @@ class Rotation:
         return RopeGradient(
             convert.result(d_x, x.dtype),
             np.ascontiguousarray(d_positions.reshape(angles.positions.shape)),
-            angles.gather(d_frequencies),
+            d_frequencies.reshape(angles.frequencies.shape),
         )
 
 

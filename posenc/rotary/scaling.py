@@ -34,7 +34,7 @@ class RopeFrequencies:
 
     Parameters
     ----------
-    inv_freq : array (e,)
+    inv_freq : array (e,), or (A, e) for `rope_nd`
         Radians per position of each pair of channels.
     attention_factor : float
         Multiplies cos and sin, so rotated logits contain its square.
@@ -74,7 +74,8 @@ class RopeFrequencies:
     __array_ufunc__ = None
 
     def __len__(self) -> int:
-        return len(self.inv_freq)
+        pairs: int = np.shape(self.inv_freq)[-1]
+        return pairs
 
     def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> Array:
         if copy is None:  # NumPy 1 has no such value
@@ -89,7 +90,8 @@ class RopeFrequencies:
     def __repr__(self) -> str:
         factors = ("attention_factor", "softmax_factor")
         stated = [f"{name} {getattr(self, name):.4g}" for name in factors if getattr(self, name) != 1.0]
-        known = [part for part in (self.description, *stated, self.layout) if part]
+        axes = f"{len(self.inv_freq)} coordinates" if np.ndim(self.inv_freq) > 1 else ""
+        known = [part for part in (axes, self.description, *stated, self.layout) if part]
         return f"<RopeFrequencies: {', '.join([f'{len(self)} pairs', *known])}>"
 
     def _repr_png_(self) -> bytes | None:

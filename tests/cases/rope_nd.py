@@ -4,20 +4,48 @@ from __future__ import annotations
 
 import numpy as np
 
-from . import Case, ulps
+import posenc
+
+from . import Case, at, ulps
 from .rope import ROTATED
-from .rope_2d import ALL, grid
+from .sinusoid import integers
+
+
+def grid(rng, n, count):
+    return integers(rng, count, n)
+
+
+def one_each(rng, axes, pairs):
+    """Frequencies of pairs that have one coordinate each, in any order."""
+    w = np.zeros((axes, pairs))
+    w[rng.integers(0, axes, pairs), np.arange(pairs)] = rng.uniform(0, 2, pairs)
+    return w
 
 
 def make_axial(rng, n):
     half = max(n, 1)
-    w = np.zeros((3, half))
-    w[rng.integers(0, 3, half), np.arange(half)] = rng.uniform(0, 2, half)
     return {
         "x": rng.standard_normal((2, n, 2 * half)),
         "positions": grid(rng, n, 3),
-        "frequencies": w,
+        "frequencies": one_each(rng, 3, half),
         "layout": "half",
+    }
+
+
+def make_part(rng, n):
+    """Fractional positions for each row of the batch, heads after the sequence axis, an attention factor, an inverse
+    rotation of the middle channels."""
+    half = max(n, 1)
+    return {
+        "x": rng.standard_normal((2, n, 3, 2 * half + 5)),
+        "positions": rng.uniform(-9, 9, (2, 2, 1, n)),
+        "frequencies": posenc.RopeFrequencies(one_each(rng, 2, half), 1.25, 1.0),
+        "layout": "half",
+        "out_layout": "interleaved",
+        "rotary_dim": 2 * half,
+        "rotary_offset": 2,
+        "seq_axis": 1,
+        "inverse": True,
     }
 
 
@@ -69,7 +97,22 @@ def real_axial(rng):
     }
 
 
-# The same roundings as rope_2d: the angle is reduced in two numbers, and its sum is rounded once.
+def make_sections(interleaved):
+    def make(rng, n):
+        first, second = (n + 2) // 3, n // 4
+        return {
+            "frequencies": rng.uniform(0, 2, n),
+            "sections": (first, second, n - first - second),
+            "interleaved": interleaved,
+            "overflow": 2 * interleaved,
+        }
+
+    return make
+
+
+ALL = at("x", "positions", "frequencies")
+# The table is within 1 ulp, because an angle is reduced in two numbers and its sum is rounded once; two products and a
+# sum of numbers no larger than the pair follow, as in rope.
 CASES = [
     Case(
         function="rope_nd",
@@ -79,6 +122,15 @@ CASES = [
         real=real_axial,
         gradients=ALL,
         axes={"x": "b n d!", "positions": "a n", "frequencies": "a e!"},
+    ),
+    Case(
+        function="rope_nd",
+        label="part",
+        tolerance=ROTATED,
+        make=make_part,
+        axes={"x": "a n h d", "positions": "c! a 1 n"},
+        data=("x",),
+        gradients={**at("x", "positions"), "frequencies": ("frequencies", "inv_freq")},
     ),
     Case(
         function="rope_nd",
@@ -114,4 +166,7 @@ CASES = [
         least=1,
         make=lambda rng, n: {"dims": (2 * n, 0, 4), "base": (1e4, 5.0, 100.0)},
     ),
+    # Copies.
+    Case(function="mrope_frequencies", tolerance=ulps(0), least=1, make=make_sections(False)),
+    Case(function="mrope_frequencies", label="interleaved", tolerance=ulps(0), least=1, make=make_sections(True)),
 ]

@@ -41,10 +41,10 @@ def test_out_of_a_subclass(case):
             assert same_bits(np.asarray(out), wanted)
 
 
-@pytest.mark.parametrize("function", ["rope", "rope_2d", "xpos"])
+@pytest.mark.parametrize("function", ["rope", "rope_nd", "xpos"])
 def test_a_matrix_in_place(function):
     x = np.ones((3, 8)).view(np.matrix)
-    positions, w = (np.ones((2, 3)), np.ones(2)) if function == "rope_2d" else (3, np.ones(4))
+    positions, w = (np.ones((2, 3)), np.ones((2, 4))) if function == "rope_nd" else (3, np.ones(4))
     wanted = getattr(posenc, function)(np.ones((3, 8)), positions, w, layout="half")
     assert getattr(posenc, function)(x, positions, w, layout="half", out=x) is x
     assert same_bits(np.asarray(x), wanted)

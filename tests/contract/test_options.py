@@ -85,8 +85,7 @@ REFUSED = {
         lambda: posenc.rope(np.ones((1, 4)), 1, posenc.RopeFrequencies(W, 0.0, 1.0), layout="half"),
     "ValueError: sinusoidal: positions has 1180591620717411303424; ": lambda: posenc.sinusoidal([2**70], 4),
     "ValueError: deberta: terms ": lambda: posenc.deberta(*np.ones((2, 1, 4, 4)), terms=[np.ones(2), np.ones(2)]),
-    "TypeError: mrope: sections ":
-        lambda: posenc.mrope(np.ones((1, 4)), np.ones((3, 1)), W, layout="half", sections=np.array(2)),
+    "TypeError: mrope_frequencies: sections ": lambda: posenc.mrope_frequencies(W, np.array(2)),
     "ValueError: attention_weights: k ":
         lambda: posenc.attention_weights(np.zeros((1, 0, 2)), np.zeros((1, 2**40, 0))),
     "ValueError: attention: q_segments ":

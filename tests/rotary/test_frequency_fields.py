@@ -23,9 +23,7 @@ def rotations(module=posenc):
         "rope": lambda w, x=X, **o: module.rope(x, 5, w, **o),
         "rope with a batch": lambda w, x=X, **o: module.rope(x[None], GRID[:1], w, **o),
         "rope backwards": lambda w, x=X, **o: module.rope(x, 5, w, inverse=True, **o),
-        "rope_2d": lambda w, x=X, **o: module.rope_2d(x, GRID[:2], w, axes="alternate", **o),
         "rope_nd": lambda w, x=X, **o: module.rope_nd(x, GRID[:2], over_axes(w), **o),
-        "mrope": lambda w, x=X, **o: module.mrope(x, GRID, w, sections=(2, 1, 1), **o),
         "xpos": lambda w, x=wide, **o: module.xpos(x, 5, w, **{n: v for n, v in o.items() if n != "rotary_dim"}),
         "rerotate": lambda w, x=X, **o: module.rerotate(x, 5, GRID[0], w, **o),
         "rope_matrix": lambda w, x=X, **o: module.rope_matrix(
@@ -38,9 +36,7 @@ def gradients():
     g, wide = np.ones_like(X), X[..., :8]
     return {
         "rope_vjp": lambda w, **o: posenc.rope_vjp(g, X, 5, w, **o).x,
-        "rope_2d_vjp": lambda w, **o: posenc.rope_2d_vjp(g, X, GRID[:2], w, axes="alternate", **o).x,
         "rope_nd_vjp": lambda w, **o: posenc.rope_nd_vjp(g, X, GRID[:2], over_axes(w), **o).x,
-        "mrope_vjp": lambda w, **o: posenc.mrope_vjp(g, X, GRID, w, sections=(2, 1, 1), **o).x,
         "xpos_vjp": lambda w, **o: posenc.xpos_vjp(wide, wide, 5, w, **{n: v for n, v in o.items() if n == "layout"}).x,
     }
 
@@ -70,7 +66,7 @@ UNTURNED = {"rerotate"}
 
 
 def test_every_function_with_frequencies_is_here():
-    """`rope_table` has a test of its own; `inner_product` and `attention_profile` do, too."""
+    """`rope_table`, `mrope_frequencies`, `inner_product` and `attention_profile` have tests of their own."""
     parameters = {"frequencies", "frequency", "scaled"}
     found = {
         name
@@ -80,7 +76,7 @@ def test_every_function_with_frequencies_is_here():
         and parameters & {*inspect.signature(getattr(module, name)).parameters}
     }
     tested = {name.split(" ")[0] for name in [*rotations(), *gradients(), *SINUSOIDS, *ANGLES]}
-    assert found == tested | {"rope_table", "inner_product"}
+    assert found == tested | {"rope_table", "mrope_frequencies", "inner_product"}
 
 
 @pytest.mark.parametrize("name", [*rotations(), *gradients()])

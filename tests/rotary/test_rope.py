@@ -13,17 +13,15 @@ import posenc
 
 def relatives(x, where):
     """Every rotary encoding of the tokens at whole positions."""
-    three, plane = np.stack([where, where // 7, where % 7]), posenc.rope_frequencies(D // 2)
-    half, sections = {"layout": "half"}, (6, 5, 5)
+    three, half = np.stack([where, where // 7, where % 7]), {"layout": "half"}
+    axial, mixed = posenc.axial_frequencies((D // 2, D // 2)), posenc.mrope_frequencies(W, (6, 5, 5), interleaved=True)
     return {
         "rope": posenc.rope(x, where, W, **half),
         "rope interleaved": posenc.rope(x, where, W, layout="interleaved"),
         "rope table": posenc.rope_by_table(x, *posenc.rope_table(where, W, dtype=working(x.dtype)), **half),
-        "rope_2d concat": posenc.rope_2d(x, three[1:], plane, axes="concat", **half),
-        "rope_2d blocks": posenc.rope_2d(x, three[1:], plane, axes="blocks", **half),
-        "rope_2d alternate": posenc.rope_2d(x, three[1:], W, axes="alternate", **half),
-        "mrope": posenc.mrope(x, three, W, sections=sections, **half),
-        "mrope interleaved": posenc.mrope(x, three, W, sections=sections, interleaved=True, **half),
+        "rope_nd axial": posenc.rope_nd(x, three[1:], axial, **half),
+        "rope_nd interleaved": posenc.rope_nd(x, three, mixed, **half),
+        "rope_nd mixed": posenc.rope_nd(x, three[1:], axial + axial[::-1], **half),
         "xpos": posenc.xpos(x, where, W, center=40, **half),
         "rerotate": posenc.rerotate(x, where, where * 3, W, **half),
     }
@@ -86,8 +84,7 @@ X = np.ones((2, 5, 8))
 GRID, VIDEO = np.zeros((2, 5)), np.zeros((3, 5))
 ROPE = {"x": X, "positions": 5, "frequencies": np.ones(4), "layout": "half"}
 TABLE = {"x": X, "cos": np.ones((5, 4)), "sin": np.ones((5, 4)), "layout": "half"}
-PLANE = {**ROPE, "positions": GRID, "frequencies": np.ones(2)}
-THREE = {**ROPE, "positions": VIDEO, "sections": (2, 1, 1)}
+PLANE = {**ROPE, "positions": GRID, "frequencies": np.ones((2, 4))}
 REFUSED = [
     # function, arguments, changed arguments, message after the name of the function
     ("rope", ROPE, {"x": X[..., :7]}, "x has last axis 7; expected an even rotary_dim"),
@@ -106,19 +103,10 @@ REFUSED = [
      "cos has a 0 where sin is 0; expected a table that can be inverted"),
     ("rope_by_table_vjp", {"grad": X, **TABLE}, {"cos": np.ones((5, 3))}, "cos has shape (5, 3); expected (..., N, "),
     ("rope_by_table_vjp", {"grad": X, **TABLE}, {"grad": X[0]}, "grad has "),
-    ("rope_2d", PLANE, {"positions": VIDEO}, "positions has shape (3, 5); expected (2, N)"),
-    ("rope_2d", PLANE, {"x": X[..., :6]}, "x has 6 rotated channels; expected a multiple of 4"),
-    ("rope_2d", PLANE, {"frequencies": np.ones(4)}, "frequencies has 4 entries; expected rotary_dim // 4 = 2"),
-    ("rope_2d", PLANE, {"axes": "alternate"}, "frequencies has 2 entries; expected rotary_dim // 2 = 4"),
-    ("mrope", THREE, {"sections": (1, 1, 1)},
-     "sections has [1, 1, 1], 3 pairs; expected three numbers that add up to rotary_dim // 2 = 4"),
-    ("mrope", THREE, {"sections": (2, 2)}, "sections has [2, 2], 4 pairs; expected three numbers"),
-    ("mrope", THREE, {"sections": (5, 0, -1)}, "sections is -1; expected at least 0"),
-    ("mrope", THREE, {"overflow": 3}, "overflow is 3; expected 0, 1 or 2"),
+    ("rope_nd", PLANE, {"positions": VIDEO}, "positions has shape (3, 5); expected (2, N)"),
+    ("rope_nd", PLANE, {"x": X[..., :7]}, "x has last axis 7; expected an even rotary_dim"),
     ("xpos", ROPE, {"scale_base": 0}, "scale_base is 0; expected a positive number"),
     ("xpos", ROPE, {"gamma": -0.5}, "gamma is -0.5; expected a positive number"),
-    ("mrope", THREE, {"sections": 4.0}, "sections has type float; expected three integers"),
-    ("mrope", THREE, {"sections": (2.0, 1, 1)}, "sections has type float; expected an integer"),
     ("logn_scale", {"positions": [-1], "train_length": 512}, {}, "positions has -1; expected at least 0"),
     ("logn_scale", {"positions": 5, "train_length": 1}, {}, "train_length is 1; expected more than 1"),
     ("rerope_positions", {"positions": 5, "window": 0}, {}, "window is 0; expected a positive number"),
@@ -207,16 +195,13 @@ def test_start(function):
 # ---- options that frequencies know ----
 
 KNOWN = posenc.RopeFrequencies(np.array([1.0, 0.5]), 1.25, 1.0, "interleaved", 4)
-PLANES = posenc.RopeFrequencies(np.array([1.0, 0.5]), 1.25, 1.0, "interleaved")
 CALLS = {
     # the call, without the options that its frequencies know
     "rope": lambda w, **o: posenc.rope(X, 5, w, **o),
     "rope, inverse": lambda w, **o: posenc.rope(X, 5, w, inverse=True, out_layout="half", **o),
     "rope_vjp": lambda w, **o: posenc.rope_vjp(X, X + 1, 5, w, **o),
-    "rope_2d": lambda w, **o: posenc.rope_2d(X, GRID, w, axes="alternate", **o),
-    "rope_2d_vjp": lambda w, **o: posenc.rope_2d_vjp(X, X + 1, GRID, w, axes="alternate", **o),
-    "mrope": lambda w, **o: posenc.mrope(X, VIDEO, w, sections=(1, 1, 0), **o),
-    "mrope_vjp": lambda w, **o: posenc.mrope_vjp(X, X + 1, VIDEO, w, sections=(1, 1, 0), **o),
+    "rope_nd": lambda w, **o: posenc.rope_nd(X, VIDEO, posenc.mrope_frequencies(w, (1, 1, 0)), **o),
+    "rope_nd_vjp": lambda w, **o: posenc.rope_nd_vjp(X, X + 1, VIDEO, posenc.mrope_frequencies(w, (1, 1, 0)), **o),
     "rerotate": lambda w, **o: posenc.rerotate(X, 5, np.arange(5) + 3.5, w, **o),
 }
 
@@ -236,7 +221,8 @@ def test_frequencies_know_the_layout_and_the_width(name):
     message = "layout is None; expected 'half' .* or 'interleaved' .*; only frequencies of rope_from_config have one"
     with pytest.raises(ValueError, match=f"^{function}: {message}"):
         call(plain, rotary_dim=4)
-    with pytest.raises(ValueError, match=f"^{function}: frequencies has 2 entries; expected rotary_dim // 2 = 4"):
+    wrong = r"shape \(3, 2\); expected \(A, 4\)" if "nd" in function else "2 entries; expected rotary_dim // 2 = 4"
+    with pytest.raises(ValueError, match=f"^{function}: frequencies has {wrong}"):
         call(plain, layout="half")
 
 
@@ -258,13 +244,6 @@ def test_a_layout_that_frequencies_know_where_there_is_no_width():
         posenc.rope_matrix(3, KNOWN, layout="half")
 
 
-@pytest.mark.parametrize("axes", ["concat", "blocks"])
-def test_rope_2d_counts_the_channels_of_both_coordinates(axes):
-    """The rotary_dim of frequencies of one coordinate is not that of x."""
-    wanted = posenc.rope_2d(X, GRID, PLANES, axes=axes)
-    assert same_bits(posenc.rope_2d(X, GRID, KNOWN, axes=axes), wanted)
-
-
 # ---- positions of each row of a batch ----
 
 
@@ -277,9 +256,7 @@ def test_positions_of_a_batch_need_no_axis_for_heads(seq_axis, inverse, rng):
     by_head = rng.uniform(0, 1, (2, 3, 4))
     calls = [
         ("rope", {"frequencies": w}, positions),
-        ("rope_2d", {"frequencies": w[:2]}, two),
-        ("rope_2d", {"frequencies": w[:2], "axes": "blocks"}, two),
-        ("mrope", {"frequencies": w, "sections": (2, 1, 1)}, three),
+        ("rope_nd", {"frequencies": posenc.mrope_frequencies(w, (2, 1, 1))}, three),
         ("rope_nd", {"frequencies": np.array([w, w[::-1]])}, two),
         ("rope_nd", {"frequencies": by_head}, two),
         ("xpos", {"frequencies": w}, positions),
@@ -314,9 +291,9 @@ def test_one_half_of_a_table_is_shared_by_the_heads(own, rng):
     assert same_bits(posenc.rope_by_table(x, *table, layout="half"), posenc.rope_by_table(x, *whole, layout="half"))
 
 
-@pytest.mark.parametrize("function", ["rope", "rope_vjp", "rope_2d", "rope_nd", "mrope", "xpos"])
+@pytest.mark.parametrize("function", ["rope", "rope_vjp", "rope_nd", "xpos"])
 def test_frequencies_are_no_option(function):
-    arguments = {"mrope": THREE, "rope_2d": PLANE, "rope_nd": PLANE}.get(function, ROPE)
+    arguments = PLANE if function == "rope_nd" else ROPE
     grad = {"grad": X} if function == "rope_vjp" else {}
     with pytest.raises(TypeError, match=rf"^{function}: frequencies (is None|has type NoneType); expected an array"):
         getattr(posenc, function)(**{**arguments, "frequencies": None}, **grad)

@@ -409,7 +409,7 @@ def test_nanochat_rotates_backwards():
     [
         ("bloom", ["linear in the distance", "alibi"]),
         ("mamba", ["recurrence"]),
-        ("dinov3_vit", ["patches", "rope_2d, rope_nd"]),
+        ("dinov3_vit", ["patches", "rope_nd"]),
         ("clvp_encoder", ["rotates v"]),
         ("esmfold2", ["atoms"]),
         ("wav2vec2-bert", ["before their projection"]),

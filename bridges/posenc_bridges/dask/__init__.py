@@ -30,11 +30,11 @@ except ImportError as error:
     raise ImportError("posenc_bridges.dask needs dask: pip install dask distributed") from error
 
 from ._attention import attention, attention_vjp
-from ._encodings import combine, learned, mrope, rope, rope_2d, rope_nd, sinusoidal, xpos
+from ._encodings import combine, learned, rope, rope_nd, sinusoidal, xpos
 from ._matrix import matrix
 from ._quantized import Quantized, quantize
 
 __all__ = [
-    "Quantized", "attention", "attention_vjp", "learned", "matrix", "combine", "mrope", "quantize", "rope", "rope_2d",
-    "rope_nd", "sinusoidal", "xpos",
+    "Quantized", "attention", "attention_vjp", "learned", "matrix", "combine", "quantize", "rope", "rope_nd",
+    "sinusoidal", "xpos",
 ]  # fmt: skip

@@ -30,7 +30,7 @@ from ._arrays import (
 )
 from ._blocks import Axes, Key, Tasks, from_tasks, map_blocks, name_axes
 
-__all__ = ["combine", "learned", "mrope", "rope", "rope_2d", "rope_nd", "sinusoidal", "xpos"]
+__all__ = ["combine", "learned", "rope", "rope_nd", "sinusoidal", "xpos"]
 
 ChunksArgument = int | str | tuple[object, ...]
 """Chunks as dask.array takes them."""
@@ -102,72 +102,6 @@ def rope(arguments: Arguments) -> da.Array:
     ((8,), (300, 300, 300, 100), (64,))
     """
     return _rotate(posenc.rope, arguments)
-
-
-@takes_arguments_of(posenc.rope_2d)
-def rope_2d(arguments: Arguments) -> da.Array:
-    """Rotate by rows and columns of an image, as `posenc.rope_2d` does.
-
-    Parameters
-    ----------
-    x : dask array (..., N, D)
-        Queries or keys; as in `rope`.
-    positions : array or dask array (2, ..., N)
-        Rows and columns of the tokens.
-    frequencies, layout, axes, rotary_dim, rotary_offset, inverse, out_layout, seq_axis
-        Those of `posenc.rope_2d`.
-
-    Returns
-    -------
-    dask array, or DataArray
-        Equal to the result of `posenc.rope_2d`, bit for bit, in the chunks of x.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As `posenc.rope_2d`; an x that is not a dask array.
-
-    Examples
-    --------
-    >>> import dask.array as da, numpy as np, posenc, posenc_bridges.dask
-    >>> x, positions = da.ones((2, 12, 8), chunks=(1, 5, 8)), np.indices((3, 4)).reshape(2, 12)
-    >>> posenc_bridges.dask.rope_2d(x, positions, posenc.rope_frequencies(4), layout="half").chunks
-    ((1, 1), (5, 5, 2), (8,))
-    """
-    return _rotate(posenc.rope_2d, arguments, "A")
-
-
-@takes_arguments_of(posenc.mrope)
-def mrope(arguments: Arguments) -> da.Array:
-    """Rotate by time, height and width, as `posenc.mrope` does.
-
-    Parameters
-    ----------
-    x : dask array (..., N, D)
-        Queries or keys; as in `rope`.
-    positions : array or dask array (3, ..., N)
-        Times, rows and columns of the tokens.
-    frequencies, layout, sections, interleaved, overflow, rotary_dim, rotary_offset, inverse, out_layout, seq_axis
-        Those of `posenc.mrope`.
-
-    Returns
-    -------
-    dask array, or DataArray
-        Equal to the result of `posenc.mrope`, bit for bit, in the chunks of x.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As `posenc.mrope`; an x that is not a dask array.
-
-    Examples
-    --------
-    >>> import dask.array as da, numpy as np, posenc, posenc_bridges.dask
-    >>> x, positions = da.ones((2, 10, 8), chunks=(2, 4, 8)), np.tile(np.arange(10), (3, 1))
-    >>> posenc_bridges.dask.mrope(x, positions, posenc.rope_frequencies(8), layout="half", sections=(2, 1, 1)).numblocks
-    (1, 3, 1)
-    """
-    return _rotate(posenc.mrope, {**arguments, "sections": tuple(arguments["sections"])}, "A")
 
 
 @takes_arguments_of(posenc.rope_nd)
