@@ -110,6 +110,7 @@ NAMES: Mapping[str, str] = {
     "get_slopes": "alibi_slopes(H)",
     "inv_freq": "rope_frequencies(D)",
     "kerple": "kerple_log(r1, r2) or kerple_power(r1, r2)",
+    "mrope": "rope_nd(x, positions, mrope_frequencies(w, sections))",
     "multi_head_attention": "attention(q, k, v)",
     "ntk": 'rope_frequencies(D, rope_type="ntk", ...)',
     "position_bias": "t5(table) or another operator, whose matrix(N) is the array",

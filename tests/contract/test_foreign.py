@@ -27,6 +27,7 @@ TOLD = {
     "learned(TABLE, 3, 4)": "expected table, positions",
     "learned(TABLE, 3, position_ids=4)": "expected positions",
     "apply_rotary_pos_emb(Q, Q, 1, 1)": "posenc.rope(",
+    "mrope(Q)": "posenc.rope_nd(",
     "rope_backward(Q)": "posenc.rope_vjp",
     "attention_backward(Q)": "posenc.attention_vjp",
     "attention_grad(Q)": "posenc.attention_vjp",
