@@ -14,8 +14,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 CORE = [
     f"posenc/{name}"
-    for name in ("__init__.py", "_core.pyi", "runtime.py", "interop.py", "_core_api", "absolute", "rotary", "bias")
-    + ("relative", "attention")
+    for name in ("__init__.py", "_core.pyi", "runtime.py", "typing.py", "interop.py", "_core_api", "absolute")
+    + ("rotary", "bias", "relative", "attention")
 ]
 LIMITS = {
     "csrc": (["csrc"], 11_998),

@@ -28,7 +28,7 @@ from sphinx.transforms import SphinxTransform
 from sphinx.util.docutils import SphinxDirective
 
 import posenc
-from posenc import analysis, reference
+from posenc import analysis, reference, typing
 
 ROOT = Path(__file__).resolve().parent.parent
 FUNCTIONS = re.compile(r"^```\{functions\} (.+)$", re.MULTILINE)
@@ -43,8 +43,10 @@ def public_names(module: str) -> list[str]:
 def with_gradients(dotted: str) -> list[str]:
     """Return a dotted name, the name of its gradient, and the name of the gradient's NamedTuple, if they exist."""
     name = dotted.rpartition(".")[2]
-    further = [f"{name}_vjp", name.title().replace("_", "") + "Gradient"]
-    return [dotted, *(f"posenc.{one}" for one in further if dotted == f"posenc.{name}" and one in posenc.__all__)]
+    gradient = name.title().replace("_", "") + "Gradient"
+    further = [f"posenc.{name}_vjp"] if f"{name}_vjp" in posenc.__all__ else []
+    further += [f"posenc.typing.{gradient}"] if gradient in typing.__all__ else []
+    return [dotted, *(further if dotted == f"posenc.{name}" else [])]
 
 
 def names_with_page() -> set[str]:

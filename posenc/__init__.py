@@ -23,13 +23,13 @@ Biases that read queries and keys
 Attention
     attention, attention_weights, merge_attention, quantize, Quantized
 
-Threads and instruction sets
-    threads, get_num_threads, set_num_threads, isa, isas, use_isa, build_flags
+Threads
+    threads, get_num_threads, set_num_threads
 
 Modules
-    analysis, check, plot and reference are imported at their first use; ``import posenc.interop`` is for bridges to
-    other libraries. The distribution posenc-bridges has the functions of posenc for the arrays of torch, JAX, autograd
-    and dask: ``import posenc_bridges.torch``.
+    analysis, check, plot, reference and typing (the types of results) are imported at their first use. runtime has the
+    instruction sets; ``import posenc.interop`` is for bridges to other libraries. The distribution posenc-bridges has
+    the functions of posenc for the arrays of torch, JAX, autograd and dask: ``import posenc_bridges.torch``.
 """
 
 from importlib import import_module as _import_module
@@ -38,11 +38,9 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 from ._core_api.foreign import NAMES as _NAMES
 from ._core_api.foreign import missing_name as _missing_name
 from ._core_api.notebook import draw_with as _draw_with
-from .absolute.combine import CombineGradient, combine, combine_vjp
-from .absolute.complex_order import ComplexOrderGradient, complex_order, complex_order_vjp
+from .absolute.combine import combine, combine_vjp
+from .absolute.complex_order import complex_order, complex_order_vjp
 from .absolute.convolution import (
-    ConvPosition2dGradient,
-    ConvPositionGradient,
     conv_position,
     conv_position_2d,
     conv_position_2d_vjp,
@@ -50,9 +48,6 @@ from .absolute.convolution import (
 )
 from .absolute.digits import digits, from_digits, positions_from_mask
 from .absolute.embedding import (
-    HierarchicalGradient,
-    InterpolateTableGradient,
-    LearnedGradient,
     hierarchical,
     hierarchical_vjp,
     interpolate_table,
@@ -62,8 +57,6 @@ from .absolute.embedding import (
 )
 from .absolute.frequency import frequencies
 from .absolute.scans import (
-    FloaterGradient,
-    RecurrentGradient,
     floater,
     floater_vjp,
     integrate,
@@ -71,8 +64,6 @@ from .absolute.scans import (
     recurrent_vjp,
 )
 from .absolute.sinusoid import (
-    ShiftGradient,
-    SinusoidalGradient,
     shift,
     shift_matrix,
     shift_vjp,
@@ -101,37 +92,35 @@ from .relative.relative_key_query import relative_key_query
 from .relative.shaw import nezha, shaw
 from .relative.transformer_xl import transformer_xl, xl_table
 from .relative.tupe import tupe
-from .rotary.by_table import RopeTableGradient, rope_by_table, rope_by_table_vjp
+from .rotary.by_table import rope_by_table, rope_by_table_vjp
 from .rotary.config import rope_from_config
 from .rotary.coordinates import axial_frequencies, mrope_frequencies, rope_nd, rope_nd_vjp
 from .rotary.lengths import floor_log_scale, logn_scale, rerope_positions, rerotate, self_extend_positions
 from .rotary.rope import convert_layout, rope, rope_matrix, rope_table, rope_vjp
-from .rotary.rotations import RopeGradient
 from .rotary.scaling import RopeFrequencies, rope_frequencies
 from .rotary.xpos import xpos, xpos_vjp
-from .runtime import build_flags, get_num_threads, isa, isas, set_num_threads, threads, use_isa
+from .runtime import get_num_threads, set_num_threads, threads
 
 if _TYPE_CHECKING:
     from . import analysis as analysis
     from . import check as check
     from . import plot as plot
     from . import reference as reference
+    from . import typing as typing
 
 __version__ = "0.1.0"
 __all__ = [
     # absolute
-    "CombineGradient", "ComplexOrderGradient", "ConvPosition2dGradient", "ConvPositionGradient", "FloaterGradient",
-    "HierarchicalGradient", "InterpolateTableGradient", "LearnedGradient", "RecurrentGradient", "ShiftGradient",
-    "SinusoidalGradient", "combine", "combine_vjp", "complex_order", "complex_order_vjp", "conv_position",
-    "conv_position_2d", "conv_position_2d_vjp", "conv_position_vjp", "digits", "floater", "floater_vjp", "frequencies",
-    "from_digits", "hierarchical", "hierarchical_vjp", "integrate", "interpolate_table", "interpolate_table_vjp",
-    "learned", "learned_vjp", "positions_from_mask", "recurrent", "recurrent_vjp", "shift", "shift_matrix", "shift_vjp",
+    "combine", "combine_vjp", "complex_order", "complex_order_vjp", "conv_position", "conv_position_2d",
+    "conv_position_2d_vjp", "conv_position_vjp", "digits", "floater", "floater_vjp", "frequencies", "from_digits",
+    "hierarchical", "hierarchical_vjp", "integrate", "interpolate_table", "interpolate_table_vjp", "learned",
+    "learned_vjp", "positions_from_mask", "recurrent", "recurrent_vjp", "shift", "shift_matrix", "shift_vjp",
     "sinusoidal", "sinusoidal_vjp",
     # rotary
-    "RopeFrequencies", "RopeGradient", "RopeTableGradient", "axial_frequencies", "convert_layout", "floor_log_scale",
-    "logn_scale", "mrope_frequencies", "rerope_positions", "rerotate", "rope", "rope_by_table", "rope_by_table_vjp",
-    "rope_frequencies", "rope_from_config", "rope_matrix", "rope_nd", "rope_nd_vjp", "rope_table", "rope_vjp",
-    "self_extend_positions", "xpos", "xpos_vjp",
+    "RopeFrequencies", "axial_frequencies", "convert_layout", "floor_log_scale", "logn_scale", "mrope_frequencies",
+    "rerope_positions", "rerotate", "rope", "rope_by_table", "rope_by_table_vjp", "rope_frequencies",
+    "rope_from_config", "rope_matrix", "rope_nd", "rope_nd_vjp", "rope_table", "rope_vjp", "self_extend_positions",
+    "xpos", "xpos_vjp",
     # bias
     "Bias", "ContentBias", "PositionBias", "alibi", "alibi_slopes", "beit", "dense", "distance_function", "fire", "fox",
     "kerple_log", "kerple_power", "sandwich", "swin", "t5", "t5_bucket", "tisa", "toeplitz",
@@ -140,10 +129,10 @@ __all__ = [
     # attention
     "Quantized", "attention", "attention_vjp", "attention_weights", "merge_attention", "quantize",
     # runtime
-    "build_flags", "get_num_threads", "isa", "isas", "set_num_threads", "threads", "use_isa",
+    "get_num_threads", "set_num_threads", "threads",
 ]  # fmt: skip
 
-_MODULES = ("analysis", "check", "plot", "reference")
+_MODULES = ("analysis", "check", "plot", "reference", "typing")
 _BRIDGES = ("autograd", "dask", "jax", "torch", "transformers")
 
 if not _TYPE_CHECKING:  # a type checker would accept any name
@@ -161,7 +150,7 @@ if not _TYPE_CHECKING:  # a type checker would accept any name
         raise _missing_name("posenc", name, __all__, _NAMES)
 
     def __dir__() -> list[str]:
-        return sorted([*__all__, *_MODULES, "__version__"])
+        return sorted([*__all__, *_MODULES, "runtime", "__version__"])
 
 
 _draw_with(lambda value: _import_module("posenc.plot.notebook").png_of(value))

@@ -307,7 +307,7 @@ def shifted(scheme: Scheme, words: Sequence[str], shift: int) -> str:
 def print_table() -> None:
     """Print the effects of all schemes, each as soon as it is computed."""
     sentence, words = SENTENCE.split(), re.findall(r"\w+", f"{SENTENCE} {posenc.__doc__}")
-    print(f"posenc {posenc.__version__}: {posenc.isa()} kernels, {posenc.get_num_threads()} threads")
+    print(f"posenc {posenc.__version__}: {posenc.runtime.isa()} kernels, {posenc.get_num_threads()} threads")
     line = "{:24}{:24}{:>8}{:>8}{:>8}{:>8}"
     print(LEGEND, "", line.format("", "positions are", "swap", *SHIFTS, "MB"), sep="\n")
     for scheme in all_schemes():
@@ -333,9 +333,9 @@ def info() -> str:
     blas = getattr(np.__config__, "CONFIG", {}).get("Build Dependencies", {}).get("blas", {})  # NumPy 1.25 or later
     lines = {
         "posenc": f"{posenc.__version__}, {Path(posenc.__file__).parent}",
-        "isa": f"{posenc.isa()}, usable here: {', '.join(posenc.isas())}",
+        "isa": f"{posenc.runtime.isa()}, usable here: {', '.join(posenc.runtime.isas())}",
         "threads": str(posenc.get_num_threads()),
-        "build": posenc.build_flags(),
+        "build": posenc.runtime.build_flags(),
         "cpu": f"{model}, {platform.machine()}, {os.cpu_count()} logical cores",
         "caches": ", ".join(contents("sys/devices/system/cpu/cpu0/cache/index*/size")) or "unknown",
         "python": f"{platform.python_version()} {platform.python_implementation()}, {platform.platform()}",

@@ -33,7 +33,6 @@ from . import _core
 from ._core_api.convert import result as cast_result
 from ._core_api.door import door
 from ._core_api.foreign import expected_argument as expected_argument
-from .attention import AttentionGradient as AttentionGradient
 from .bias import operator
 from .runtime import follow_threads
 

@@ -156,7 +156,7 @@ def build_flags() -> str:
     Examples
     --------
     >>> import posenc
-    >>> "-ffp-contract=fast" in posenc.build_flags()
+    >>> "-ffp-contract=fast" in posenc.runtime.build_flags()
     True
     """
     return _core.BUILD
@@ -182,8 +182,8 @@ def use_isa(name: str) -> Iterator[None]:
     Examples
     --------
     >>> import posenc
-    >>> with posenc.use_isa("base"):
-    ...     posenc.isa()
+    >>> with posenc.runtime.use_isa("base"):
+    ...     posenc.runtime.isa()
     'base'
     """
     before = isa()

@@ -100,7 +100,7 @@ class Runner:
         with warnings.catch_warnings(record=True) as heard:
             warnings.simplefilter("always")
             try:
-                with posenc.use_isa(self.isas[call.isa]), posenc.threads(call.threads):
+                with posenc.runtime.use_isa(self.isas[call.isa]), posenc.threads(call.threads):
                     self.perform(call, seed, index, results)
             except Exception as error:
                 results["error"] = type(error).__name__

@@ -84,7 +84,7 @@ def wide_tables(report: Report, mp: Any, exact: list[Any], sets: dict[str, np.nd
 
 def instruction_sets(report: Report) -> None:
     """Count the float32 entries that differ between base, which has no fused products, and each other set."""
-    for isa in posenc.isas()[1:]:
+    for isa in posenc.runtime.isas()[1:]:
         rng = np.random.default_rng(0)
         first, other = np.empty((2, 2048, 1024), np.float32)
         differing, worst, calls = 0, 0.0, 1000
@@ -92,7 +92,7 @@ def instruction_sets(report: Report) -> None:
             where = rng.integers(-(2**31) + 1, 2**31, 2048) if call % 2 else rng.integers(0, 2**30) + np.arange(2048)
             base = rng.uniform(100, 1e6)
             for name, out in (("base", first), (isa, other)):
-                with posenc.use_isa(name):
+                with posenc.runtime.use_isa(name):
                     posenc.sinusoidal(where, 1024, base=base, out=out)
             different = first != other
             if different.any():

@@ -81,7 +81,7 @@ def perplexities(report: Report) -> None:
     report.figure("perplexity per byte, float32", exact, "")
     for kind, attention in kinds.items():
         change = abs(perplexity(scheme._replace(attention=attention)) / exact - 1) * 100
-        report.figure(f"{posenc.isa()}: change of the perplexity, {kind}", change, "%", most=0.1)
+        report.figure(f"{posenc.runtime.isa()}: change of the perplexity, {kind}", change, "%", most=0.1)
 
 
 def rounded(dtype: Any, precision: str) -> Any:

@@ -100,7 +100,7 @@ def in_half_precision(report: Report, heads: int) -> None:
             ),
             "copy": lambda narrow=narrow, other=other: np.copyto(other.view(np.uint16), narrow.view(np.uint16)),
         }
-        most, least = {"copy": 3.5 if posenc.isa() == "avx2" else 2.3} if dtype == "bfloat16" else None, None
+        most, least = {"copy": 3.5 if posenc.runtime.isa() == "avx2" else 2.3} if dtype == "bfloat16" else None, None
         if llama:
             contenders["transformers LLaMA"] = transformers_rope(
                 torch, llama, torch.from_numpy(x).to(getattr(torch, dtype))

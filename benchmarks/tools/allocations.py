@@ -159,7 +159,7 @@ def fail_often(options: argparse.Namespace) -> int:
     from runner import Runner
 
     names = frozenset((*posenc.__all__, *posenc.analysis.__all__))
-    runner, failing, index = Runner(posenc.isas(), names), [], 0
+    runner, failing, index = Runner(posenc.runtime.isas(), names), [], 0
     while len(failing) < options.distinct:
         call = draw(options.seed, index, 1, names)
         index += 1

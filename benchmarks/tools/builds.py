@@ -17,7 +17,7 @@ ABOUT = """
 import tools, json, numpy, posenc, posenc.analysis, platform
 names = [*posenc.__all__, *posenc.analysis.__all__]
 versions = f"NumPy {numpy.__version__}, Python {platform.python_version()}"
-print(json.dumps({"file": posenc.__file__, "isas": posenc.isas(), "versions": versions, "names": names}))
+print(json.dumps({"file": posenc.__file__, "isas": posenc.runtime.isas(), "versions": versions, "names": names}))
 """
 
 

@@ -224,7 +224,7 @@ def versions() -> dict[str, str | None]:
 
 def vectors() -> str:
     """Return the instruction set of float32 in use: the 16-bit products of AVX512_BF16 and AMX come with AVX-512."""
-    return posenc.isa() if posenc.isa() in ("base", "avx2") else "avx512"
+    return posenc.runtime.isa() if posenc.runtime.isa() in ("base", "avx2") else "avx512"
 
 
 def environment() -> dict[str, str]:
@@ -237,7 +237,7 @@ def environment() -> dict[str, str]:
     return {
         "cpu": name,
         "cores": str(os.cpu_count()),
-        "isa": posenc.isa(),
+        "isa": posenc.runtime.isa(),
         "posenc": posenc.__version__,
         "commit": commit(),
         "numpy": np.__version__,
@@ -249,7 +249,9 @@ def main(description: str, run: Callable[[Report], None]) -> None:
     """Parse the options that all benchmarks share, and run one."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=4.0, help="time for each group of contenders (default 4)")
-    parser.add_argument("--isa", choices=posenc.isas(), default=posenc.isa(), help="kernel variant (default: the best)")
+    parser.add_argument(
+        "--isa", choices=posenc.runtime.isas(), default=posenc.runtime.isa(), help="kernel variant (default: the best)"
+    )
     parser.add_argument("--only", default="", help="time lines whose name contains this, where a benchmark asks")
     parser.add_argument("--peers-only", action="store_true", help="leave out lines without a peer")
     parser.add_argument("--json", type=Path, help="also write the figures here, for compare.py")
@@ -260,7 +262,7 @@ def main(description: str, run: Callable[[Report], None]) -> None:
 
         report = RemoteReport(pipes)
     report.only, report.peers_only = options.only, options.peers_only
-    with posenc.threads(1), posenc.use_isa(options.isa):
+    with posenc.threads(1), posenc.runtime.use_isa(options.isa):
         about = environment()
         print(", ".join(f"{key} {value}" for key, value in about.items()) + ", one thread")
         run(report)

@@ -43,8 +43,8 @@ class Work:
             self.grads = tuple(rng.standard_normal(np.shape(r)) for r in case.call(self.arguments, **self.options))
         self.forward: dict[str, list[bytes]] = {}
         self.backward: dict[str, list[bytes]] = {}
-        for isa in posenc.isas():
-            with posenc.use_isa(isa):
+        for isa in posenc.runtime.isas():
+            with posenc.runtime.use_isa(isa):
                 self.forward[isa], self.backward[isa] = self.results(), self.gradients()
 
     def results(self) -> list[bytes]:
@@ -60,7 +60,7 @@ class Stress:
 
     def __init__(self, work: list[Work], threads: int, seconds: float, seed: int) -> None:
         self.work, self.seed, self.until = work, seed, time.monotonic() + seconds
-        self.isa = posenc.isa()
+        self.isa = posenc.runtime.isa()
         self.changing = threading.Event()
         self.over = False
         self.barrier = threading.Barrier(threads + 1, action=self.look_at_clock)
@@ -105,7 +105,7 @@ class Stress:
             while time.monotonic() < end:
                 posenc.set_num_threads(int(rng.integers(1, 5)))
                 if changing:
-                    with posenc.use_isa(posenc.isas()[int(rng.integers(len(posenc.isas())))]):
+                    with posenc.runtime.use_isa(posenc.runtime.isas()[int(rng.integers(len(posenc.runtime.isas())))]):
                         time.sleep(0.001)
                 time.sleep(0.001)
             self.barrier.wait()

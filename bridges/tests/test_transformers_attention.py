@@ -583,7 +583,7 @@ def test_two_names_have_two_precisions() -> None:
     )
     model = transformers.AutoModelForCausalLM.from_config(config).to(torch.bfloat16)
     results = {}
-    with posenc.use_isa("amx-emulated"), torch.no_grad():
+    with posenc.runtime.use_isa("amx-emulated"), torch.no_grad():
         for name in ("posenc", "posenc-low"):
             model.set_attn_implementation(name)
             results[name] = model(torch.arange(99)[None]).logits

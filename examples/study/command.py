@@ -68,7 +68,8 @@ def write(file: Path, setting: Setting, corpus: Corpus, **results: object) -> No
     """Write a report as JSON, with what a measurement depends on."""
     report = {
         "setting": setting._asdict(), "text": corpus.name, "posenc": posenc.__version__, "numpy": np.__version__,
-        "python": platform.python_version(), "isa": posenc.isa(), "threads": posenc.get_num_threads(), **results,
+        "python": platform.python_version(), "isa": posenc.runtime.isa(), "threads": posenc.get_num_threads(),
+        **results,
     }  # fmt: skip
     file.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
 

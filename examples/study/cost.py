@@ -134,7 +134,7 @@ def step_costs(setting: Setting, corpus: Corpus) -> list[dict[str, object]]:
     """Measure a step of every pair of contenders, and print a line for each attention and length."""
     print(
         f"{corpus.name}: cost of a training step of {STEP_BYTES} bytes; width {setting.width}, "
-        f"{setting.layers} layers, {setting.heads} heads; {posenc.isa()}, {posenc.get_num_threads()} threads.\n"
+        f"{setting.layers} layers, {setting.heads} heads; {posenc.runtime.isa()}, {posenc.get_num_threads()} threads.\n"
         "least: least wall time, ms. CPU: median CPU time of all threads, ms. arrays: peak of NumPy's arrays, MiB.\n\n"
         f"{'':18}   {'ALiBi at L':^21}   {'sinusoidal at 2L':^21}   {'ALiBi / sinusoidal':^21}\n"
         f"{'attention':13}{'L':>5}" + 3 * "    least     CPU arrays",

@@ -95,7 +95,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ValueError as error:
         parser().error(str(error))
     used = f", of which the first {effects.MAX_WORDS:,} are used" if text.total > effects.MAX_WORDS else ""
-    print(f"posenc {posenc.__version__}: {posenc.isa()} kernels, {posenc.get_num_threads()} threads")
+    print(f"posenc {posenc.__version__}: {posenc.runtime.isa()} kernels, {posenc.get_num_threads()} threads")
     print(f"Text: {text.name}, {text.total:,} words{used}")
     printed, pictures = table(text), draw(text, options.out)
     index = write_index(options.out, text, pictures, printed)

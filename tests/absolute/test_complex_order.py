@@ -18,8 +18,8 @@ def test_phases_are_added_exactly():
     with mpmath.workprec(200):
         exact = [np.vectorize(mpmath.mpf, otypes=[object])(a) for a in (w, where, theta)]
         wanted = reference.complex_order(np.ones((3, 1)), *exact[:2], phase=exact[2]).astype(complex)
-    for name in posenc.isas():
-        with posenc.use_isa(name):
+    for name in posenc.runtime.isas():
+        with posenc.runtime.use_isa(name):
             result = posenc.complex_order(np.ones((3, 1)), w, where, phase=theta)
             assert np.abs(result[:2] - wanted[:2]).max() <= 4e-16  # the bound of sinusoidal below 2**31
             assert np.abs(result[2] - wanted[2]).max() <= 1e-12  # and below 2**53

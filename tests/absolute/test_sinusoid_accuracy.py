@@ -99,8 +99,8 @@ def test_nearest_the_zeros(i):
         positions = nearest_zeros(w[i], highest)
         wanted = truth(positions, w)
         assert np.abs(wanted[..., i]).min() < 1e-6, "these positions are not near any zero"
-        for name in posenc.isas():
-            with posenc.use_isa(name):
+        for name in posenc.runtime.isas():
+            with posenc.runtime.use_isa(name):
                 single = halves(posenc.sinusoidal(positions, DIM, layout="half"))
                 double = halves(posenc.sinusoidal(positions, DIM, layout="half", dtype=F64))
             if highest == HIGHEST:
@@ -163,8 +163,8 @@ def test_rows_depend_on_their_position_alone(dim, dtype, isa):
 def on_each_isa(make):
     """The results of make() on every instruction set."""
     results = []
-    for name in posenc.isas():
-        with posenc.use_isa(name):
+    for name in posenc.runtime.isas():
+        with posenc.runtime.use_isa(name):
             results.append(make())
     return results
 

@@ -50,7 +50,7 @@ def test_gradients_below_the_smallest_normal_number(rng, isa):
 def test_half_storage(dtype, rng):
     """Arithmetic is float32, and the result is rounded once; test_sixteen_vjp.py has the other variants."""
     arguments, ours, theirs = problem(rng, 130, 100, dtype=dtype, causal=True, align="start")
-    with posenc.use_isa("base"):
+    with posenc.runtime.use_isa("base"):
         assert_within_bounds(posenc.attention_vjp(*arguments, **ours), arguments, theirs, dtype)
 
 

@@ -13,7 +13,7 @@ import posenc
 from posenc import reference
 
 HALVES = [d for d in (F16, BF16) if d is not None]
-LISTED = [name for name in ("avx512bf16", "amx") if name in posenc.isas()]
+LISTED = [name for name in ("avx512bf16", "amx") if name in posenc.runtime.isas()]
 VARIANTS = [*LISTED, "amx-emulated"]
 UNIT = {F16: 2.0**-11, BF16: 2.0**-8}
 """Largest relative error of rounding to nearest."""
@@ -21,7 +21,7 @@ UNIT = {F16: 2.0**-11, BF16: 2.0**-8}
 
 @pytest.fixture(params=VARIANTS)
 def variant(request):
-    with posenc.use_isa(request.param):
+    with posenc.runtime.use_isa(request.param):
         yield request.param
 
 
@@ -117,7 +117,7 @@ def test_gradient_beyond_float32(bfloat16, variant, rng):
     q, k, v = qkv(rng, bfloat16, n=40, m=100)
     v, grad = ((x.astype(F32) * 1e25).astype(bfloat16) for x in (v, qkv(rng, bfloat16, n=40)[0]))
     found = posenc.attention_vjp(grad, q, k, v)
-    with posenc.use_isa("base"):
+    with posenc.runtime.use_isa("base"):
         wanted = posenc.attention_vjp(grad, q, k, v)
     for name in ("q", "k"):
         assert not np.isfinite(getattr(wanted, name).astype(F64)).any()
@@ -182,9 +182,9 @@ def test_float16_subnormals_are_kept(rng):
     """Subnormal float32 numbers are flushed; a float16 below 2**-14 is a normal float32 and bfloat16 number."""
     q, k, v = qkv(rng, F16, n=40, m=100)
     v, k = (wide(v) * 2.0**-18).astype(F16), (wide(k) * 2.0**-16).astype(F16)
-    for name in (*posenc.isas(), *VARIANTS):
+    for name in (*posenc.runtime.isas(), *VARIANTS):
         for scale in (None, 2.0**13):
-            with posenc.use_isa(name):
+            with posenc.runtime.use_isa(name):
                 found = posenc.attention(q, k, v, scale=scale).astype(F64)
             exact, _ = error_bounds(q, k, v, "high", scale=scale)
             assert np.abs(found - exact).max() <= 0.51 * 2.0**-24, name
@@ -222,7 +222,7 @@ def test_low_precision_is_of_bfloat16_only(variant, rng):
     assert same_bits(posenc.attention(*arrays, precision="low"), posenc.attention(*arrays))
 
 
-@pytest.mark.skipif("amx" not in posenc.isas(), reason="this machine has no AMX")
+@pytest.mark.skipif("amx" not in posenc.runtime.isas(), reason="this machine has no AMX")
 @pytest.mark.parametrize("seed", range(20))
 def test_the_emulation_has_the_bits_of_the_hardware(seed):
     """Rows of whole chunks are read in place; int8 codes, an operator on q and k, and the gradient have passes of their
@@ -238,7 +238,7 @@ def test_the_emulation_has_the_bits_of_the_hardware(seed):
     codes = [posenc.quantize(x.astype(F32)) for x in (k, v)]
     results = []
     for name in ("amx", "amx-emulated"):
-        with posenc.use_isa(name):
+        with posenc.runtime.use_isa(name):
             out, lse = posenc.attention(q, k, v, **options, invariant=bool(seed & 8), return_lse=True)
             gradient = posenc.attention_vjp(out, q, k, v, **options, out=out, lse=lse)
             results.append([out, lse, *gradient[:3], posenc.attention(q, *codes, **options)])

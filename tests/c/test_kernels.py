@@ -43,7 +43,7 @@ def compiled(source: Path, folder: Path, isa: str, real: int) -> Path:
     return target
 
 
-@pytest.fixture(scope="module", params=[(isa, real) for isa in posenc.isas() for real in (32, 64)], ids=str)
+@pytest.fixture(scope="module", params=[(isa, real) for isa in posenc.runtime.isas() for real in (32, 64)], ids=str)
 def objects(request, tmp_path_factory):
     """The object files of one variant by the name of the source."""
     if not CC or not CSRC.exists():

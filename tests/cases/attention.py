@@ -40,7 +40,7 @@ class AttentionCase(Case):
         has_float16 = F16 in {dtype, *(getattr(arguments.get(name), "dtype", dtype) for name in "qkv")}
         is_low = arguments.get("precision") == "low" and dtype == BF16
         multiplies = {"avx512bf16": is_low and not has_float16, "amx": True, "amx-emulated": True}
-        if dtype in (F16, BF16) and multiplies.get(posenc.isa()):
+        if dtype in (F16, BF16) and multiplies.get(posenc.runtime.isa()):
             arguments = {**arguments, "sixteen": (is_low, has_float16)}
         return super().bounds(expected, dtype, arguments)
 

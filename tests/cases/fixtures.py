@@ -29,14 +29,14 @@ def pytest_generate_tests(metafunc):
     """Run a test with the fixture `isa` on the instruction set in use, the best one or POSENC_ISA; with --all once on
     each of this machine, unless an emulation is in use."""
     if "isa" in metafunc.fixturenames:
-        is_each = metafunc.config.getoption("all") and posenc.isa() in posenc.isas()
-        metafunc.parametrize("isa", posenc.isas() if is_each else (posenc.isa(),), indirect=True)
+        is_each = metafunc.config.getoption("all") and posenc.runtime.isa() in posenc.runtime.isas()
+        metafunc.parametrize("isa", posenc.runtime.isas() if is_each else (posenc.runtime.isa(),), indirect=True)
 
 
 @pytest.fixture
 def isa(request):
     """The instruction set of the test, see `pytest_generate_tests`."""
-    with posenc.use_isa(request.param):
+    with posenc.runtime.use_isa(request.param):
         yield request.param
 
 
@@ -52,7 +52,7 @@ def pytest_runtest_makereport(item):
     """Say how to run a failed test again. Its seeds are fixed, and hypothesis derives its examples from the test."""
     report = (yield).get_result()
     if report.failed:
-        again = f"POSENC_ISA={posenc.isa()} python -m pytest '{item.nodeid}'"
+        again = f"POSENC_ISA={posenc.runtime.isa()} python -m pytest '{item.nodeid}'"
         report.sections.append(("run this case again", again))
 
 

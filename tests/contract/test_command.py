@@ -68,8 +68,8 @@ def test_info_describes_package_and_machine(capsys):
     lines = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
     assert list(lines) == ["posenc", "isa", "threads", "build", "cpu", "caches", "python", "numpy"]
     assert lines["posenc"].startswith(posenc.__version__)
-    assert lines["isa"].startswith(posenc.isa())
-    assert lines["build"] == posenc.build_flags()
+    assert lines["isa"].startswith(posenc.runtime.isa())
+    assert lines["build"] == posenc.runtime.build_flags()
     assert lines["numpy"].startswith(f"{np.__version__}, BLAS ")
 
 

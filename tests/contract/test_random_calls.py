@@ -47,7 +47,7 @@ FARTHEST = 1e4
 
 @pytest.fixture(scope="module")
 def runner():
-    return Runner([*posenc.isas(), *EMULATED], NAMES)
+    return Runner([*posenc.runtime.isas(), *EMULATED], NAMES)
 
 
 @pytest.mark.every_isa
@@ -98,7 +98,7 @@ def check_overlap(runner, call, results, rng):
     function = getattr(sys.modules[call.module], call.function)
     if call.method:
         function = getattr(function(**runner.made(call.arguments)), call.method)
-    with posenc.use_isa(runner.isas[call.isa]), posenc.threads(call.threads):
+    with posenc.runtime.use_isa(runner.isas[call.isa]), posenc.threads(call.threads):
         try:
             function(**options)
         except ValueError:
@@ -121,7 +121,7 @@ def check_oracle(runner, call, results, rng):
         return
     if too_large(arguments, LARGEST_FOR_ORACLE) or not finite(arguments):
         return
-    in_use = posenc.use_isa(runner.isas[call.isa])  # bounds of 16-bit products depend on it
+    in_use = posenc.runtime.use_isa(runner.isas[call.isa])  # bounds of 16-bit products depend on it
     with in_use, np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         expected = case.expect(arguments)
@@ -180,7 +180,7 @@ def check_narrow_gradient(runner, call, arguments, rng):
         return
     options.pop("precision", None)
     grad = rng.standard_normal((*call_shape(arguments), arguments["v"].shape[-1])).astype(np.float32)
-    with posenc.use_isa(runner.isas[call.isa]):
+    with posenc.runtime.use_isa(runner.isas[call.isa]):
         given, ours, theirs = gradient_call(*(arguments[name] for name in "qkv"), grad, **options)
         found = posenc.attention_vjp(*given, **ours)
     exact, bounds = formula_and_bounds(*given, work=np.dtype(np.float32), **theirs)
@@ -258,7 +258,7 @@ def check_variations(runner, call, rng):
     out of range, or an argument of a wrong kind, returns, or raises an error of the same form."""
     if holds_function(call.arguments):  # a function of the caller that expects these shapes
         return
-    with posenc.use_isa(runner.isas[call.isa]), posenc.threads(call.threads), warnings.catch_warnings():
+    with posenc.runtime.use_isa(runner.isas[call.isa]), posenc.threads(call.threads), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for _ in range(VARIATIONS):
             changed = replace(call, arguments=spoil(rng, call.arguments), out=None)

@@ -6,7 +6,7 @@ import pytest
 
 import posenc
 
-SHOW = "import posenc; print(posenc.get_num_threads(), posenc.isa())"
+SHOW = "import posenc; print(posenc.get_num_threads(), posenc.runtime.isa())"
 
 
 def test_set_and_restore_threads():
@@ -51,45 +51,45 @@ print(posenc.get_num_threads())
 
 
 def test_use_isa():
-    before = posenc.isa()
-    assert before in (*posenc.isas(), "amx-emulated")
-    assert posenc.isas()[0] == "base"
-    for name in posenc.isas():
-        with posenc.use_isa(name):
-            assert posenc.isa() == name
-    assert posenc.isa() == before
-    with pytest.raises(KeyError), posenc.use_isa("base"):
+    before = posenc.runtime.isa()
+    assert before in (*posenc.runtime.isas(), "amx-emulated")
+    assert posenc.runtime.isas()[0] == "base"
+    for name in posenc.runtime.isas():
+        with posenc.runtime.use_isa(name):
+            assert posenc.runtime.isa() == name
+    assert posenc.runtime.isa() == before
+    with pytest.raises(KeyError), posenc.runtime.use_isa("base"):
         raise KeyError
-    assert posenc.isa() == before
+    assert posenc.runtime.isa() == before
 
 
 def test_an_emulation_is_used_by_name_and_not_listed(run_python):
-    assert "amx-emulated" not in posenc.isas()
-    with posenc.use_isa("amx-emulated"):
-        assert posenc.isa() == "amx-emulated"
+    assert "amx-emulated" not in posenc.runtime.isas()
+    with posenc.runtime.use_isa("amx-emulated"):
+        assert posenc.runtime.isa() == "amx-emulated"
     done = run_python(SHOW, POSENC_ISA="amx-emulated", POSENC_NUM_THREADS="2")
     assert done.stdout.split() == ["2", "amx-emulated"], done.stderr
 
 
 @pytest.mark.parametrize("name", ["", "AVX2", "avx2 ", None, b"base"])
 def test_unknown_isa_is_refused_by_name(name):
-    before = posenc.isa()
+    before = posenc.runtime.isa()
     with (
         pytest.raises((TypeError, ValueError), match=r"^use_isa: name (has|is) .*; expected one of 'base'") as caught,
-        posenc.use_isa(name),
+        posenc.runtime.use_isa(name),
     ):
         pytest.fail("entered")
     assert repr(name) in str(caught.value)
-    assert posenc.isa() == before
+    assert posenc.runtime.isa() == before
 
 
 def test_environment_chooses(run_python):
-    for name in posenc.isas():
+    for name in posenc.runtime.isas():
         done = run_python(SHOW, POSENC_ISA=name, POSENC_NUM_THREADS="7")
         assert done.stdout.split() == ["7", name], done.stderr
     done = run_python(SHOW, POSENC_ISA="", POSENC_NUM_THREADS="")
     assert done.returncode == 0
-    assert done.stdout.split()[1] == posenc.isas()[-1], "without a wish the widest variant runs"
+    assert done.stdout.split()[1] == posenc.runtime.isas()[-1], "without a wish the widest variant runs"
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 
 import posenc
 
-HAS_AMX = "amx" in posenc.isas()
+HAS_AMX = "amx" in posenc.runtime.isas()
 VARIANTS = ["amx-emulated", pytest.param("amx", marks=pytest.mark.skipif(not HAS_AMX, reason="this CPU has no AMX"))]
 
 HEAD = """
@@ -131,7 +131,7 @@ real = q.astype(np.float32)
 posenc.attention(real, real, real)
 assert not is_permitted(), "float32 needs no tiles"
 call()
-assert is_permitted() == (posenc.isa() == "amx")
+assert is_permitted() == (posenc.runtime.isa() == "amx")
 assert states_in_use() & TILES == 0, "each context switch would save the tiles"
 """
 SMALL_STACK = """
@@ -141,7 +141,7 @@ memory = ctypes.create_string_buffer(4096)
 assert libc.sigaltstack(ctypes.byref(Stack(ctypes.addressof(memory), 0, 4096)), None) == 0
 found = call()
 assert not is_permitted()
-with posenc.use_isa("avx512"):
+with posenc.runtime.use_isa("avx512"):
     assert same(found, call())
 """
 

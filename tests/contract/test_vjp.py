@@ -23,8 +23,8 @@ def test_central_differences(case):
         arguments = case.arguments(n)
         grads = cotangents(case, arguments)
         wanted = {name: differences(case, arguments, grads, path) for name, path in case.gradients.items()}
-        for isa in posenc.isas():
-            with posenc.use_isa(isa):
+        for isa in posenc.runtime.isas():
+            with posenc.runtime.use_isa(isa):
                 gradients = case.vjp(grads, arguments)
             for name, expected in wanted.items():
                 assert gradients[name].shape == expected.shape

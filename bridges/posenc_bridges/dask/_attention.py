@@ -11,7 +11,7 @@ import dask.array as da
 import numpy as np
 
 import posenc
-from posenc.interop import AttentionGradient
+from posenc.typing import AttentionGradient
 
 from ._arrays import Arguments, Chunks, Dtype, fail, takes_arguments_of
 from ._blocks import At, Key, Tasks, from_tasks
