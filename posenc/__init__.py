@@ -5,8 +5,9 @@ position of query. Positions are explicit: an int ``n`` means 0..n-1, an array m
 gradient is known has ``f_vjp``, which returns a NamedTuple such as ``RopeGradient``.
 
 Encodings that are added to or multiplied with embeddings
-    sinusoidal, frequencies, shift, shift_matrix; learned, hierarchical, interpolate_table; recurrent, floater,
-    integrate; conv_position, conv_position_2d; complex_order; combine; digits, from_digits, positions_from_mask
+    sinusoidal, sinusoidal_frequencies, shift, shift_matrix; learned, hierarchical, interpolate_table; recurrent,
+    floater, integrate; conv_position, conv_position_2d; complex_order; combine; digits, from_digits;
+    positions_from_mask
 
 Rotations of queries and keys
     rope, rope_nd, xpos; rope_frequencies, rope_from_config, axial_frequencies, mrope_frequencies, RopeFrequencies;
@@ -18,7 +19,7 @@ Biases that read positions
     distance_function, toeplitz, dense; PositionBias, Bias
 
 Biases that read queries and keys
-    shaw, nezha, transformer_xl, xl_table, deberta, relative_key_query, cope, gated_distance, tupe; ContentBias
+    shaw, nezha_table, transformer_xl, xl_table, deberta, relative_key_query, cope, gated_distance, tupe; ContentBias
 
 Attention
     attention, attention_weights, merge_attention, quantize, Quantized
@@ -55,7 +56,7 @@ from .absolute.embedding import (
     learned,
     learned_vjp,
 )
-from .absolute.frequency import frequencies
+from .absolute.frequency import sinusoidal_frequencies
 from .absolute.scans import (
     floater,
     floater_vjp,
@@ -89,7 +90,7 @@ from .relative.cope import cope
 from .relative.deberta import deberta
 from .relative.gated_distance import gated_distance
 from .relative.relative_key_query import relative_key_query
-from .relative.shaw import nezha, shaw
+from .relative.shaw import nezha_table, shaw
 from .relative.transformer_xl import transformer_xl, xl_table
 from .relative.tupe import tupe
 from .rotary.by_table import rope_by_table, rope_by_table_vjp
@@ -112,10 +113,10 @@ __version__ = "0.1.0"
 __all__ = [
     # absolute
     "combine", "combine_vjp", "complex_order", "complex_order_vjp", "conv_position", "conv_position_2d",
-    "conv_position_2d_vjp", "conv_position_vjp", "digits", "floater", "floater_vjp", "frequencies", "from_digits",
-    "hierarchical", "hierarchical_vjp", "integrate", "interpolate_table", "interpolate_table_vjp", "learned",
-    "learned_vjp", "positions_from_mask", "recurrent", "recurrent_vjp", "shift", "shift_matrix", "shift_vjp",
-    "sinusoidal", "sinusoidal_vjp",
+    "conv_position_2d_vjp", "conv_position_vjp", "digits", "floater", "floater_vjp", "from_digits", "hierarchical",
+    "hierarchical_vjp", "integrate", "interpolate_table", "interpolate_table_vjp", "learned", "learned_vjp",
+    "positions_from_mask", "recurrent", "recurrent_vjp", "shift", "shift_matrix", "shift_vjp", "sinusoidal",
+    "sinusoidal_frequencies", "sinusoidal_vjp",
     # rotary
     "RopeFrequencies", "axial_frequencies", "convert_layout", "floor_log_scale", "logn_scale", "mrope_frequencies",
     "rerope_positions", "rerotate", "rope", "rope_by_table", "rope_by_table_vjp", "rope_frequencies",
@@ -125,7 +126,8 @@ __all__ = [
     "Bias", "ContentBias", "PositionBias", "alibi", "alibi_slopes", "beit", "dense", "distance_function", "fire", "fox",
     "kerple_log", "kerple_power", "sandwich", "swin", "t5", "t5_bucket", "tisa", "toeplitz",
     # relative
-    "cope", "deberta", "gated_distance", "nezha", "relative_key_query", "shaw", "transformer_xl", "tupe", "xl_table",
+    "cope", "deberta", "gated_distance", "nezha_table", "relative_key_query", "shaw", "transformer_xl", "tupe",
+    "xl_table",
     # attention
     "Quantized", "attention", "attention_vjp", "attention_weights", "merge_attention", "quantize",
     # runtime

@@ -97,13 +97,15 @@ def smooth(seed: int, rows: int, *shape: int) -> Array:
 
 def float32_cos_sin(positions: Array, dim: int) -> tuple[Array, Array]:
     """Compute angles as most code does: positions, frequencies and their products in float32."""
-    angles = positions.astype(np.float32)[:, None] * posenc.frequencies(dim).astype(np.float32)
+    angles = positions.astype(np.float32)[:, None] * posenc.sinusoidal_frequencies(dim).astype(np.float32)
     return np.cos(angles), np.sin(angles)
 
 
 def complex_order(x: Array, positions: Array) -> Array:
     """Half of an embedding are amplitudes, the other half phases. Real parts are followed by imaginary parts."""
-    z = posenc.complex_order(x[:, : MODEL // 2], posenc.frequencies(MODEL), positions, phase=x[:, MODEL // 2 :])
+    z = posenc.complex_order(
+        x[:, : MODEL // 2], posenc.sinusoidal_frequencies(MODEL), positions, phase=x[:, MODEL // 2 :]
+    )
     return np.concatenate([z.real, z.imag], -1)
 
 
@@ -126,7 +128,11 @@ def encodings() -> list[Scheme]:
     def convolved(x: Array, p: Array) -> Array:
         return posenc.conv_position(x, random32(1, MODEL, 9) / 3, residual=True)
 
-    w, start, zeros = posenc.frequencies(MODEL).astype(np.float32), random32(1, MODEL), np.zeros(MODEL, np.float32)
+    w, start, zeros = (
+        posenc.sinusoidal_frequencies(MODEL).astype(np.float32),
+        random32(1, MODEL),
+        np.zeros(MODEL, np.float32),
+    )
     weight = np.float32(1.2) * posenc.shift_matrix(1, MODEL).astype(np.float32)  # rotations, enlarged against tanh
     inner, outer = random32(1, WIDTH, MODEL + 1) / np.float32(math.sqrt(MODEL)), random32(1, MODEL, WIDTH + 1) / WIDTH
     tables = {
@@ -203,7 +209,7 @@ def operators() -> list[Scheme]:
         "deberta": lambda n: posenc.deberta(heads_first(7, 128), heads_first(8, 128)),
         "gated_distance": lambda n: posenc.gated_distance(2 * abs(smooth(19, n, h).T[..., None]), smooth(20, 63, 1)),
         "relative_key_query": lambda n: posenc.relative_key_query(smooth(16, 127, d) / 8),
-        "shaw": lambda n: posenc.shaw(posenc.nezha(d)),
+        "shaw": lambda n: posenc.shaw(posenc.nezha_table(64, d)),
         "transformer_xl": lambda n: posenc.transformer_xl(heads_first(9, 129), random(10, h, d) / 4, random(11, h, d)),
         "tupe": lambda n: posenc.tupe(heads_first(18, n), heads_first(21, n)),
         "  alibi as an array": lambda n: posenc.dense(posenc.alibi(slopes).matrix(n).astype(np.float32, "C")),

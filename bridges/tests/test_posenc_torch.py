@@ -184,7 +184,7 @@ def test_parameters_are_made_inside_a_compiled_function() -> None:
     def function(x: Any) -> Any:
         w = posenc.rope_frequencies(x.shape[-1], rope_type="linear", factor=4.0)
         x = pt.rope(x, x.shape[-2], w, layout="half") + pt.rope(x, x.shape[-2], posenc.rope_from_config(config))
-        x = pt.rope(x, x.shape[-2], posenc.frequencies(x.shape[-1]), layout="interleaved")
+        x = pt.rope(x, x.shape[-2], posenc.sinusoidal_frequencies(x.shape[-1]), layout="interleaved")
         return pt.attention(x, x, x, bias=pt.alibi(posenc.alibi_slopes(2)), causal=True)
 
     compiled = torch.compile(function, fullgraph=True, backend="aot_eager")

@@ -171,7 +171,9 @@ def test_what_a_part_leaves_out(model_type: str, documented: dict[str, tuple[str
         assert layout.endswith("backwards") == (w.inv_freq[0] < 0)
         if model.base is not None:
             at_base = float(base.split(", sliding ")[-1 if layer_type == "sliding_attention" else 0])
-            last = posenc.frequencies(2 * len(w), base=at_base)[-1] / (2.0 if model.requires_scaling else 1.0)
+            last = posenc.sinusoidal_frequencies(2 * len(w), base=at_base)[-1] / (
+                2.0 if model.requires_scaling else 1.0
+            )
             assert abs(w.inv_freq[-1]) == pytest.approx(last, rel=1e-15)
             part = float(width.split()[0]) if width[0].isdigit() else 1
             if "," in width and model_type not in STATED:

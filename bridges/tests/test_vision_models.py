@@ -212,7 +212,7 @@ def vjepa2() -> Pair:
     layer = peer.VJEPA2RopeAttention(config, 2 * 50, 2)
     x = float32(1, 2, 48, 50)  # three thirds of 16 channels, and two channels that are not rotated
     expected = layer.apply_rotary_embeddings(torch.from_numpy(x), layer.get_position_ids(torch.zeros(1, 48, 1)))
-    w, places = posenc.frequencies(16), np.indices((3, 4, 4)).reshape(3, -1)
+    w, places = posenc.sinusoidal_frequencies(16), np.indices((3, 4, 4)).reshape(3, -1)
     even, odd = (np.kron(np.eye(3), np.tile(w[start::2], 2)) for start in (0, 1))
     ours = posenc.rope_nd(x, places, even, layout="interleaved", rotary_dim=48)
     ours[..., 1:48:2] = posenc.rope_nd(x, places, odd, layout="interleaved", rotary_dim=48)[..., 1:48:2]

@@ -1,5 +1,5 @@
 // library.js -- the library on this page: its kernels, compiled to WebAssembly, and the steps that Python takes before a
-// call. Frequencies are powers in integer arithmetic of 320 bits, rounded once, as posenc.frequencies computes them.
+// call. Frequencies are powers in integer arithmetic of 320 bits, rounded once, as posenc.sinusoidal_frequencies computes them.
 "use strict";
 
 // ---- calls of the kernels ----

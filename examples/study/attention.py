@@ -127,7 +127,7 @@ def unseen_angles(setting: Setting, method: str, length: int) -> float | None:
     """
     if method not in ("rope", "sinusoidal"):
         return None
-    rope, sinusoids = posenc.rope_frequencies(setting.head_width).inv_freq, posenc.frequencies(setting.width)
+    rope, sinusoids = posenc.rope_frequencies(setting.head_width).inv_freq, posenc.sinusoidal_frequencies(setting.width)
     frequencies = rope if method == "rope" else sinusoids
     return float(analysis.rope_coverage(frequencies, setting.length, test_length=length).unseen.mean())
 

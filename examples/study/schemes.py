@@ -230,7 +230,7 @@ SCHEMES: dict[str, Scheme] = {
     "floater": Scheme(FLOATER_WEIGHTS, encoding=lambda setting, weights, n: traced.floater(**weights, n=n)),
     "rnn": Scheme(learned(state=matrix(3), input=matrix(3), bias=zeros(2, 3)), layer=rnn),
     "complex_order": Scheme(
-        learned(frequency=lambda setting, draw: posenc.frequencies(setting.width).astype(np.float32)),
+        learned(frequency=lambda setting, draw: posenc.sinusoidal_frequencies(setting.width).astype(np.float32)),
         layer=complex_order,
     ),
     "fox": Scheme(learned_per_layer(gate=projection("h"), offset=constant(0.0)), layer_bias=fox),

@@ -173,7 +173,7 @@ def sinusoid(text: Text) -> Picture:
     figure = posenc.plot.encoding(posenc.sinusoidal(SHOWN, SHOWN, layout="half"), layout="half")
     figure.axes[0].set(xlabel=f"channel: {pairs} sines, then {pairs} cosines, fast to slow")
     figure.axes[0].set_title(f'posenc.sinusoidal({SHOWN}, {SHOWN}, layout="half")')
-    periods = 2 * math.pi / posenc.frequencies(SHOWN)
+    periods = 2 * math.pi / posenc.sinusoidal_frequencies(SHOWN)
     return Picture(
         "sinusoid.png",
         "Fast waves and slow waves",

@@ -19,7 +19,7 @@ DENOMINATORS: tuple[Denominator, ...] = get_args(Denominator)
 
 
 @door
-def frequencies(
+def sinusoidal_frequencies(
     dim: int,
     *,
     base: float = 10000.0,
@@ -64,9 +64,9 @@ def frequencies(
     Examples
     --------
     >>> import posenc
-    >>> posenc.frequencies(8)
+    >>> posenc.sinusoidal_frequencies(8)
     array([1.   , 0.1  , 0.01 , 0.001])
-    >>> posenc.frequencies(4, denominator="half-1")
+    >>> posenc.sinusoidal_frequencies(4, denominator="half-1")
     array([1.e+00, 1.e-04])
     """
     dim = read.index("dim", dim, 1, MOST_WIDTH)

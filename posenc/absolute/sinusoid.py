@@ -127,7 +127,7 @@ def sinusoidal(
     dim : int, optional
         Width of the encoding, at least 1. With `frequencies` it may be left out: twice their number.
     base : float
-        ``w[i] = base**-t``, ``t = 2 i / dim``. w is not rounded to float64. See the function `frequencies`.
+        ``w[i] = base**-t``, ``t = 2 i / dim``. w is not rounded to float64. See `sinusoidal_frequencies`.
     frequencies : array (ceil(dim / 2),) or (dim // 2,), optional
         w in radians per position; replaces `base` and `denominator`. The float64 numbers count as exact. A
         RopeFrequencies is refused if it has a factor or an option of `rope`.
@@ -136,7 +136,7 @@ def sinusoidal(
     order : {"sincos", "cossin"}
         The function that comes first: in each pair, or with "half" in the first half of the columns.
     denominator : {"dim", "half-1"}
-        Decides t; see the function `frequencies`.
+        Decides t; see `sinusoidal_frequencies`.
     scale : float
         Factor on the result.
     start : int

@@ -10,8 +10,7 @@ from typing import Literal, NamedTuple, TypeAlias, overload
 import numpy as np
 import numpy.typing as npt
 
-from .. import Bias, ContentBias, PositionBias, RopeFrequencies, rope, sinusoidal
-from .. import frequencies as frequencies_of
+from .. import Bias, ContentBias, PositionBias, RopeFrequencies, rope, sinusoidal, sinusoidal_frequencies
 from .._core_api import read
 from .._core_api.arrays import Array, Float64
 from .._core_api.door import door, fail, fail_value
@@ -42,7 +41,7 @@ def _read_pairs(argument: str, value: PairFrequencies, count: int | None = None)
     """Convert to finite float64 numbers, one per pair of channels."""
     array = _read_finite(argument, getattr(value, "inv_freq", value))
     if array.ndim == 0 and argument == "frequencies":
-        expected = "an array (e,), one number per pair, such as frequencies(dim)"
+        expected = "an array (e,), one number per pair, such as sinusoidal_frequencies(dim)"
         fail_value(ValueError, argument, value, expected)
     if array.ndim != 1 or len(array) == 0:
         fail(ValueError, argument, f"shape {array.shape}", "one number per pair, at least one")
@@ -158,7 +157,7 @@ def inner_product(
     The product is the same for all positions that are three apart:
 
     >>> import posenc, posenc.analysis
-    >>> w = posenc.frequencies(8)
+    >>> w = posenc.sinusoidal_frequencies(8)
     >>> posenc.analysis.inner_product([7, 4, 100], [4, 7, 103], w).round(6)
     array([1.96489, 1.96489, 1.96489])
 
@@ -320,7 +319,7 @@ def decay(
         if callable(schedule):
             w = read_curve("schedule", schedule, t)
         else:
-            w = frequencies_of(width, base=base, schedule=schedule, alpha=exponent)
+            w = sinusoidal_frequencies(width, base=base, schedule=schedule, alpha=exponent)
         out = _wave_sums(x, w, _pair_weights(weights, t) / len(w))
     elif weights is not None and not callable(weights):
         fail(TypeError, "weights", "an array", "a function h(t), because dim is None")

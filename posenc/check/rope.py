@@ -626,7 +626,11 @@ def sinusoid(
     if dim is None and given_w is None:
         raise ValueError("check.sinusoid: dim is None; expected a number, or frequencies")
     width = 2 * len(given_w) if dim is None and given_w is not None else dim or 0
-    w = given_w if given_w is not None else np.asarray(reference.frequencies(width, base=base, denominator=denominator))
+    w = (
+        given_w
+        if given_w is not None
+        else np.asarray(reference.sinusoidal_frequencies(width, base=base, denominator=denominator))
+    )
     case: Case = {
         "w": w, "plain": w, "base": base, "rotary_dim": width, "width": width, "dim": width, "sine_layout": layout,
         "other": other, "order": order, "denominator": denominator, "by_channel": None, "sign": 1.0, "all_sine": False,

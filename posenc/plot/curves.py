@@ -10,8 +10,7 @@ import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from .. import Bias, analysis, sinusoidal
-from .. import frequencies as geometric_frequencies
+from .. import Bias, analysis, sinusoidal, sinusoidal_frequencies
 from .._core_api.door import door
 from . import _canvas as canvas
 from ._canvas import Array, PairFrequencies, fail
@@ -343,7 +342,7 @@ def precision(*, pairs: int = 32, ax: Axes | None = None) -> Figure:
     >>> len(figure.axes[0].get_lines())
     3
     """
-    frequencies = geometric_frequencies(2 * canvas.as_index("pairs", pairs, 1))
+    frequencies = sinusoidal_frequencies(2 * canvas.as_index("pairs", pairs, 1))
     octaves = 2.0 ** np.arange(0, 53)
     positions = np.floor(octaves[:, None] * np.random.default_rng(0).uniform(1, 2, 4)).astype(np.int64).reshape(-1)
     product = positions.astype(np.float32)[:, None] * frequencies.astype(np.float32)

@@ -19,9 +19,9 @@ from .rotary import *
 
 __all__ = [
     # absolute
-    "combine", "complex_order", "conv_position", "conv_position_2d", "digits", "floater", "frequencies", "from_digits",
-    "hierarchical", "integrate", "interpolate_table", "learned", "positions_from_mask", "recurrent", "shift",
-    "shift_matrix", "sinusoidal",
+    "combine", "complex_order", "conv_position", "conv_position_2d", "digits", "floater", "from_digits", "hierarchical",
+    "integrate", "interpolate_table", "learned", "positions_from_mask", "recurrent", "shift", "shift_matrix",
+    "sinusoidal", "sinusoidal_frequencies",
     # analysis
     "RopeBands", "RopeCoverage", "TaylorTerms", "TrianglePoints", "attention_profile", "correlation_matrix", "decay",
     "distance_matrix", "gram_matrix", "inner_product", "interaction_matrix", "order_sensitivity", "reference_logits",
@@ -32,10 +32,10 @@ __all__ = [
     "Bias", "PositionBias", "alibi", "alibi_slopes", "beit", "dense", "distance_function", "fire", "fox", "kerple_log",
     "kerple_power", "sandwich", "swin", "t5", "t5_bucket", "tisa", "toeplitz",
     # relative
-    "ContentBias", "cope", "deberta", "gated_distance", "nezha", "relative_key_query", "shaw", "transformer_xl", "tupe",
-    "xl_table",
+    "ContentBias", "cope", "deberta", "gated_distance", "nezha_table", "relative_key_query", "shaw", "transformer_xl",
+    "tupe", "xl_table",
     # rotary
     "RopeFrequencies", "axial_frequencies", "convert_layout", "floor_log_scale", "logn_scale", "mrope_frequencies",
-    "rerope_positions", "rerotate", "rope", "rope_by_table", "rope_frequencies", "rope_from_config",
-    "rope_matrix", "rope_nd", "rope_table", "self_extend_positions", "xpos",
+    "rerope_positions", "rerotate", "rope", "rope_by_table", "rope_frequencies", "rope_from_config", "rope_matrix",
+    "rope_nd", "rope_table", "self_extend_positions", "xpos",
 ]  # fmt: skip

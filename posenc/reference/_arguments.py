@@ -44,7 +44,7 @@ def read_finite(argument, value, has=""):
 def read_pairs(argument, frequencies, count=None):
     """Return radians per position, one number per pair."""
     w = read_finite(argument, getattr(frequencies, "inv_freq", frequencies))
-    expected = "an array (e,), one number per pair, such as frequencies(dim)"
+    expected = "an array (e,), one number per pair, such as sinusoidal_frequencies(dim)"
     expect(w.ndim > 0 or not argument.endswith(": frequencies"), f"{argument} is {frequencies}; expected {expected}")
     expect(w.ndim == 1 and len(w) > 0, f"{argument} has shape {w.shape}; expected one number per pair, at least one")
     expect(count in (None, len(w)), f"{argument} has {len(w)} entries; expected {count}, one per frequency")

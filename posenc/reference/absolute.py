@@ -5,13 +5,13 @@ import numpy as np
 from ._numbers import cos, exp, places, precise, sin, tanh, wide
 
 __all__ = [
-    "combine", "complex_order", "conv_position", "conv_position_2d", "digits", "floater", "frequencies", "from_digits",
-    "hierarchical", "integrate", "interpolate_table", "learned", "positions_from_mask", "recurrent", "shift",
-    "shift_matrix", "sinusoidal",
+    "combine", "complex_order", "conv_position", "conv_position_2d", "digits", "floater", "from_digits", "hierarchical",
+    "integrate", "interpolate_table", "learned", "positions_from_mask", "recurrent", "shift", "shift_matrix",
+    "sinusoidal", "sinusoidal_frequencies",
 ]  # fmt: skip
 
 
-def frequencies(dim, *, base=10000.0, schedule="geometric", alpha=1.0, denominator="dim"):
+def sinusoidal_frequencies(dim, *, base=10000.0, schedule="geometric", alpha=1.0, denominator="dim"):
     """Compute the frequencies of a sinusoidal encoding.
 
     ``w_i = base**-t`` with ``t = 2 i / dim``. The schedule "power" is ``t**alpha``.
@@ -21,7 +21,7 @@ def frequencies(dim, *, base=10000.0, schedule="geometric", alpha=1.0, denominat
     Examples
     --------
     >>> from posenc import reference
-    >>> reference.frequencies(8)
+    >>> reference.sinusoidal_frequencies(8)
     array([1.   , 0.1  , 0.01 , 0.001])
     """
     number = 0 * wide(base)  # t is computed in the precision of the base
@@ -32,7 +32,7 @@ def frequencies(dim, *, base=10000.0, schedule="geometric", alpha=1.0, denominat
     return t**alpha if schedule == "power" else base**-t
 
 
-geometric = frequencies
+geometric = sinusoidal_frequencies
 """The function above, where an argument has its name."""
 
 

@@ -652,7 +652,7 @@ def taylor_terms(
     >>> terms = posenc.analysis.taylor_terms(f, x, p, 0, 1)
     >>> float(terms.interaction.round(6))
     1.96489
-    >>> float(posenc.analysis.inner_product(7, 4, posenc.frequencies(8)).round(6))
+    >>> float(posenc.analysis.inner_product(7, 4, posenc.sinusoidal_frequencies(8)).round(6))
     1.96489
     >>> bool(abs(sum(terms) - f(x + p)) < 1e-9)
     True

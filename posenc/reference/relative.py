@@ -15,8 +15,8 @@ from ._numbers import floor, precise, sqrt, tanh, wide
 from .bias import Bias, PositionBias, each_integer, gather, per_head, positions, rel, t5_bucket
 
 __all__ = [
-    "ContentBias", "cope", "deberta", "gated_distance", "nezha", "relative_key_query", "shaw", "transformer_xl", "tupe",
-    "xl_table",
+    "ContentBias", "cope", "deberta", "gated_distance", "nezha_table", "relative_key_query", "shaw", "transformer_xl",
+    "tupe", "xl_table",
 ]  # fmt: skip
 
 
@@ -68,7 +68,7 @@ def shaw(rel_k, rel_v=None, *, k_min=None):
     return ContentBias(equation, added_to_values=None if rel_v is None else added_to_values)
 
 
-def nezha(dim, K=64):
+def nezha_table(K, dim):
     """Return NEZHA's fixed table for `shaw`, sinusoids of the row number t.
 
     ``[sin(t w_0), cos(t w_0), sin(t w_1), ...]``, w_c = 10000**(-2 c / dim)

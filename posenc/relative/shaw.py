@@ -76,7 +76,7 @@ def shaw(
     Shaw et al. 2018 (Self-Attention with Relative Position Representations), equations 3 to 5. `attention` scales the
     sum of q . k and this term by ``D**-0.5``, then caps it; `logits` returns the term unscaled. The index is j - i, as
     in the paper and in tensor2tensor; code that indexes by i - j needs the rows in reverse. Fractional distances are
-    truncated towards zero. NEZHA has two fixed tables: ``shaw(nezha(D), nezha(D))``.
+    truncated towards zero. NEZHA has two fixed tables: ``shaw(nezha_table(64, D), nezha_table(64, D))``.
 
     Examples
     --------
@@ -111,17 +111,17 @@ def shaw(
 
 
 @door
-def nezha(dim: int, K: int = 64) -> Float64:
+def nezha_table(K: int, dim: int) -> Float64:
     """Return NEZHA's fixed relative table, sinusoids of the row number.
 
     Row t is ``sin(t w[i])``, ``cos(t w[i])`` interleaved, t = rel + K.
 
     Parameters
     ----------
-    dim : int
-        Width of a head.
     K : int
         Longer distances are clipped; 64 in the paper's models.
+    dim : int
+        Width of a head.
 
     Returns
     -------
@@ -140,9 +140,9 @@ def nezha(dim: int, K: int = 64) -> Float64:
     Examples
     --------
     >>> import posenc
-    >>> table = posenc.nezha(64)
+    >>> table = posenc.nezha_table(64, 64)
     >>> bias = posenc.shaw(table, table)
-    >>> posenc.nezha(2, K=1).round(3)
+    >>> posenc.nezha_table(1, 2).round(3)
     array([[ 0.   ,  1.   ],
            [ 0.841,  0.54 ],
            [ 0.909, -0.416]])

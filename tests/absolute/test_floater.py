@@ -45,7 +45,7 @@ def test_sinusoids_are_a_solution(walk, method):
     """The sinusoidal encoding solves dp/dt = A p from p(0) = (0, 1, 0, 1, ...). Halving the step divides the error by
     2**order, within 10 % at these steps."""
     wanted = posenc.sinusoidal(N, 2 * PAIRS, dtype=np.float64)
-    a = generator(posenc.frequencies(2 * PAIRS))
+    a = generator(posenc.sinusoidal_frequencies(2 * PAIRS))
     errors = [np.abs(walk(a, wanted[0], steps, method) - wanted).max() for steps in (16, 32)]
     assert errors[0] / errors[1] == pytest.approx(2.0 ** ORDERS[method], rel=0.1)
     # a step of size h is off by at most h**(p+1) for |A| = 1, and there are 8 / h steps
@@ -77,7 +77,7 @@ def test_float32_walks_do_not_drift(rng):
     """The state of 2500 steps is float64, so a float32 flow is off by the error of its field, and errors do not
     accumulate step by step."""
     c = 8
-    network = relu_network(generator(posenc.frequencies(c)))
+    network = relu_network(generator(posenc.sinusoidal_frequencies(c)))
     p0 = posenc.sinusoidal(1, c)[0]
     wide = posenc.floater(p0.astype(np.float64), *network, 501)
     narrow = posenc.floater(p0, *network, 501)

@@ -12,7 +12,7 @@ from posenc import reference
 def test_frequencies_over_half_1(dim):
     """A single frequency is 1; fairseq divides by zero for d = 2 and 3. The last is exactly 1 / base. An odd width has
     a last column of zeros, as in tensor2tensor."""
-    w = posenc.frequencies(dim, denominator="half-1")
+    w = posenc.sinusoidal_frequencies(dim, denominator="half-1")
     assert len(w) == dim // 2
     assert len(w) < 2 or w[-1] == 1e-4
     assert dim % 2 == 0 or posenc.sinusoidal([3], dim, denominator="half-1")[0, -1] == 0
@@ -20,27 +20,27 @@ def test_frequencies_over_half_1(dim):
 
 def test_power_schedule():
     """t**alpha with t = 0 first: 0, and 0**0 = 1. alpha = 1 is t itself, rounded once."""
-    t = reference.frequencies(9, schedule="power", alpha=1)
-    assert np.array_equal(posenc.frequencies(9, schedule="power", alpha=0), np.ones(5))
-    assert np.array_equal(posenc.frequencies(9, schedule="power", alpha=1), t)
-    assert posenc.frequencies(9, schedule="power", alpha=3)[0] == 0
+    t = reference.sinusoidal_frequencies(9, schedule="power", alpha=1)
+    assert np.array_equal(posenc.sinusoidal_frequencies(9, schedule="power", alpha=0), np.ones(5))
+    assert np.array_equal(posenc.sinusoidal_frequencies(9, schedule="power", alpha=1), t)
+    assert posenc.sinusoidal_frequencies(9, schedule="power", alpha=3)[0] == 0
 
 
 def test_frequencies_belong_to_the_caller():
     """The frequencies of a (dim, base) are cached, and each call returns a copy."""
-    first = posenc.frequencies(16)
+    first = posenc.sinusoidal_frequencies(16)
     first[:] = 0
-    assert posenc.frequencies(16)[0] == 1
+    assert posenc.sinusoidal_frequencies(16)[0] == 1
 
 
 @pytest.mark.parametrize("base", [1, 0.5, 2, 1e-300, 1e300, 10000, np.float32(500)])
 def test_any_positive_base(base):
-    w = posenc.frequencies(8, base=base)
+    w = posenc.sinusoidal_frequencies(8, base=base)
     assert np.allclose(w, np.longdouble(base) ** -(np.arange(4) / np.longdouble(4)), rtol=2.0**-52, atol=0)
 
 
 def test_frequencies_give_the_width():
-    w = posenc.frequencies(6)
+    w = posenc.sinusoidal_frequencies(6)
     assert np.array_equal(posenc.sinusoidal(3, frequencies=w), posenc.sinusoidal(3, 6, frequencies=w))
 
 
@@ -50,7 +50,7 @@ def test_gradient_of_frequencies_that_a_base_gives():
     rng = np.random.default_rng(0)
     positions, grad = rng.uniform(-100, 100, (2, 9)), rng.standard_normal((2, 9, 7))
     by_base = posenc.sinusoidal_vjp(grad, positions, 7, base=500)
-    given = posenc.sinusoidal_vjp(grad, positions, 7, frequencies=posenc.frequencies(7, base=500))
+    given = posenc.sinusoidal_vjp(grad, positions, 7, frequencies=posenc.sinusoidal_frequencies(7, base=500))
     for ours, theirs in zip(by_base, given, strict=True):  # angles of size 100 that differ by half an ulp
         assert np.abs(ours - theirs).max() <= 1e-12 * np.abs(theirs).max()
 
@@ -63,7 +63,7 @@ def test_gradient_over_tiles(dim, dtype, isa):
     positions = np.concatenate([np.arange(20), rng.integers(-(10**6), 10**6, 5), rng.uniform(-100, 100, 5)])
     grad = rng.standard_normal((30, dim)).astype(dtype)
     ours = posenc.sinusoidal_vjp(grad, positions, dim)
-    w = posenc.frequencies(dim).astype(np.longdouble)
+    w = posenc.sinusoidal_frequencies(dim).astype(np.longdouble)
     angle = positions[:, None] * w
     sines, cosines = grad[:, 0::2], grad[:, 1::2]
     phase = np.cos(angle) * sines
@@ -77,9 +77,13 @@ def test_gradient_over_tiles(dim, dtype, isa):
 
 
 ERRORS = [
-    (lambda: posenc.frequencies(0), ValueError, "frequencies: dim is 0; expected at least 1"),
-    (lambda: posenc.frequencies(4, base=0), ValueError, "frequencies: base is 0; expected a positive number"),
-    (lambda: posenc.frequencies(4, alpha=-1), ValueError, "frequencies: alpha is -1; expected at least 0"),
+    (lambda: posenc.sinusoidal_frequencies(0), ValueError, "frequencies: dim is 0; expected at least 1"),
+    (
+        lambda: posenc.sinusoidal_frequencies(4, base=0),
+        ValueError,
+        "frequencies: base is 0; expected a positive number",
+    ),
+    (lambda: posenc.sinusoidal_frequencies(4, alpha=-1), ValueError, "frequencies: alpha is -1; expected at least 0"),
     (lambda: posenc.sinusoidal(4, 0), ValueError, "sinusoidal: dim is 0; expected at least 1"),
     (lambda: posenc.sinusoidal(4.0, 4), TypeError, "sinusoidal: positions is 4.0; expected"),
     (lambda: posenc.sinusoidal(-1, 4), ValueError, "sinusoidal: positions is -1; expected at least 0"),

@@ -21,7 +21,7 @@ def numbers(values):
 
 def exact(base, dim=DIM):
     """base**(-2i/dim) as 260-bit numbers."""
-    return reference.frequencies(dim, base=mpmath.mpf(base))
+    return reference.sinusoidal_frequencies(dim, base=mpmath.mpf(base))
 
 
 def truth(positions, w):

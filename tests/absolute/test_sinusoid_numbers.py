@@ -7,7 +7,7 @@ import posenc
 
 
 def test_position_one_of_768_channels():
-    w, p = posenc.frequencies(768), posenc.sinusoidal([1], 768, dtype=np.float64)[0]
+    w, p = posenc.sinusoidal_frequencies(768), posenc.sinusoidal([1], 768, dtype=np.float64)[0]
     assert [f"{x:.2f}" for x in p[[0, 1, 2, 3, 766, 767]]] == ["0.84", "0.54", "0.83", "0.56", "0.00", "1.00"]
     assert (f"{1 / w[1]:.2f}", f"{1 / w[1]:.4f}", f"{1 / w[383]:.2f}") == ("1.02", "1.0243", "9763.00")
     assert (f"{np.sin(1 / 1.02):.2f}", f"{np.cos(1 / 1.02):.2f}") == ("0.83", "0.56")
@@ -36,7 +36,7 @@ def test_multiples_of_pi(position, turns, reduced, right):
 
 def test_indices_of_768_channels():
     p = posenc.sinusoidal(512, 768, dtype=np.float64)
-    angle = np.arange(512)[:, None] * posenc.frequencies(768)
+    angle = np.arange(512)[:, None] * posenc.sinusoidal_frequencies(768)
     assert (p.shape, angle.shape) == ((512, 768), (512, 384))
     assert np.abs(p[:, 0:767:2] - np.sin(angle)).max() <= 1e-13  # angles to 511, rounded to 6e-14
     assert np.abs(p[:, 1:768:2] - np.cos(angle)).max() <= 1e-13
@@ -81,7 +81,7 @@ def test_inner_product_as_a_complex_product():
 
 
 def test_inner_products_depend_on_the_difference(rng):
-    for w, order in ((posenc.frequencies(64), np.arange(64)), (rng.uniform(0, 2, 32), rng.permutation(64))):
+    for w, order in ((posenc.sinusoidal_frequencies(64), np.arange(64)), (rng.uniform(0, 2, 32), rng.permutation(64))):
         p = posenc.sinusoidal(200, 64, frequencies=w, dtype=np.float64)[:, order]
         gram = p @ p.T
         g = np.cos(np.arange(200)[:, None] * w).sum(-1)
@@ -149,7 +149,7 @@ def test_complex_products_of_a_pair():
 
 
 def test_a_channel_is_periodic():
-    w, i = posenc.frequencies(768), 383
+    w, i = posenc.sinusoidal_frequencies(768), 383
     where = np.array([0.0, 1.0, 511.0])
     first, later = (posenc.sinusoidal(where + n * 2 * np.pi / w[i], 768, dtype=np.float64) for n in (0, 1))
     assert np.abs(first[:, 2 * i :] - later[:, 2 * i :]).max() <= 1e-14

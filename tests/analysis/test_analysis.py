@@ -84,7 +84,7 @@ def test_inner_product(rng):
 
 
 def test_equal_weights_leave_no_sum(rng):
-    w, h = posenc.frequencies(8), rng.standard_normal(4)
+    w, h = posenc.sinusoidal_frequencies(8), rng.standard_normal(4)
     parts = analysis.inner_product(np.arange(9)[:, None], np.arange(9), w, weights=(h, h))
     assert not parts.sum.any()
     assert same_bits(parts.total, parts.difference)
@@ -324,7 +324,7 @@ def test_weights_of_the_integral(rng):
     errors = [np.abs(analysis.decay(x, dim=d, weights=h) - limit).max() for d in (512, 1024, 2048)]
     assert errors[0] > 1.8 * errors[1] > 3.2 * errors[2]
     assert limit[0] == pytest.approx(1 + np.sin(3) / 3, abs=1e-12)
-    k, w = rng.standard_normal(8), posenc.frequencies(16)
+    k, w = rng.standard_normal(8), posenc.sinusoidal_frequencies(16)
     by_hand = np.exp(1j * x[:, None] * w) @ k / 8
     assert np.abs(analysis.decay(x, dim=16, weights=k) - by_hand).max() <= 1e-14
     sine, cosine = rng.standard_normal((2, 8))
@@ -363,7 +363,9 @@ def test_taylor_terms(rng):
     h = analysis.interaction_matrix(f, x, 1, 4)
     terms = analysis.taylor_terms(f, x, p, 1, 4)
     assert terms.interaction == pytest.approx(p[1] @ h @ p[4], abs=1e-6)
-    assert terms.interaction == pytest.approx(analysis.inner_product(1, 4, posenc.frequencies(6), weights=h), abs=1e-6)
+    assert terms.interaction == pytest.approx(
+        analysis.inner_product(1, 4, posenc.sinusoidal_frequencies(6), weights=h), abs=1e-6
+    )
     swapped = analysis.interaction_matrix(f, x, 4, 1)
     assert np.abs(swapped - h.T).max() <= 1e-6
 

@@ -70,7 +70,7 @@ def test_a_step_changes_far_products_as_well(rng):
 
 
 def test_a_dominant_diagonal_keeps_the_distance(rng):
-    w, n = posenc.frequencies(32), np.arange(64)
+    w, n = posenc.sinusoidal_frequencies(32), np.arange(64)
     spread = []
     for other in (0.0, 0.02, 1.0):
         h = np.eye(32) + other * rng.standard_normal((32, 32))
@@ -89,7 +89,7 @@ def test_numbers_from_128_to_1000():
 
 
 def test_products_of_a_diagonal_and_both_parts(rng):
-    (cosine, sine), w, m, n = rng.standard_normal((2, 16)), posenc.frequencies(32), 9, 4
+    (cosine, sine), w, m, n = rng.standard_normal((2, 16)), posenc.sinusoidal_frequencies(32), 9, 4
     direct = cosine * np.cos(m * w) * np.cos(n * w) + sine * np.sin(m * w) * np.sin(n * w)
     parts = analysis.inner_product(m, n, w, weights=(sine, cosine))
     assert abs(parts.total - direct.sum()) <= 1e-13

@@ -24,7 +24,7 @@ CASES = [
         gradients=at("q", "k", "rel_k"),
     ),
     Case(
-        function="nezha",
+        function="nezha_table",
         precise=("K",),
         least=1,
         tolerance=lambda expected, work, arguments: (4e-16,),

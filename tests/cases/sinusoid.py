@@ -82,14 +82,14 @@ def make_shift_rows(rng, n):
 # shift: three roundings of numbers no larger than the norm of the pair (two products and a sum), and one of the table.
 CASES = [
     Case(
-        function="frequencies", tolerance=ulps(0.5001), make=lambda rng, n: {"dim": n}, least=1,
+        function="sinusoidal_frequencies", tolerance=ulps(0.5001), make=lambda rng, n: {"dim": n}, least=1,
     ),
     Case(
-        function="frequencies", label="half-1", tolerance=ulps(0.5001), least=1,
+        function="sinusoidal_frequencies", label="half-1", tolerance=ulps(0.5001), least=1,
         make=lambda rng, n: {"dim": n, "denominator": "half-1", "base": 500},
     ),
     Case(
-        function="frequencies", label="power", tolerance=ulps(2.5), least=1,
+        function="sinusoidal_frequencies", label="power", tolerance=ulps(2.5), least=1,
         make=lambda rng, n: {"dim": n, "schedule": "power", "alpha": 2.0},
     ),
     Case(

@@ -91,7 +91,7 @@ REFUSED = {
     "ValueError: attention: q_segments ":
         lambda: posenc.attention(*Q[None, None, 0, :1], *Q[None, None, 0, :1], *Q[None, None, 0, :1],
                                  q_segments=np.array([2**64 - 1], np.uint64), k_segments=[-1]),
-    "TypeError: frequencies: dim has type type; ": lambda: posenc.frequencies(int),
+    "TypeError: frequencies: dim has type type; ": lambda: posenc.sinusoidal_frequencies(int),
     "TypeError: shift_matrix: offset has ": lambda: posenc.shift_matrix([1, [2]], 4),
     "ValueError: transformer_xl: r has shape (9,); expected (2 K + 1, D) or (H, 2 K + 1, D)":
         lambda: posenc.transformer_xl(np.ones(9), np.ones(9), np.ones(9)),

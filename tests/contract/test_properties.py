@@ -24,7 +24,7 @@ def test_layouts_convert_exactly(x, start, data):
     """rope in one layout is rope in the other between two permutations, bit for bit; so is out_layout."""
     width = x.shape[-1]
     r = data.draw(st.integers(1, width // 2)) * 2
-    where, w = np.arange(x.shape[-2]) + start, posenc.frequencies(r)
+    where, w = np.arange(x.shape[-2]) + start, posenc.sinusoidal_frequencies(r)
     to = {"source": "half", "target": "interleaved", "rotary_dim": r}
     back = {"source": "interleaved", "target": "half", "rotary_dim": r}
     assert same_bits(posenc.convert_layout(posenc.convert_layout(x, **to), **back), x)

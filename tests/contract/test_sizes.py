@@ -10,15 +10,15 @@ import posenc
 STATES = (np.ones(3), np.ones((5, 4)), np.ones(5), np.ones((3, 6)), np.ones(3))
 W = posenc.rope_frequencies(4)
 SIZES = {
-    "nezha K": lambda size: posenc.nezha(8, size),
-    "nezha dim": lambda size: posenc.nezha(size, 4),
+    "nezha_table K": lambda size: posenc.nezha_table(size, 8),
+    "nezha_table dim": lambda size: posenc.nezha_table(4, size),
     "xl_table K": lambda size: posenc.xl_table(size, 8),
     "xl_table dim": lambda size: posenc.xl_table(4, size),
     "alibi_slopes heads": lambda size: posenc.alibi_slopes(size),
     "sandwich heads": lambda size: posenc.sandwich(size, 8),
     "sandwich dim": lambda size: posenc.sandwich(2, size),
     "sinusoidal dim": lambda size: posenc.sinusoidal(4, size),
-    "frequencies dim": lambda size: posenc.frequencies(size),
+    "sinusoidal_frequencies dim": lambda size: posenc.sinusoidal_frequencies(size),
     "rope_frequencies dim": lambda size: posenc.rope_frequencies(size),
     "axial_frequencies dims": lambda size: posenc.axial_frequencies([size, 2]),
     "shift_matrix dim": lambda size: posenc.shift_matrix(1, size),

@@ -49,7 +49,7 @@ def test_captions_say_what_is_shown(made):
     has("sinusoid", f"{sum(2 * math.pi * 10000 ** (t / 64) > SHOWN - 1 for t in range(64))} of the 64")
     means = [np.cos(SHOWN * np.power(base, -np.arange(256) / 256)).mean() for base in (10000.0, 1000.0)]
     has("decay", *(f"{mean:.2f}" for mean in means))
-    has("rotations", f"{np.cos(SHOWN * posenc.frequencies(WIDTH)).mean():.2f}")
+    has("rotations", f"{np.cos(SHOWN * posenc.sinusoidal_frequencies(WIDTH)).mean():.2f}")
     has("biases", "32", "0.25")
     has("matrices", f"{0.5 * (len(TEXT.words[:16]) - 1):.1f}")
     cells = made["extrapolation"].figure.axes[0].images[0].get_array()

@@ -190,5 +190,5 @@ def _read_in_graphs(function: Callable[..., posenc.RopeFrequencies]) -> None:
 
 _read_in_graphs(posenc.rope_frequencies)
 _read_in_graphs(posenc.rope_from_config)
-for _name in ("alibi_slopes", "axial_frequencies", "frequencies", "nezha", "xl_table"):
+for _name in ("alibi_slopes", "axial_frequencies", "sinusoidal_frequencies", "nezha_table", "xl_table"):
     torch.compiler.assume_constant_result(getattr(posenc, _name))
