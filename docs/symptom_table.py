@@ -32,7 +32,7 @@ YARN = {
 }
 RNG = np.random.default_rng(0)
 TABLE, WINDOW = RNG.standard_normal((32, 4)), RNG.standard_normal((77, 4))
-T5, SWIN, ALIBI = posenc.t5(TABLE), posenc.swin(WINDOW, 4, 6), posenc.alibi(posenc.alibi_slopes(12))
+T5, SWIN, ALIBI = posenc.t5(TABLE, bidirectional=True), posenc.swin(WINDOW, 4, 6), posenc.alibi(posenc.alibi_slopes(12))
 ALIBI6 = posenc.alibi(posenc.alibi_slopes(6))
 REL = np.arange(40) - np.arange(40)[:, None]
 ROPE = {"dim": 32, "layout": "half"}

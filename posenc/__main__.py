@@ -202,7 +202,7 @@ def operators() -> list[Scheme]:
         "kerple_power": lambda n: posenc.kerple_power(slopes, slopes),
         "sandwich": lambda n: posenc.sandwich(h, d),
         "swin": lambda n: posenc.swin(grid_table(0), LINES, LINE),
-        "t5": lambda n: posenc.t5(smooth(0, 32, h) - nearer),
+        "t5": lambda n: posenc.t5(smooth(0, 32, h) - nearer, bidirectional=True),
         "tisa": lambda n: posenc.tisa(random(13, h, 5), 0.1 * random(14, h, 5), 16 * random(15, h, 5)),
         "toeplitz": lambda n: posenc.toeplitz(smooth(17, 2 * n - 1, h).T),
         "cope": lambda n: posenc.cope(smooth(6, 64, d) / 8),

@@ -326,7 +326,7 @@ def draw_operator(rng: Generator, name: str, heads: int, n: int, m: int, d: int,
             if chance(rng, 0.5):
                 least = max(2, rows // 4 + 1)  # fewer do not reach all rows
                 buckets = 2 * int(rng.integers(least, least + 12))
-                arguments |= {"buckets": buckets, "max_position": buckets + int(rng.integers(1, 300))}
+                arguments |= {"num_buckets": buckets, "max_distance": buckets + int(rng.integers(1, 300))}
         case "tupe":
             width = pick(rng, WIDTHS)
             arguments = {"pos_q": normal((heads, n, width)), "pos_k": normal((heads, m, width))}

@@ -98,7 +98,7 @@ def options(report: Report) -> None:
     q, k, v = (random((H, n, D), seed=seed) for seed in range(3))
     array, keep = random((H, n, n), seed=3), random((n, n), seed=4) > -1
     ours: dict[str, tuple[dict[str, Any], float]] = {
-        "T5": ({"bias": posenc.t5(random((32, H)))}, 1.05),
+        "T5": ({"bias": posenc.t5(random((32, H)), bidirectional=True)}, 1.05),
         "KERPLE log": ({"bias": posenc.kerple_log([1.0] * H, [1.0] * H)}, 1.05),
         "any Toeplitz row": ({"bias": posenc.toeplitz(random((H, 2 * n - 1)))}, 1.05),
         "dense bias": ({"bias": posenc.dense(array)}, 1.3),

@@ -129,7 +129,9 @@ def t5(report: Report, n: int) -> None:
     ours = np.empty_like(q)
 
     def call() -> Any:
-        posenc.attention(heads(q), heads(k), heads(v), bias=posenc.t5(table), scale=1.0, out=heads(ours))
+        posenc.attention(
+            heads(q), heads(k), heads(v), bias=posenc.t5(table, bidirectional=True), scale=1.0, out=heads(ours)
+        )
         return ours
 
     def theirs(kind: str, position_bias: Any = None) -> Any:
@@ -137,7 +139,7 @@ def t5(report: Report, n: int) -> None:
         with torch.no_grad():
             return module(hidden, position_bias=position_bias)[0]
 
-    ready_bias = torch.from_numpy(np.ascontiguousarray(posenc.t5(table).matrix(n)))[None]
+    ready_bias = torch.from_numpy(np.ascontiguousarray(posenc.t5(table, bidirectional=True).matrix(n)))[None]
     contenders: dict[str, Callable[[], Any]] = {
         "transformers T5Attention, eager": lambda: theirs("eager"),
         "transformers T5Attention, eager, bias ready": lambda: theirs("eager", ready_bias),

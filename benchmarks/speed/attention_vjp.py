@@ -57,7 +57,7 @@ def plain(report: Report, torch: Any, n: int) -> None:
     others: dict[str, tuple[dict[str, Any], float]] = {
         "causal": ({"causal": True}, 0.6),
         "ALiBi, its gradient": ({"bias": posenc.alibi(posenc.alibi_slopes(H))}, 1.06),
-        "T5, its gradient": ({"bias": posenc.t5(random((32, H)))}, 1.06),
+        "T5, its gradient": ({"bias": posenc.t5(random((32, H)), bidirectional=True)}, 1.06),
     }
     for name, (options, most) in others.items():
         pair = {name: gradient(q, k, v, grad, **options), "without": without}

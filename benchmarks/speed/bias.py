@@ -26,7 +26,7 @@ def run(report: Report) -> None:
 def dense(report: Report) -> None:
     heads, n = 16, 2048  # 256 MiB
     table = random((32, heads))
-    bias = posenc.t5(table)
+    bias = posenc.t5(table, bidirectional=True)
     ours, filled = random((heads, n, n)), random((heads, n, n), seed=1)
     contenders: dict[str, Any] = {
         "posenc matrix(out=)": lambda: bias.matrix(n, out=ours),
@@ -58,7 +58,7 @@ def operators(n: int) -> dict[str, tuple[Any, dict[str, Any], float | None]]:
     rng = np.random.default_rng(0)
     gaps = {"q_positions": np.arange(n) * 3, "k_positions": np.arange(n) * 3}
     layers = rng.standard_normal((32, 1)), rng.standard_normal(32), rng.standard_normal((H, 32)), rng.standard_normal(H)
-    t5 = posenc.t5(rng.standard_normal((32, H)))
+    t5 = posenc.t5(rng.standard_normal((32, H)), bidirectional=True)
     sandwich = posenc.sandwich(H, D)
     height, width = 32, n // 32
     return {
@@ -84,7 +84,7 @@ def relative(n: int) -> dict[str, tuple[Any, float | None]]:
         "Shaw, K=64": (posenc.shaw(table), 2.0),
         "Shaw, K=64, values too": (posenc.shaw(table, random((H, 129, D), seed=1)), 2.0),
         "Transformer-XL, K=64": (posenc.transformer_xl(table, table[:, 0], table[:, 1]), 2.0),
-        "DeBERTa, 256 buckets": (posenc.deberta(buckets, buckets, buckets=256, max_position=512), 2.0),
+        "DeBERTa, 256 buckets": (posenc.deberta(buckets, buckets, num_buckets=256, max_distance=512), 2.0),
         "CoPE, P=64": (posenc.cope(random((H, 64, D))), None),
     }
 

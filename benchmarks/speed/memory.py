@@ -44,7 +44,7 @@ assert np.isfinite(out).all() and {backward} or not (out == 1).all()
 
 OPERATORS = {
     "ALiBi": "posenc.alibi(posenc.alibi_slopes(H))",
-    "T5": "posenc.t5(R(32, H))",
+    "T5": "posenc.t5(R(32, H), bidirectional=True)",
     "KERPLE log": "posenc.kerple_log(abs(R(H)), abs(R(H)))",
     "KERPLE power": "posenc.kerple_power(abs(R(H)), abs(R(H)) + 0.1)",
     "Sandwich": "posenc.sandwich(H, D)",
@@ -56,9 +56,9 @@ OPERATORS = {
     "Shaw K=64": "posenc.shaw(R(H, 129, D), R(H, 129, D))",
     "Transformer-XL K=64": "posenc.transformer_xl(R(H, 129, D), R(H, D), R(H, D))",
     "Transformer-XL K=8191": "posenc.transformer_xl(R(H, 16383, D), R(H, D), R(H, D))",
-    "DeBERTa 256/512": "posenc.deberta(R(H, 512, D), R(H, 512, D), buckets=256, max_position=512)",
+    "DeBERTa 256/512": "posenc.deberta(R(H, 512, D), R(H, 512, D), num_buckets=256, max_distance=512)",
     "TUPE": "posenc.tupe(R(H, N, D), R(H, N, D), cls_to_any=R(H), any_to_cls=R(H))",
-    "TUPE with T5": "posenc.tupe(R(H, N, D), R(H, N, D)) + posenc.t5(R(32, H))",
+    "TUPE with T5": "posenc.tupe(R(H, N, D), R(H, N, D)) + posenc.t5(R(32, H), bidirectional=True)",
     "gated distance, R=16": "posenc.gated_distance(R(H, N, 16), R(1024, 16), rows='past')",
     "CoPE P=64": "posenc.cope(R(H, 64, D))",
 }

@@ -115,7 +115,10 @@ def test_unused_table_has_gradient_zero():
     [
         (lambda x: pa.attention(np.ones((1, 2, 3)), *np.ones((2, 1, 2, 3)), scale=x), "attention: scale has a traced"),
         (lambda x: pa.sinusoidal(3, 4, scale=x), "sinusoidal: scale has a traced"),
-        (lambda x: pa.t5(np.ones((32, 1)), max_distance=x), "t5: max_distance has type|t5: max_distance has a traced"),
+        (
+            lambda x: pa.t5(np.ones((32, 1)), max_distance=x, bidirectional=True),
+            "t5: max_distance has type|t5: max_distance has a traced",
+        ),
         (lambda x: pa.alibi([1.0]).matrix(2, q_positions=x * np.arange(2.0)), "matrix: q_positions has a traced"),
         (lambda x: pa.attention(*np.ones((3, 1, 2, 3)) * x, out=np.ones((1, 2, 3))), "attention: .*'out'"),
         (lambda x: pa.alibi(x * np.ones(2), slope=1), "alibi: .*'slope'"),

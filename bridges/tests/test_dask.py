@@ -193,7 +193,7 @@ def options_of_calls() -> dict[str, dict[str, Any]]:
         "lazy sink": {"sink": da.from_array(random(H), chunks=3), "window": (2, 1), **end},
         "dead rows with sink": {"sink": random(H), "window": (None, -9), **end},
         "sum": {"bias": posenc.alibi(posenc.alibi_slopes(H)) + posenc.shaw(random(9, D)), "causal": True, **end},
-        "own positions": {"bias": posenc.t5(random(32, H)).at(**of_rows), "causal": True, **end},
+        "own positions": {"bias": posenc.t5(random(32, H), bidirectional=True).at(**of_rows), "causal": True, **end},
         "own positions of keys": {"bias": posenc.shaw(random(9, D)).at(k_positions=of_rows["k_positions"]), **end},
         "distance_function": {"bias": posenc.distance_function(lambda rel: np.stack([-np.abs(rel)] * H), H), **end},
     }  # fmt: skip
@@ -346,7 +346,7 @@ def test_dtypes(dtype):
     k, v = (x.astype(kind if dtype != "int64" else "float64") for x in (k, v))
     table = random(32, H).astype(kind if dtype != "int64" else "float16")
     chunks = (4, 5, -1), (2, 5, -1), (2, 5, -1)
-    agree(q, k, v, chunks, bias=posenc.t5(table), align="end", causal=True, sink=random(H))
+    agree(q, k, v, chunks, bias=posenc.t5(table, bidirectional=True), align="end", causal=True, sink=random(H))
 
 
 BATCHES = [
@@ -367,7 +367,9 @@ def test_batches(chunks):
     agree(q, k, v, chunks, window=(2, 1), **places, **segments)
     lazy = {name: da.from_array(array, chunks=3) for name, array in (places | segments).items()}
     agree(q, k, v, chunks, window=(2, 1), **lazy)
-    own = posenc.t5(random(32, 6)).at(q_positions=places["q_positions"], k_positions=random(2, 1, 11, dtype=float))
+    own = posenc.t5(random(32, 6), bidirectional=True).at(
+        q_positions=places["q_positions"], k_positions=random(2, 1, 11, dtype=float)
+    )
     agree(q, k, v, chunks, bias=own + posenc.shaw(random(9, 4)).at(k_positions=places["k_positions"]), align="end")
     keep = da.from_array(rng.random((3, 1, 10, 11)) < 0.5, chunks=(1, 1, 3, 4))
     agree(q, k, v, chunks, keep=keep, bias=posenc.dense(random(2, 3, 1, 10, 11)))

@@ -130,16 +130,21 @@ def test_gradient_of_lse() -> None:
 def test_operator_is_a_pytree() -> None:
     q, k, v = qkv()
     _, table = slopes_and_table()
-    bias = pj.tupe(q, jnp.concatenate([k, k])) + pj.t5(table, max_distance=9)
+    bias = pj.tupe(q, jnp.concatenate([k, k])) + pj.t5(table, max_distance=9, bidirectional=True)
     assert len(jax.tree.leaves(bias)) == 3
     gradients = jax.jit(jax.grad(lambda bias: (pj.attention(q, k, v, bias=bias) ** 2).sum()))(bias)
     assert isinstance(gradients, pj.Operator)
     stepped = jax.tree.map(lambda value, gradient: value - 0.1 * gradient, bias, gradients)
     assert not np.array_equal(stepped.arguments["parts"][1].arguments["table"], table)
     assert np.array_equal(stepped.matrix(6), stepped.bias.matrix(6))
-    assert repr(pj.t5(table, max_distance=9)) == "<posenc_bridges.jax.t5: table (8, 4), max_distance 9>"
+    assert (
+        repr(pj.t5(table, max_distance=9, bidirectional=True))
+        == "<posenc_bridges.jax.t5: table (8, 4), max_distance 9>"
+    )
     assert len(jax.tree.leaves(pj.alibi([0.5, 0.25]))) == 1
-    assert jax.tree.structure(pj.t5(table)) != jax.tree.structure(pj.t5(table, max_distance=9))
+    assert jax.tree.structure(pj.t5(table, bidirectional=True)) != jax.tree.structure(
+        pj.t5(table, max_distance=9, bidirectional=True)
+    )
 
 
 def test_vmap() -> None:

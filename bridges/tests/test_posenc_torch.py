@@ -121,7 +121,7 @@ class Layer(torch.nn.Module):
     def forward(self, x: Any) -> Any:
         q, k, v = self.inner(x).unflatten(-1, (3, 4, 4)).movedim(-3, 0).transpose(-2, -3)
         q, k = (pt.rope(one, x.shape[-2], self.frequencies, layout="half") for one in (q, k))
-        bias = pt.t5(self.table, max_distance=9)
+        bias = pt.t5(self.table, max_distance=9, bidirectional=True)
         out = pt.attention(q, k, v, bias=bias, causal=True)
         return x + self.outer(out.transpose(-2, -3).flatten(-2))
 
@@ -496,7 +496,7 @@ PROXY = "^posenc_bridges.torch: an argument has type Proxy of torch.fx; expected
         (lambda q, x: pt.attention(q, q, q, softcap=x), "attention: softcap has a tensor that requires a gradient"),
         (lambda q, x: pt.attention(q, q, q, q_positions=x.expand(6)), "attention: q_positions has a tensor that requ"),
         (lambda q, x: pt.alibi(torch.ones(4)).matrix(2, q_positions=x.expand(2)), "matrix: q_positions has a tensor"),
-        (lambda q, x: pt.t5(torch.ones(32, 4), max_distance=x).matrix(3), "t5: max_distance has"),
+        (lambda q, x: pt.t5(torch.ones(32, 4), max_distance=x, bidirectional=True).matrix(3), "t5: max_distance has"),
         (lambda q, x: pt.attention(eight(q), q, q), "attention: q has dtype torch.float8_e4m3fn; expected float16, bf"),
         (lambda q, x: pt.attention(q, q, q * x, keep=eight(q)), "attention: keep has dtype torch.float8_e4m3fn"),
         (lambda q, x: pt.alibi(eight(q)).matrix(3), "matrix: self has dtype torch.float8_e4m3fn"),
@@ -567,11 +567,11 @@ def test_functions_of_posenc_refuse_to_lose_a_gradient() -> None:
     with pytest.raises(
         TypeError, match=r"t5: table has a tensor that requires a gradient; expected posenc_bridges.torch"
     ):
-        posenc.t5(table)
+        posenc.t5(table, bidirectional=True)
     with pytest.raises(TypeError, match="attention: scale has a tensor that requires a gradient"):
         posenc.attention(*qkv(), scale=torch.tensor(1.0, requires_grad=True))
     with torch.no_grad():
-        assert posenc.t5(table).arrays.table.shape == (32, 4)
+        assert posenc.t5(table, bidirectional=True).arrays.table.shape == (32, 4)
     with pytest.raises(TypeError, match="combine: x has a tensor on device meta; expected one on the CPU"):
         posenc.combine(torch.ones(2, device="meta"), np.ones(2))
 

@@ -48,7 +48,7 @@ def test_deberta_buckets(buckets: int, furthest: int) -> None:
     theirs = modeling("deberta_v2").make_log_bucket_position(torch.arange(-2000, 2001), buckets, furthest).numpy()
     half = int(theirs.max()) + 1
     table = np.arange(2.0 * half)[None, :, None]
-    bias = posenc.deberta(None, table, buckets=buckets, max_position=furthest, terms=("c2p",))
+    bias = posenc.deberta(None, table, num_buckets=buckets, max_distance=furthest, terms=("c2p",))
     ours = bias.logits(np.ones((1, 4001, 1)), np.ones((1, 1, 1)), q_positions=np.arange(-2000, 2001), k_positions=[0])
     agree("deberta", ours[0, :, 0] - half, theirs, 0.0, "transformers: make_log_bucket_position")
 

@@ -263,7 +263,7 @@ def test_biases() -> None:
     keeps it."""
     q, k, v = qkv(3)
     slopes, table = torch.linspace(0.1, 1, 4, requires_grad=True), r(32, 4)
-    alibi, t5 = pt.alibi(slopes), pt.t5(table, unscaled=True)
+    alibi, t5 = pt.alibi(slopes), pt.t5(table, unscaled=True, bidirectional=True)
     for bias, scale in ((alibi, None), ([alibi], None), (alibi + posenc.sandwich(4, 6), 0.3), (t5, None), (t5, 0.5)):
         operators = bias if isinstance(bias, list) else [bias]
         added = sum(one.matrix(6)[:, :3] for one in operators)

@@ -58,7 +58,7 @@ def layoutlmv3() -> Pair:
     expected = encoder._cal_2d_pos_emb(torch.from_numpy(boxes)).detach()
     left, bottom = boxes[..., 0], boxes[..., 3]
     bias = sum(
-        posenc.t5(table, max_distance=256).at(q_positions=at, k_positions=at)
+        posenc.t5(table, max_distance=256, bidirectional=True).at(q_positions=at, k_positions=at)
         for table, at in ((table_x, left), (table_y, bottom))
     )
     return bias.matrix(30), expected, EPS * float(expected.abs().max())

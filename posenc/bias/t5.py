@@ -104,6 +104,13 @@ def _read_max_distance(max_distance: object, buckets: int, bidirectional: bool) 
     return distance
 
 
+def _read_direction(bidirectional: object) -> bool:
+    if bidirectional is None:
+        expected = "True (encoders: keys before and after) or False (decoders)"
+        fail_value(ValueError, "bidirectional", None, expected)
+    return read.flag("bidirectional", bidirectional)
+
+
 def _as_integers(rel: npt.ArrayLike) -> Array:
     """Return distances truncated towards zero and clipped: integers to +-(2**63 - 1), reals to +-2**62."""
     array = read.array("rel", rel)
@@ -114,7 +121,7 @@ def _as_integers(rel: npt.ArrayLike) -> Array:
 
 @door
 def t5_bucket(
-    rel: npt.ArrayLike, *, buckets: int = 32, max_distance: int = 128, bidirectional: bool = True
+    rel: npt.ArrayLike, *, bidirectional: bool | None = None, num_buckets: int = 32, max_distance: int = 128
 ) -> npt.NDArray[np.int64]:
     """Return T5's bucket of each relative position, key minus query.
 
@@ -125,13 +132,13 @@ def t5_bucket(
     ----------
     rel : array (...)
         Positions of keys - positions of queries, j - i; fractions are truncated towards zero.
-    buckets : int
+    bidirectional : bool
+        Required. If True (encoders), s = num_buckets // 2, and keys after the query have s more buckets: s is added if
+        rel > 0. If False (decoders), s = num_buckets, and keys after the query are in bucket 0.
+    num_buckets : int
         Rows of the table: at least 4, or 2 with ``bidirectional=False``.
     max_distance : int
         More than e. The last bucket begins somewhat before this distance: at 91 for the default.
-    bidirectional : bool
-        If True (encoders), s = buckets // 2, and keys after the query have s more buckets: s is added if rel > 0. If
-        False (decoders), s = buckets, and keys after the query are in bucket 0.
 
     Returns
     -------
@@ -153,11 +160,11 @@ def t5_bucket(
     Examples
     --------
     >>> import posenc
-    >>> posenc.t5_bucket([0, -1, -8, -15, -16, 1, 127, 128])
+    >>> posenc.t5_bucket([0, -1, -8, -15, -16, 1, 127, 128], bidirectional=True)
     array([ 0,  1,  8,  9, 10, 17, 31, 31])
     """
-    both_sides = read.flag("bidirectional", bidirectional)
-    count = read.index("buckets", buckets, 4 if both_sides else 2)
+    both_sides = _read_direction(bidirectional)
+    count = read.index("num_buckets", num_buckets, 4 if both_sides else 2)
     distance = _read_max_distance(max_distance, count, both_sides)
     integers = _as_integers(rel)
     lookup, further = _bucket_tables(count, distance, both_sides)
@@ -185,7 +192,7 @@ T5 = Scheme("t5", DISTANCE, T5Arrays, _operands, _default_scale)
 
 @door
 def t5(
-    table: npt.ArrayLike, *, bidirectional: bool = True, max_distance: int = 128, unscaled: bool = False
+    table: npt.ArrayLike, *, bidirectional: bool | None = None, max_distance: int = 128, unscaled: bool = False
 ) -> PositionBias[T5Arrays]:
     """Return T5's relative position bias.
 
@@ -197,7 +204,8 @@ def t5(
         Finite; transformers stores it so (``relative_attention_bias.weight``). A transposed table has another number of
         heads, which `attention` refuses, but `matrix` cannot. Differentiable.
     bidirectional : bool
-        As in `t5_bucket`. A decoder has False; with True, a causal call reads only the first half of the table.
+        Required, as in `t5_bucket`. A decoder has False; with True, a causal call reads only the first half of the
+        table.
     max_distance : int
         As in `t5_bucket`.
     unscaled : bool
@@ -233,13 +241,13 @@ def t5(
 
     Rows of the table that an encoder reads:
 
-    >>> posenc.t5(np.arange(32.0)[:, None]).matrix(3)
+    >>> posenc.t5(np.arange(32.0)[:, None], bidirectional=True).matrix(3)
     array([[[ 0., 17., 18.],
             [ 1.,  0., 17.],
             [ 2.,  1.,  0.]]], dtype=float32)
     """
     (array,), dtypes = operator.copy_parameters("t5", table)
-    both_sides = read.flag("bidirectional", bidirectional)
+    both_sides = _read_direction(bidirectional)
     fewest = 4 if both_sides else 2
     if len(array) < fewest:
         fail(ValueError, "table", f"{len(array)} rows", f"at least {fewest}")

@@ -160,7 +160,7 @@ SIZES = hypotheses("sizes of buckets")
 BUCKET = Kind(
     "buckets",
     lambda c: reference.t5_bucket(
-        c["rel"], buckets=c["buckets"], max_distance=c["max_distance"], bidirectional=c["bidirectional"]
+        c["rel"], num_buckets=c["buckets"], max_distance=c["max_distance"], bidirectional=c["bidirectional"]
     ).astype(np.float64),
     bucket_of,
     BUCKETS,
@@ -202,7 +202,7 @@ def buckets(
     Examples
     --------
     >>> import posenc, posenc.check
-    >>> report = posenc.check.buckets(lambda rel: posenc.t5_bucket(rel), bidirectional=False)
+    >>> report = posenc.check.buckets(lambda rel: posenc.t5_bucket(rel, bidirectional=True), bidirectional=False)
     >>> print(report.causes[0].sentence)
     The buckets are those of a bidirectional table; expected causal.
     """
@@ -433,7 +433,7 @@ def bias(
     impl : callable or array
         ``impl(n, m)`` returns the matrix, (heads, n, m); or the matrix itself.
     operator : PositionBias
-        The right bias, such as ``posenc.t5(table)``.
+        The right bias, such as ``posenc.t5(table, bidirectional=True)``.
     n, m : int
         Numbers of queries and keys. By default m is n, and then, with `causal`, n + 5. The queries are the last n of
         the m keys.

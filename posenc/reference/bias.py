@@ -152,7 +152,7 @@ def alibi_slopes(heads, *, bias_max=8.0):
     return np.concatenate([slopes(power), slopes(2 * power)[::2][: heads - power]])
 
 
-def t5(table, *, bidirectional=True, max_distance=128, unscaled=False):
+def t5(table, *, bidirectional, max_distance=128, unscaled=False):
     """Return T5's bias, a learned number for each head and bucket of distances.
 
     ``table[bucket(j - i), h]``
@@ -160,14 +160,14 @@ def t5(table, *, bidirectional=True, max_distance=128, unscaled=False):
     Raffel et al. 2020 (T5), section 2.1. T5 does not scale its logits: unscaled=True.
     """
     table = wide(table)
-    options = {"buckets": len(table), "max_distance": max_distance, "bidirectional": bidirectional}
+    options = {"num_buckets": len(table), "max_distance": max_distance, "bidirectional": bidirectional}
     return PositionBias(
         lambda i, j: heads_first(table[t5_bucket(rel(i, j), **options)]),
         default_scale=(lambda width: 1.0) if unscaled else None,
     )
 
 
-def t5_bucket(rel, *, buckets=32, max_distance=128, bidirectional=True):
+def t5_bucket(rel, *, bidirectional, num_buckets=32, max_distance=128):
     """Return the bucket of each relative position.
 
     n = i - j has bucket ``n`` below e = side / 2, then ``e + floor(log(n / e) / log(max_distance / e) (side - e))``.
@@ -179,10 +179,10 @@ def t5_bucket(rel, *, buckets=32, max_distance=128, bidirectional=True):
     Examples
     --------
     >>> from posenc import reference
-    >>> reference.t5_bucket([0, -1, -8, -15, -16, 1, 127, 128])
+    >>> reference.t5_bucket([0, -1, -8, -15, -16, 1, 127, 128], bidirectional=True)
     array([ 0,  1,  8,  9, 10, 17, 31, 31])
     """
-    side = buckets // 2 if bidirectional else buckets
+    side = num_buckets // 2 if bidirectional else num_buckets
     exact = side // 2
     steps = side - exact
 

@@ -126,7 +126,7 @@ def xl_table(K, dim):
     return absolute.sinusoidal(distance, dim, base=10000.0 + 0 * K, layout="half")
 
 
-def deberta(rel_q, rel_k, *, buckets=None, max_position=None, terms=("c2p", "p2c"), p2c_index="code"):
+def deberta(rel_q, rel_k, *, num_buckets=None, max_distance=None, terms=("c2p", "p2c"), p2c_index="code"):
     """Return DeBERTa's terms, content to position and position to content.
 
     ``q_i . rel_k[t] + k_j . rel_q[t]``, t = clip(bucket(i - j) + K, 0, 2 K - 1)
@@ -137,7 +137,7 @@ def deberta(rel_q, rel_k, *, buckets=None, max_position=None, terms=("c2p", "p2c
 
     def row(distance, table):
         half = table.shape[-2] // 2
-        bucket = distance if buckets is None else deberta_bucket(distance, buckets, max_position)
+        bucket = distance if num_buckets is None else deberta_bucket(distance, num_buckets, max_distance)
         return clipped(bucket, half, 2 * half)
 
     def equation(q, k, i, j, seen, scale):
@@ -153,21 +153,21 @@ def deberta(rel_q, rel_k, *, buckets=None, max_position=None, terms=("c2p", "p2c
     return ContentBias(equation, default_scale=lambda width: (width * (1 + len(terms))) ** -0.5)
 
 
-def deberta_bucket(distance, buckets, max_position):
+def deberta_bucket(distance, num_buckets, max_distance):
     """Return DeBERTa's bucket of each distance.
 
-    d up to mid = buckets / 2, then ``mid + ceil((mid - 1) log(d / mid) / log((max_position - 1) / mid))``
+    d up to mid = num_buckets / 2, then ``mid + ceil((mid - 1) log(d / mid) / log((max_distance - 1) / mid))``
 
     He et al. 2021 (DeBERTa), the authors' make_log_bucket_position. Comparing fractions, no rounding decides.
     """
-    mid = buckets // 2
+    mid = num_buckets // 2
 
     @cache
     def bucket(d):
         if abs(d) <= mid:
             return d
         step, power = 0, Fraction(abs(d), mid) ** (mid - 1)
-        while Fraction(max_position - 1, mid) ** step < power:
+        while Fraction(max_distance - 1, mid) ** step < power:
             step += 1
         return mid + step if d > 0 else -(mid + step)
 
@@ -232,7 +232,9 @@ def gated_distance(gates, table, *, rows="clipped", max_distance=None):
         if rows == "clipped":
             return of_rows(gates, table, clipped(distance, count // 2, count))
         if rows == "buckets":
-            return of_rows(gates, table, t5_bucket(distance, buckets=count, max_distance=max_distance))
+            return of_rows(
+                gates, table, t5_bucket(distance, bidirectional=True, num_buckets=count, max_distance=max_distance)
+            )
         exists = (distance <= 0) & (distance > -count)
         return np.where(exists, of_rows(gates, table, clipped(-distance, 0, count)), 0)
 

@@ -37,7 +37,7 @@ class DebertaArrays(NamedTuple):
 
 def _operands(bias: Bias) -> Operands:
     options, table = bias.options, next(table for table in bias.arrays if table is not None)
-    rows = _bucket_rows(table.shape[-2] // 2, options.get("buckets"), options.get("max_position"))
+    rows = _bucket_rows(table.shape[-2] // 2, options.get("num_buckets"), options.get("max_distance"))
     rows_q = rows if options["p2c_index"] == "code" else _read_only(rows[::-1].copy())
     return {**bias.arrays._asdict(), "rows": rows, "rows_q": rows_q}
 
@@ -55,8 +55,8 @@ def deberta(
     rel_q: npt.ArrayLike | None,
     rel_k: npt.ArrayLike | None,
     *,
-    buckets: int | None = None,
-    max_position: int | None = None,
+    num_buckets: int | None = None,
+    max_distance: int | None = None,
     terms: Sequence[Literal["c2p", "p2c"]] = _TERMS,
     p2c_index: Literal["code", "paper"] = "code",
 ) -> ContentBias[DebertaArrays]:
@@ -69,11 +69,11 @@ def deberta(
     rel_q, rel_k : array (H, 2 K, D) or (2 K, D), or None if its term is not used
         The relative table, projected by the layer's query projection (`rel_q`, for "p2c") and by its key projection
         (`rel_k`, for "c2p"). Differentiable. The heads share a table that has no axis H.
-    buckets, max_position : int, optional
+    num_buckets, max_distance : int, optional
         Both or neither. Without them ``f(r) = r`` (v1). With them ``f(r) = r`` up to the distance
-        ``mid = buckets // 2``, and beyond it
-        ``f(r) = sign(r) (mid + ceil((mid - 1) log(|r| / mid) / log((max_position - 1) / mid)))``. Versions 2 and 3 have
-        256 buckets and a max_position of 512.
+        ``mid = num_buckets // 2``, and beyond it
+        ``f(r) = sign(r) (mid + ceil((mid - 1) log(|r| / mid) / log((max_distance - 1) / mid)))``. Versions 2 and 3 have
+        256 buckets and a max_distance of 512.
     terms : sequence of "c2p", "p2c"
         The terms to add: "c2p", content to position, is ``q[i] . rel_k[t]``; "p2c", position to content, is
         ``k[j] . rel_q[t]``.
@@ -90,13 +90,13 @@ def deberta(
     ------
     TypeError, ValueError
         Tables of different shapes, an odd number of rows, a missing table whose term is used, an unknown term, only one
-        of buckets and max_position, a max_position that leaves no logarithmic buckets.
+        of num_buckets and max_distance, a max_distance that leaves no logarithmic buckets.
 
     Notes
     -----
     He et al. 2021 (DeBERTa), equations 2 to 4. Comparisons of integers decide the ceiling, so no rounding moves a
     distance to another bucket. As in transformers, f reads distances that are not clipped. Microsoft's code first clips
-    them to less than max_position, so with the 512 rows of versions 2 and 3 it reads row 1 instead of row 0 where
+    them to less than max_distance, so with the 512 rows of versions 2 and 3 it reads row 1 instead of row 0 where
     ``i - j <= -512``. The enhanced mask decoder, which adds absolute positions, needs no other function: the second
     example adds learned positions to queries.
 
@@ -111,7 +111,7 @@ def deberta(
     >>> rel_q, rel_k = (
     ...     (rel_embeddings @ weight).reshape(512, 12, 64).swapaxes(0, 1) for weight in (query_proj, key_proj)
     ... )
-    >>> bias = posenc.deberta(rel_q, rel_k, buckets=256, max_position=512)
+    >>> bias = posenc.deberta(rel_q, rel_k, num_buckets=256, max_distance=512)
     >>> q, k, v = rng.standard_normal((3, 12, 100, 64), np.float32)
     >>> posenc.attention(q, k, v, bias=bias).shape
     (12, 100, 64)
@@ -139,19 +139,19 @@ def deberta(
         fail(ValueError, "rel_k", f"shape {shapes[1]}", f"{shapes[0]}, as rel_q")
     rows = shapes[0][-2]
     options: dict[str, int | str | tuple[str, ...]] = {"terms": tuple(terms), "p2c_index": p2c_index}
-    if (buckets is None) != (max_position is None):
-        missing = "buckets" if buckets is None else "max_position"
-        fail_value(ValueError, missing, None, "buckets and max_position together")
-    if buckets is not None and max_position is not None:
-        count = read.index("buckets", buckets, 2)
-        end = read.index("max_position", max_position, 1)
+    if (num_buckets is None) != (max_distance is None):
+        missing = "num_buckets" if num_buckets is None else "max_distance"
+        fail_value(ValueError, missing, None, "num_buckets and max_distance together")
+    if num_buckets is not None and max_distance is not None:
+        count = read.index("num_buckets", num_buckets, 2)
+        end = read.index("max_distance", max_distance, 1)
         if end <= count // 2 + 1:
-            expected = f"more than buckets // 2 + 1 = {count // 2 + 1}"
-            fail_value(ValueError, "max_position", end, expected)
+            expected = f"more than num_buckets // 2 + 1 = {count // 2 + 1}"
+            fail_value(ValueError, "max_distance", end, expected)
         if not _bucket_rows(rows // 2, count, end).size:
             expected = f"fewer, because with {count} buckets row 0 begins beyond a distance of 2**20"
             fail(ValueError, next(iter(tables)), f"{rows} rows", expected)
-        options |= {"buckets": count, "max_position": end}
+        options |= {"num_buckets": count, "max_distance": end}
     return DEBERTA.from_arrays(tables.get("rel_q"), tables.get("rel_k"), options=options)
 
 
@@ -166,25 +166,25 @@ def _read_table(argument: str, table: npt.ArrayLike | None, term: str) -> Array:
 
 
 @lru_cache(maxsize=32)
-def _bucket_rows(last: int, buckets: int | None, max_position: int | None) -> Array:
+def _bucket_rows(last: int, num_buckets: int | None, max_distance: int | None) -> Array:
     """Return the table rows of rel = j - i = -B .. B, entry rel + B, for a table of 2 K rows, K = `last`.
 
-    Distances beyond B read the first or the last entry. The bucket of a distance r beyond mid = buckets // 2 is
+    Distances beyond B read the first or the last entry. The bucket of a distance r beyond mid = num_buckets // 2 is
     mid + s, where s is the smallest integer with
-    (r / mid)**(mid - 1) <= ((max_position - 1) / mid)**s. The result is empty if K is a logarithmic bucket that begins
+    (r / mid)**(mid - 1) <= ((max_distance - 1) / mid)**s. The result is empty if K is a logarithmic bucket that begins
     beyond 2**20.
     """
-    if buckets is None or max_position is None:
+    if num_buckets is None or max_distance is None:
         return _read_only(np.clip(np.arange(last, -last - 1, -1, dtype=I64) + last, 0, 2 * last - 1))
-    mid = buckets // 2
+    mid = num_buckets // 2
     ends = list(range(min(mid, last) + 1))  # ends[b]: the largest distance of bucket b; with mid = 1, b = 1 has no end
     while ends[-1] < _FARTHEST and len(ends) <= last and mid > 1:
         s = len(ends) - mid
 
         def is_beyond(r: int, s: int = s) -> bool:
-            return bool(r ** (mid - 1) * mid**s > mid ** (mid - 1) * (max_position - 1) ** s)
+            return bool(r ** (mid - 1) * mid**s > mid ** (mid - 1) * (max_distance - 1) ** s)
 
-        log_end = log(mid) + s * log((max_position - 1) / mid) / (mid - 1)
+        log_end = log(mid) + s * log((max_distance - 1) / mid) / (mid - 1)
         end = smallest_integer(exp(log_end), is_beyond) - 1 if log_end < 20 else _FARTHEST  # exp(20) is beyond it
         ends.append(min(end, _FARTHEST))
     if len(ends) <= last and mid > 1:

@@ -44,7 +44,7 @@ def _operands(bias: Bias) -> Operands:
     rows = np.arange(count, dtype=I64)
     if bias.options["rows"] == "buckets":
         reach = bias.options["max_distance"]
-        rows = t5_bucket(np.arange(-reach, reach + 1), buckets=count, max_distance=reach)
+        rows = t5_bucket(np.arange(-reach, reach + 1), bidirectional=True, num_buckets=count, max_distance=reach)
     elif bias.options["rows"] == "past":
         beyond = np.zeros((*table.shape[:-2], 1, table.shape[-1]), table.dtype)
         past = np.arange(count, -1, -1, dtype=I64)  # of rel = -T .. 0

@@ -108,7 +108,7 @@ def tupe(
     >>> vectors, w_q, w_k = rng.standard_normal((100, 512)), *rng.standard_normal((2, 512, 8, 64)) / 22
     >>> pos_q, pos_k = (np.einsum("nd,dhc->hnc", vectors, w) for w in (w_q, w_k))
     >>> bias = posenc.tupe(pos_q, pos_k, cls_to_any=np.zeros(8), any_to_cls=np.zeros(8))
-    >>> bias += posenc.t5(rng.standard_normal((32, 8)))
+    >>> bias += posenc.t5(rng.standard_normal((32, 8)), bidirectional=True)
     >>> q, k, v = rng.standard_normal((3, 8, 100, 64), np.float32)
     >>> posenc.attention(q, k, v, bias=bias).shape
     (8, 100, 64)

@@ -61,7 +61,7 @@ SMALL, LARGE = (32, 2048, 64), (32, 8192, 64)
 RELATIVE = """[
     posenc.shaw(normal((129, D)), normal((129, D))),
     posenc.transformer_xl(normal((H, 129, D)), normal((H, D)), normal((H, D))),
-    posenc.deberta(normal((H, 64, D)), normal((H, 64, D)), buckets=32, max_position=512),
+    posenc.deberta(normal((H, 64, D)), normal((H, 64, D)), num_buckets=32, max_distance=512),
     posenc.cope(normal((64, D))), posenc.tupe(normal((H, n, D)), normal((H, n, D))),
     posenc.gated_distance(normal((H, n, 16)), normal((1024, 16)), rows="past"),
 ]"""

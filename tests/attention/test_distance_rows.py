@@ -15,7 +15,7 @@ OPERATORS = [
     posenc.alibi(posenc.alibi_slopes(HEADS)),
     posenc.kerple_log(np.ones(HEADS), np.full(HEADS, 0.3)),
     posenc.kerple_power(np.ones(HEADS), np.full(HEADS, 0.7)),
-    posenc.t5(RNG.standard_normal((32, HEADS))),
+    posenc.t5(RNG.standard_normal((32, HEADS)), bidirectional=True),
     posenc.tisa(*RNG.standard_normal((3, HEADS, 5))),
     posenc.sandwich(HEADS, 16),
     posenc.distance_function(lambda rel: np.sin(np.outer(np.arange(1, 5), rel)), HEADS),

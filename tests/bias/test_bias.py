@@ -11,14 +11,14 @@ TABLE, GATES = np.zeros((32, 2)), np.zeros((2, 9))
 LAYERS = {"w1": np.ones((3, 1)), "b1": np.ones(3), "w2": np.ones((2, 3)), "b2": np.ones(2), "c": 0.1, "threshold": 8.0}
 ERRORS = {
     "alibi of no heads": (lambda: posenc.alibi(0), ValueError, "alibi_slopes: heads"),
-    "t5 few rows": (lambda: posenc.t5(np.zeros((3, 2))), ValueError, "t5: table"),
+    "t5 few rows": (lambda: posenc.t5(np.zeros((3, 2)), bidirectional=True), ValueError, "t5: table"),
     "t5 one row": (lambda: posenc.t5(np.zeros((1, 2)), bidirectional=False), ValueError, "t5: table"),
-    "t5 no bucket left": (lambda: posenc.t5(TABLE, max_distance=8), ValueError, "t5: max_distance"),
+    "t5 no bucket left": (lambda: posenc.t5(TABLE, max_distance=8, bidirectional=True), ValueError, "t5: max_distance"),
     "t5 no bucket left, decoder": (
         lambda: posenc.t5(TABLE, max_distance=16, bidirectional=False), ValueError, "t5: max_distance",
     ),
-    "bucket count": (lambda: posenc.t5_bucket([1], buckets=3), ValueError, "t5_bucket: buckets"),
-    "bucket distance": (lambda: posenc.t5_bucket([1], max_distance=8), ValueError, "t5_bucket: max_distance"),
+    "bucket count": (lambda: posenc.t5_bucket(1, num_buckets=3, bidirectional=True), ValueError, "t5_bucket: num_"),
+    "bucket distance": (lambda: posenc.t5_bucket(1, max_distance=8, bidirectional=True), ValueError, "t5_bucket: max_"),
     "kerple r2": (lambda: posenc.kerple_power([1.0], [0.0]), ValueError, "kerple_power: r2"),
     "sandwich odd": (lambda: posenc.sandwich(2, 7), ValueError, "sandwich: dim"),
     "sandwich heads": (lambda: posenc.sandwich(0, 8), ValueError, "sandwich: heads"),
@@ -93,7 +93,7 @@ def test_gradient_of_an_array_with_gaps(name, gaps):
     too."""
     table = np.random.default_rng(3).standard_normal((49, 2))
     bias, field = {
-        "t5": lambda: (posenc.t5(table), "table"),
+        "t5": lambda: (posenc.t5(table, bidirectional=True), "table"),
         "swin": lambda: (posenc.swin(table, 4, 4), "table"),
         "tisa": lambda: (posenc.tisa(table[:2], table[2:4], table[:2]), "a"),
         "fire": lambda: (posenc.fire(**LAYERS), "w2"),

@@ -11,7 +11,7 @@ X_Q, X_K = RNG.integers(0, 9, N), RNG.integers(0, 9, M)
 OPERATORS = {
     "alibi": posenc.alibi([0.5, 0.25]),
     "fox": posenc.fox(np.linspace(-1, 0, 2 * 9).reshape(2, 9)),
-    "t5": posenc.t5(np.linspace(-1, 1, 64).reshape(32, 2)),
+    "t5": posenc.t5(np.linspace(-1, 1, 64).reshape(32, 2), bidirectional=True),
     "sandwich": posenc.sandwich(2, 8),
     "shaw": posenc.shaw(np.linspace(-1, 1, 20).reshape(5, 4)),
     "transformer_xl": posenc.transformer_xl(np.ones((2, 5, 4)), np.ones((2, 4)), np.ones((2, 4))),
@@ -52,7 +52,7 @@ def test_both_sides_need_no_align():
 
 
 def test_parts_flatten_and_sum_starts_at_zero():
-    a, b, c = posenc.alibi([1.0]), posenc.t5(np.ones((32, 1))), posenc.sandwich(1, 4)
+    a, b, c = posenc.alibi([1.0]), posenc.t5(np.ones((32, 1)), bidirectional=True), posenc.sandwich(1, 4)
     assert (a + b + c).parts == (a, b, c) == (a + (b + c)).parts == sum([a, b, c]).parts
     assert a.parts == (a,)
     assert sum([a]) is a
@@ -70,7 +70,7 @@ def test_kinds_of_sums():
 
 
 def test_matrix_of_a_sum_of_distances_is_dense():
-    bias = posenc.alibi([1.0, 0.5]) + posenc.t5(np.linspace(0, 1, 64).reshape(32, 2))
+    bias = posenc.alibi([1.0, 0.5]) + posenc.t5(np.linspace(0, 1, 64).reshape(32, 2), bidirectional=True)
     parts = sum(part.matrix(3, 5, dtype=np.float64) for part in bias.parts)
     matrix = bias.matrix(3, 5)
     assert matrix.flags.c_contiguous
@@ -113,7 +113,7 @@ def test_parts_have_positions_of_their_own():
 
 def test_attention_takes_a_sum_as_its_parts():
     q, k, v = qkv()
-    parts = [posenc.alibi([1.0, 0.5]), OPERATORS["shaw"], posenc.t5(np.ones((32, 2)))]
+    parts = [posenc.alibi([1.0, 0.5]), OPERATORS["shaw"], posenc.t5(np.ones((32, 2)), bidirectional=True)]
     options = {"causal": True, "align": "end"}
     out, lse = posenc.attention(q, k, v, bias=parts, **options, return_lse=True)
     assert np.array_equal(posenc.attention(q, k, v, bias=sum(parts), **options), out)

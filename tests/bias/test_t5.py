@@ -13,9 +13,9 @@ TABLE = [0, 1, 2, 3, 4, 5, 6, 7, 8, 8, 8, 8, 9, 9, 9, 9, 10, 10, 10, 10, 10, 10,
 def test_table_of_31_distances():
     """The buckets of keys before the query, of the default 32 buckets and of 16 in one direction."""
     distance = np.arange(31)
-    assert posenc.t5_bucket(-distance).tolist() == TABLE
-    assert posenc.t5_bucket(-distance, buckets=16, bidirectional=False).tolist() == TABLE
-    assert posenc.t5_bucket(distance[1:]).tolist() == [16 + b for b in TABLE[1:]]
+    assert posenc.t5_bucket(-distance, bidirectional=True).tolist() == TABLE
+    assert posenc.t5_bucket(-distance, num_buckets=16, bidirectional=False).tolist() == TABLE
+    assert posenc.t5_bucket(distance[1:], bidirectional=True).tolist() == [16 + b for b in TABLE[1:]]
 
 
 EDGES = {
@@ -29,7 +29,9 @@ EDGES = {
 def test_where_buckets_begin(settings):
     """First distances of the logarithmic buckets, 8 (128/8)**(k/8) and so on, rounded up."""
     buckets, max_distance, bidirectional = settings
-    found = posenc.t5_bucket(-np.arange(1000), buckets=buckets, max_distance=max_distance, bidirectional=bidirectional)
+    found = posenc.t5_bucket(
+        -np.arange(1000), num_buckets=buckets, max_distance=max_distance, bidirectional=bidirectional
+    )
     exact = buckets // (4 if bidirectional else 2)
     assert (np.flatnonzero(np.diff(found)) + 1).tolist()[exact:] == EDGES[settings]
 
@@ -42,8 +44,8 @@ SETTINGS |= {(10, 160), (6, 6591), (60, 16384), (74, 65536), (124, 10000), (16, 
 def test_buckets_are_exact(rng):
     """Around every threshold, at random, and at the ends of int64, in both directions."""
     for side, max_distance in sorted(SETTINGS):
-        one = {"buckets": side, "max_distance": max_distance, "bidirectional": False}
-        both = {"buckets": 2 * side, "max_distance": max_distance}
+        one = {"num_buckets": side, "max_distance": max_distance, "bidirectional": False}
+        both = {"num_buckets": 2 * side, "max_distance": max_distance, "bidirectional": True}
         exact, steps = side // 2, side - side // 2
         far = [int(exact * (max_distance / exact) ** (k / steps)) for k in range(1, steps)]
         near = np.add.outer([-2, -1, 0, 1, 2], [exact, *far, max_distance, 4 * max_distance]).ravel()
@@ -61,28 +63,30 @@ def test_far_edges_of_buckets_in_a_matrix(max_distance, rng, isa):
     """The rows of a table that holds its own row numbers: at random distances, and on both sides of each edge."""
     table, far = np.arange(32.0)[:, None], 10 ** rng.uniform(0, 15, 400)
     rel = np.unique(np.concatenate([[-12265, -53183, -230615], far, -far]).astype(np.int64))
-    steps = np.flatnonzero(np.diff(posenc.t5_bucket(rel, max_distance=max_distance)))
+    steps = np.flatnonzero(np.diff(posenc.t5_bucket(rel, max_distance=max_distance, bidirectional=True)))
     edges = [bisect(int(a), int(b), max_distance) for a, b in zip(rel[steps], rel[steps + 1], strict=True)]
     rel = np.unique(np.concatenate([rel, edges, np.array(edges) - 1]))
-    rows = posenc.t5(table, max_distance=max_distance).matrix(1, len(rel), q_positions=[0], k_positions=rel)[0, 0]
-    assert np.array_equal(rows, reference.t5_bucket(rel, max_distance=max_distance))
+    rows = posenc.t5(table, max_distance=max_distance, bidirectional=True).matrix(
+        1, len(rel), q_positions=[0], k_positions=rel
+    )[0, 0]
+    assert np.array_equal(rows, reference.t5_bucket(rel, max_distance=max_distance, bidirectional=True))
 
 
 def bisect(low, high, max_distance):
     """The first distance after `low` with the bucket of `high`, if there are two between them."""
-    first = reference.t5_bucket(np.array([low]), max_distance=max_distance)
+    first = reference.t5_bucket(np.array([low]), max_distance=max_distance, bidirectional=True)
     while high - low > 1:
         middle = (low + high) // 2
-        same = reference.t5_bucket(np.array([middle]), max_distance=max_distance) == first
+        same = reference.t5_bucket(np.array([middle]), max_distance=max_distance, bidirectional=True) == first
         low, high = (middle, high) if same else (low, middle)
     return high
 
 
 def test_the_smallest_tables():
     """A bucket for each distance and one for the rest, in one direction or in both."""
-    assert posenc.t5(np.zeros((4, 2))).matrix(3).shape == (2, 3, 3)
+    assert posenc.t5(np.zeros((4, 2)), bidirectional=True).matrix(3).shape == (2, 3, 3)
     assert posenc.t5(np.zeros((2, 2)), bidirectional=False).matrix(3).shape == (2, 3, 3)
-    for rows, options in ((3, {}), (1, {"bidirectional": False})):
+    for rows, options in ((3, {"bidirectional": True}), (1, {"bidirectional": False})):
         with pytest.raises(ValueError, match=r"^t5: table has \d rows; expected at least"):
             posenc.t5(np.zeros((rows, 2)), **options)
 
@@ -96,23 +100,23 @@ def test_the_kernel_and_the_function_agree(isa):
             matrix = posenc.t5(np.arange(float(buckets))[:, None], **options).matrix(
                 1, len(rel), q_positions=[0], k_positions=rel, dtype=F64
             )
-            assert np.array_equal(matrix[0, 0], posenc.t5_bucket(rel, buckets=buckets, **options))
+            assert np.array_equal(matrix[0, 0], posenc.t5_bucket(rel, num_buckets=buckets, **options))
 
 
 def test_buckets_of_any_integer():
-    assert posenc.t5_bucket(np.int8(-100)) == 15
-    assert posenc.t5_bucket(np.array([200], np.uint8)).tolist() == [31]
-    assert posenc.t5_bucket([[-1.999, 1.999]]).tolist() == [[1, 17]]
-    assert posenc.t5_bucket([1e300, -1e300]).tolist() == [31, 15]
-    assert posenc.t5_bucket([]).shape == (0,)
-    assert posenc.t5_bucket([1]).dtype == np.int64
+    assert posenc.t5_bucket(np.int8(-100), bidirectional=True) == 15
+    assert posenc.t5_bucket(np.array([200], np.uint8), bidirectional=True).tolist() == [31]
+    assert posenc.t5_bucket([[-1.999, 1.999]], bidirectional=True).tolist() == [[1, 17]]
+    assert posenc.t5_bucket([1e300, -1e300], bidirectional=True).tolist() == [31, 15]
+    assert posenc.t5_bucket([], bidirectional=True).shape == (0,)
+    assert posenc.t5_bucket([1], bidirectional=True).dtype == np.int64
 
 
 def test_thousands_of_buckets_are_exact():
     """The first distance of a bucket e + k is the smallest n with n**steps >= max_distance**k e**(steps - k)."""
     buckets, farthest = 8000, 128_000
     exact = steps = buckets // 2
-    bucket = posenc.t5_bucket(-np.arange(farthest + 9), buckets=buckets, max_distance=farthest, bidirectional=False)
+    bucket = posenc.t5_bucket(-np.arange(farthest + 9), num_buckets=buckets, max_distance=farthest, bidirectional=False)
     assert bucket.max() == buckets - 1
     for k in (1, 2, 17, 1999, 2000, 3998, 3999):
         first = int(np.searchsorted(bucket, exact + k))
@@ -125,16 +129,16 @@ def test_a_transposed_table_is_named():
     q = np.ones((12, 4, 8))
     message = r"^attention: bias has 32 heads \(t5\); expected 12, .*; its table .* transposed$"
     with pytest.raises(ValueError, match=message):
-        posenc.attention(q, q, q, bias=posenc.t5(np.zeros((12, 32))))
+        posenc.attention(q, q, q, bias=posenc.t5(np.zeros((12, 32)), bidirectional=True))
     with pytest.raises(ValueError, match=r"^attention: bias has 4 heads \(t5\); expected 12, axis -3 of q$"):
-        posenc.attention(q, q, q, bias=posenc.t5(np.zeros((32, 4))))
+        posenc.attention(q, q, q, bias=posenc.t5(np.zeros((32, 4)), bidirectional=True))
 
 
 def test_unscaled_is_a_scale_of_1(rng):
     """T5's attention in one option: the default scale is 1, forward and backward; a given scale still counts."""
     q, k, v = rng.standard_normal((3, 2, 9, 16))
     table = rng.standard_normal((8, 2))
-    plain, preset = posenc.t5(table), posenc.t5(table, unscaled=True)
+    plain, preset = posenc.t5(table, bidirectional=True), posenc.t5(table, unscaled=True, bidirectional=True)
     assert np.array_equal(preset.matrix(9), plain.matrix(9))
     for given, scale in (({}, 1), ({"scale": 0.5}, 0.5)):
         found = posenc.attention_vjp(v, q, k, v, bias=preset, **given)
@@ -144,4 +148,4 @@ def test_unscaled_is_a_scale_of_1(rng):
     summed = posenc.attention(q, k, v, bias=preset + posenc.alibi([0.5, 0.25]))
     assert np.array_equal(summed, posenc.attention(q, k, v, bias=[plain, posenc.alibi([0.5, 0.25])], scale=1))
     with pytest.raises(TypeError, match="t5: unscaled"):
-        posenc.t5(table, unscaled=1)
+        posenc.t5(table, unscaled=1, bidirectional=True)

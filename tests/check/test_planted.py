@@ -19,7 +19,7 @@ TABLE = RNG.standard_normal((32, 6))
 WINDOW = RNG.standard_normal((77, 3))
 CLASSES = RNG.standard_normal((80, 3))
 ALIBI = posenc.alibi(plain.get_slopes(12))
-T5, T5_CAUSAL = posenc.t5(TABLE), posenc.t5(TABLE, bidirectional=False)
+T5, T5_CAUSAL = posenc.t5(TABLE, bidirectional=True), posenc.t5(TABLE, bidirectional=False)
 SWIN = posenc.swin(WINDOW, 4, 6)
 LAYOUT = {"dim": 32, "layout": "half"}
 

@@ -22,7 +22,7 @@ WRONG = {
     "str": (*ARRAYS, VAST, b"half", 3, "no such thing", ["half"]),
 }
 """Values that no option of these annotations takes."""
-TOGETHER = {"buckets": "max_position", "max_position": "buckets"}
+TOGETHER = {"num_buckets": "max_distance", "max_distance": "num_buckets"}
 """Arguments of deberta that are passed both or not at all."""
 FIRST = {case.function: case for case in reversed(CASES)}
 

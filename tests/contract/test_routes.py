@@ -19,7 +19,11 @@ def rows(*shape):
 
 
 X, Q, W = rows(2, 4, 8, 32), rows(8, 16, 64), posenc.rope_frequencies(32)
-ALIBI, SHAW, T5 = posenc.alibi(posenc.alibi_slopes(8)), posenc.shaw(rows(33, 64)), posenc.t5(rows(32, 8))
+ALIBI, SHAW, T5 = (
+    posenc.alibi(posenc.alibi_slopes(8)),
+    posenc.shaw(rows(33, 64)),
+    posenc.t5(rows(32, 8), bidirectional=True),
+)
 OUT, LSE = posenc.attention(Q, Q, Q, bias=SHAW, return_lse=True)
 PLACES = np.arange(16).reshape(2, 8)
 

@@ -19,7 +19,8 @@ WITHOUT_GRADIENT = {
     # documented: their transpose is in their docstring
     "rerotate", "convert_layout", "merge_attention", "integrate",
     # take no array to differentiate, or return integers, positions or fixed numbers
-    "sinusoidal_frequencies", "rope_frequencies", "rope_from_config", "alibi_slopes", "rope_table", "rope_matrix", "shift_matrix",
+    "sinusoidal_frequencies", "rope_frequencies", "rope_from_config", "alibi_slopes", "rope_table", "rope_matrix",
+    "shift_matrix",
     "t5_bucket", "digits", "from_digits", "positions_from_mask", "logn_scale", "rerope_positions",
     "self_extend_positions", "nezha_table", "xl_table", "axial_frequencies", "mrope_frequencies", "floor_log_scale",
     "attention_weights",

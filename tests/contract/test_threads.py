@@ -234,7 +234,7 @@ n, d = 512, 16
 positions = np.arange(n, dtype=float)
 q = np.ones((2, n, d), np.float32)
 rows = np.ones((2 * 16 + 1, d), np.float32)
-biases = [posenc.t5(np.ones((32, 2))), posenc.shaw(rows), posenc.alibi(np.ones(2))]
+biases = [posenc.t5(np.ones((32, 2)), bidirectional=True), posenc.shaw(rows), posenc.alibi(np.ones(2))]
 going = [True]
 def write():
     while going[0]:

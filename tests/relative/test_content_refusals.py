@@ -12,7 +12,7 @@ def rows(count, heads=None, width=4):
     return np.zeros((count, width) if heads is None else (heads, count, width))
 
 
-BUCKETED = {"buckets": 8, "max_position": 16}
+BUCKETED = {"num_buckets": 8, "max_distance": 16}
 REFUSED = {
     "shaw: rel_k has even rows": ("shaw", (rows(4),)),
     "shaw: rel_k has K = 0": ("shaw", (rows(1),)),
@@ -32,10 +32,10 @@ REFUSED = {
     "deberta: terms has p2p": ("deberta", (rows(4, 2), rows(4, 2)), {"terms": ("c2p", "p2p")}),
     "deberta: terms has one twice": ("deberta", (rows(4, 2), rows(4, 2)), {"terms": ("c2p", "c2p")}),
     "deberta: terms has a string": ("deberta", (rows(4, 2), rows(4, 2)), {"terms": "c2p"}),
-    "deberta: max_position is None": ("deberta", (rows(4, 2), rows(4, 2)), {"buckets": 8}),
-    "deberta: buckets is None": ("deberta", (rows(4, 2), rows(4, 2)), {"max_position": 8}),
-    "deberta: max_position has mid + 1": ("deberta", (rows(4, 2), rows(4, 2)), {"buckets": 8, "max_position": 5}),
-    "deberta: buckets is 1": ("deberta", (rows(4, 2), rows(4, 2)), {"buckets": 1, "max_position": 16}),
+    "deberta: max_distance is None": ("deberta", (rows(4, 2), rows(4, 2)), {"num_buckets": 8}),
+    "deberta: num_buckets is None": ("deberta", (rows(4, 2), rows(4, 2)), {"max_distance": 8}),
+    "deberta: max_distance has mid + 1": ("deberta", (rows(4, 2), rows(4, 2)), {"num_buckets": 8, "max_distance": 5}),
+    "deberta: num_buckets is 1": ("deberta", (rows(4, 2), rows(4, 2)), {"num_buckets": 1, "max_distance": 16}),
     "cope: table has no rows": ("cope", (rows(0),)),
     "tupe: pos_q has two axes": ("tupe", (rows(3), rows(3, 2))),
     "tupe: cls_to_any has other heads": ("tupe", (rows(3, 2), rows(3, 2)), {"cls_to_any": [1.0]}),

@@ -62,7 +62,7 @@ def test_deberta(index, drawn, rng):
 
 def test_t5(rng):
     x, table = rng.standard_normal((1, 6, 8)), rng.standard_normal((32, 1))
-    bias = posenc.t5(table, unscaled=True)
+    bias = posenc.t5(table, unscaled=True, bidirectional=True)
     logits = x @ x.swapaxes(-1, -2) + bias.matrix(6, dtype=np.float64)
     expected = reference.attention(x, x, x, bias=posenc.dense(logits), scale=0.0)
     assert np.abs(posenc.attention(x, x, x, bias=bias) - expected).max() <= 1e-13
@@ -74,7 +74,7 @@ def test_only_shaw_adds_to_values(rng):
     pairs = rng.standard_normal((2, 8, 8))
     later = [
         posenc.transformer_xl(table, *rng.standard_normal((2, 2, 8))),
-        posenc.t5(rng.standard_normal((32, 2))),
+        posenc.t5(rng.standard_normal((32, 2)), bidirectional=True),
         posenc.tupe(q, k),
         posenc.deberta(pairs, pairs),
         posenc.alibi([0.5, 0.25]),
@@ -85,9 +85,9 @@ def test_only_shaw_adds_to_values(rng):
 
 
 def test_t5_buckets_widen():
-    found = posenc.t5_bucket(-np.arange(5000))
+    found = posenc.t5_bucket(-np.arange(5000), bidirectional=True)
     assert found[:8].tolist() == list(range(8))
     widths = np.bincount(found)
     assert widths[8] == 4
     assert np.all(np.diff(widths[8:]) >= 0)
-    assert found[-1] == found.max() == posenc.t5_bucket(-(10**9)) == 15
+    assert found[-1] == found.max() == posenc.t5_bucket(-(10**9), bidirectional=True) == 15

@@ -223,7 +223,7 @@ def _mpnet_bias(module: Module, position_ids: object, num_buckets: int, **unused
     """Return `MPNetEncoder.compute_position_bias`, which is T5's bias."""
     if position_ids is not None:
         fail(module, "position_ids", "is not None; expected None, for consecutive positions")
-    bias: pt.Operator = pt.t5(module.relative_attention_bias.weight[:num_buckets])
+    bias: pt.Operator = pt.t5(module.relative_attention_bias.weight[:num_buckets], bidirectional=True)
     return bias
 
 
@@ -300,7 +300,7 @@ def _deberta_forward(
         rows = module.pos_dropout(rows)
         rel_q = _split(of_queries(rows), heads) if "p2c" in terms else None
         rel_k = _split(of_keys(rows), heads) if "c2p" in terms else None
-        bias = pt.deberta(rel_q, rel_k, buckets=buckets, max_position=limit, terms=terms)
+        bias = pt.deberta(rel_q, rel_k, num_buckets=buckets, max_distance=limit, terms=terms)
     out = _attend(
         module,
         query,
