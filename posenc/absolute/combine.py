@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 import numpy.typing as npt
 
+from .. import _core
 from .._core_api import convert, read
 from .._core_api.arrays import F64, Array
 from .._core_api.door import door, fail
@@ -76,7 +77,7 @@ def combine(x: npt.ArrayLike, p: npt.ArrayLike, *, mode: Mode = "add", out: Arra
     >>> posenc.combine(words, posenc.sinusoidal(3, 4), out=words) is words
     True
     """
-    data, encoding, _ = _read(x, p, mode)
+    data, encoding = _read(x, p, mode)
     if mode in ("replace", "concat"):
         copied = np.broadcast_to(convert.copied("p", encoding, data.dtype), (*data.shape[:-1], *encoding.shape[-1:]))
         return convert.store(out, np.concatenate([data, copied], -1) if mode == "concat" else copied, data.dtype)
@@ -87,20 +88,11 @@ def combine(x: npt.ArrayLike, p: npt.ArrayLike, *, mode: Mode = "add", out: Arra
     return convert.store(out, result, data.dtype)
 
 
-def _read(x: npt.ArrayLike, p: npt.ArrayLike, mode: object) -> tuple[Array, Array, tuple[int, ...]]:
-    """Return the checked arrays and the shape of the result."""
+def _read(x: npt.ArrayLike, p: npt.ArrayLike, mode: object) -> tuple[Array, Array]:
     read.choice("mode", mode, get_args(Mode))
-    data, encoding = read.data("x", x), read.data("p", p)
-    shape = data.shape
-    if mode == "concat":
-        for argument, array in (("x", data), ("p", encoding)):
-            if array.ndim == 0:
-                fail(ValueError, argument, "0 axes", "at least 1, the channels")
-        shape = (*shape[:-1], encoding.shape[-1])
-    if not convert.broadcasts_to(encoding.shape, shape):
-        of_x = f"the {'leading axes' if mode == 'concat' else 'shape'} of x"
-        fail(ValueError, "p", f"shape {encoding.shape}", f"a shape that broadcasts to {shape}, {of_x}")
-    return data, encoding, shape if mode != "concat" else (*shape[:-1], data.shape[-1] + shape[-1])
+    row = "real x(c), real p(d) following" if mode == "concat" else "real x(), real p() following"
+    data, encoding = _core.read(row, x=x, p=p)
+    return data, encoding
 
 
 @door
@@ -131,7 +123,8 @@ def combine_vjp(grad: npt.ArrayLike, x: npt.ArrayLike, p: npt.ArrayLike, *, mode
     CombineGradient(x=array([[5.],
            [5.]]), p=array([5.]))
     """
-    data, encoding, shape = _read(x, p, mode)
+    data, encoding = _read(x, p, mode)
+    shape = data.shape if mode != "concat" else (*data.shape[:-1], data.shape[-1] + encoding.shape[-1])
     cotangent = read.data("grad", grad)
     if cotangent.shape != shape:
         fail(ValueError, "grad", f"shape {cotangent.shape}", str(shape))
