@@ -22,7 +22,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, TypeAlias, get_args, get_origin, get_type_hints
+from typing import Any, NamedTuple, TypeAlias, get_args, get_type_hints
 
 import numpy as np
 import numpy.typing as npt
@@ -213,14 +213,6 @@ def _logits_vjp(
     return LogitsGradient(gradients.bias, gradients.q, gradients.k)
 
 
-def _returns_bias(function: object) -> bool:
-    if not inspect.isfunction(function):
-        return False
-    returned = get_type_hints(function).get("return")
-    kind = get_origin(returned) or returned
-    return isinstance(kind, type) and issubclass(kind, posenc.Bias)
-
-
 FUNCTIONS = {
     name: Function(name, plain, getattr(posenc, f"{name}_vjp"))
     for name, plain in vars(posenc).items()
@@ -228,7 +220,7 @@ FUNCTIONS = {
 }
 """Every function that has a ``_vjp``, by name."""
 OPERATORS: dict[str, Callable[..., posenc.Bias]] = {
-    name: function for name, function in vars(posenc).items() if _returns_bias(function)
+    name: getattr(posenc, name) for name in operator.SCHEMES if name != operator.SUM.name
 }
 """Every function that returns a `Bias`, by name."""
 MATRIX = Function("matrix", posenc.PositionBias.matrix, _matrix_vjp)

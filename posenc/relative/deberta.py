@@ -122,12 +122,10 @@ def deberta(
     >>> posenc.attention(hidden + posenc.learned(absolute[0], 100), hidden, hidden, bias=bias).shape
     (12, 100, 64)
     """
-    if not isinstance(terms, tuple | list) or not terms:
+    if not isinstance(terms, tuple | list) or not terms or len({*map(str, terms)}) < len(terms):
         fail_value(ValueError, "terms", terms, "one or both of 'c2p', 'p2c'")
     for term in terms:
         read.choice("terms", term, _TERMS)
-    if len({*terms}) < len(terms):
-        fail_value(ValueError, "terms", terms, "one or both of 'c2p', 'p2c'")
     read.choice("p2c_index", p2c_index, ("code", "paper"))
     tables = {
         argument: _read_table(argument, table, term)
