@@ -218,10 +218,7 @@ def distance_function(
             fail(TypeError, argument, f"type {type(value).__name__}", "a function")
     if not isinstance(arrays, tuple | list):
         fail(TypeError, "arrays", f"type {type(arrays).__name__}", "a tuple or list of arrays")
-    kept = tuple(np.array(read.data("arrays", array)) for array in arrays)
-    for array in kept:
-        if not np.isfinite(array.astype(F64, copy=False)).all():
-            fail(ValueError, "arrays", "NaN or infinity", "finite numbers")
+    kept = tuple(operator.copy_finite("arrays", read.data("arrays", array)) for array in arrays)
     count = None if heads is None else read.index("heads", heads, 1)
     options = {"function": function, "heads": count, "vjp": vjp}
     return FUNCTION.from_arrays(kept, options=options)
