@@ -152,7 +152,7 @@ def alibi_slopes(heads, *, bias_max=8.0):
     return np.concatenate([slopes(power), slopes(2 * power)[::2][: heads - power]])
 
 
-def t5(table, *, bidirectional, max_distance=128, unscaled=False):
+def t5(table, *, bidirectional=None, max_distance=128, unscaled=False):
     """Return T5's bias, a learned number for each head and bucket of distances.
 
     ``table[bucket(j - i), h]``
@@ -167,7 +167,7 @@ def t5(table, *, bidirectional, max_distance=128, unscaled=False):
     )
 
 
-def t5_bucket(rel, *, bidirectional, num_buckets=32, max_distance=128):
+def t5_bucket(rel, *, bidirectional=None, num_buckets=32, max_distance=128):
     """Return the bucket of each relative position.
 
     n = i - j has bucket ``n`` below e = side / 2, then ``e + floor(log(n / e) / log(max_distance / e) (side - e))``.
@@ -182,6 +182,8 @@ def t5_bucket(rel, *, bidirectional, num_buckets=32, max_distance=128):
     >>> reference.t5_bucket([0, -1, -8, -15, -16, 1, 127, 128], bidirectional=True)
     array([ 0,  1,  8,  9, 10, 17, 31, 31])
     """
+    if bidirectional is None:
+        raise ValueError("t5_bucket: bidirectional is None; expected True or False")
     side = num_buckets // 2 if bidirectional else num_buckets
     exact = side // 2
     steps = side - exact

@@ -12,8 +12,8 @@ CASES = [
     IntegerCase(
         function="t5_bucket",
         tolerance=ulps(0),
-        make=lambda rng, n: {"rel": rng.integers(-300, 300, (2, n))},
-        real=lambda rng: {"rel": np.arange(-1000, 1000)},
+        make=lambda rng, n: {"rel": rng.integers(-300, 300, (2, n)), "bidirectional": True},
+        real=lambda rng: {"rel": np.arange(-1000, 1000), "bidirectional": True},
     ),
     IntegerCase(
         function="t5_bucket",
@@ -21,11 +21,16 @@ CASES = [
         tolerance=ulps(0),
         make=lambda rng, n: {
             "rel": np.rint(rng.standard_normal((2, n)) * 10.0 ** rng.integers(0, 15, n)),
-            "buckets": 40,
+            "num_buckets": 40,
             "max_distance": 10**12,
             "bidirectional": bool(n % 2),
         },
-        real=lambda rng: {"rel": np.arange(-1000, 1000) * 1.5, "buckets": 64, "max_distance": 10**6},
+        real=lambda rng: {
+            "rel": np.arange(-1000, 1000) * 1.5,
+            "bidirectional": True,
+            "num_buckets": 64,
+            "max_distance": 10**6,
+        },
     ),
     *with_placed(
         BiasCase(
@@ -33,8 +38,14 @@ CASES = [
             tolerance=ulps(0.5),
             axes={"table": "k h"},
             gradients=at("table"),
-            make=lambda rng, n: {"table": rng.standard_normal((12, 3)), "max_distance": 20, "n": n, "m": n + 2},
-            real=lambda rng: {"table": rng.standard_normal((32, 32)), **REAL},
+            make=lambda rng, n: {
+                "table": rng.standard_normal((12, 3)),
+                "bidirectional": True,
+                "max_distance": 20,
+                "n": n,
+                "m": n + 2,
+            },
+            real=lambda rng: {"table": rng.standard_normal((32, 32)), "bidirectional": True, **REAL},
         )
     ),
     BiasCase(

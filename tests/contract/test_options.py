@@ -91,7 +91,7 @@ REFUSED = {
     "ValueError: attention: q_segments ":
         lambda: posenc.attention(*Q[None, None, 0, :1], *Q[None, None, 0, :1], *Q[None, None, 0, :1],
                                  q_segments=np.array([2**64 - 1], np.uint64), k_segments=[-1]),
-    "TypeError: frequencies: dim has type type; ": lambda: posenc.sinusoidal_frequencies(int),
+    "TypeError: sinusoidal_frequencies: dim has type type; ": lambda: posenc.sinusoidal_frequencies(int),
     "TypeError: shift_matrix: offset has ": lambda: posenc.shift_matrix([1, [2]], 4),
     "ValueError: transformer_xl: r has shape (9,); expected (2 K + 1, D) or (H, 2 K + 1, D)":
         lambda: posenc.transformer_xl(np.ones(9), np.ones(9), np.ones(9)),
@@ -104,7 +104,7 @@ REFUSED = {
     "ValueError: integrate: times is 5; expected an array with 1 axis":
         lambda: posenc.integrate(lambda t, p: p, np.ones(2), 5),
     "ValueError: inner_product: frequencies is 128; expected an array (e,), one number per pair, "
-    "such as frequencies(dim)": lambda: posenc.analysis.inner_product(3, 5, 128),
+    "such as sinusoidal_frequencies(dim)": lambda: posenc.analysis.inner_product(3, 5, 128),
     "ValueError: complex_order: positions has shape (5,); expected a shape that broadcasts to (3,), "
     "the leading axes of amplitude": lambda: posenc.complex_order(np.ones((3, 4)), np.ones(4), 5),
     "TypeError: rope_frequencies: keys has 'theta'; expected base, which is the name of theta here":
