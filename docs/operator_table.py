@@ -52,7 +52,7 @@ def gradient(name: str, function: Callable[..., Any]) -> str:
     returned = str(function.__annotations__.get("return"))
     if "Bias" not in returned:
         return ""
-    return "`ContentBias.logits_vjp`" if returned.startswith("ContentBias") else "`PositionBias.vjp`"
+    return "`ContentBias.logits_vjp`" if returned.startswith("ContentBias") else "`PositionBias.matrix_vjp`"
 
 
 def table() -> str:

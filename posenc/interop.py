@@ -197,7 +197,7 @@ def _matrix_vjp(
     q_positions: Any = None,
     k_positions: Any = None,
 ) -> MatrixGradient:
-    return MatrixGradient(self.vjp(grad, n, m, q_positions=q_positions, k_positions=k_positions))
+    return MatrixGradient(self.matrix_vjp(grad, n, m, q_positions=q_positions, k_positions=k_positions))
 
 
 def _logits_vjp(

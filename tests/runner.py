@@ -155,7 +155,7 @@ class Runner:
             bias = getattr(posenc, call.function)(**self.made(call.arguments))
             given = {key: value for key, value in arguments.items() if key not in ("dtype", "out")}
             if call.method == "matrix":
-                return bias.vjp(cotangents[0], **given)
+                return bias.matrix_vjp(cotangents[0], **given)
             found = bias.logits_vjp(cotangents[0], **given)
             return (found.q, found.k, *(found.bias if "bias" in found._fields else found[2:]))  # as in older builds
         vjp = getattr(import_module(call.module), f"{call.function}_vjp")

@@ -127,7 +127,7 @@ def test_data_dependent_alibi_is_fox() -> None:
     agree("fox", bias.matrix(50, dtype=np.float64), peer.detach().numpy(), 1e-14)
     grad = np.tril(np.random.default_rng(1).standard_normal((2, 4, 50, 50)))
     peer.backward(torch.from_numpy(grad))
-    agree("fox vjp", bias.vjp(grad, 50).log_forget, gates.grad.numpy(), 1e-11)
+    agree("fox vjp", bias.matrix_vjp(grad, 50).log_forget, gates.grad.numpy(), 1e-11)
 
 
 # ---- recipes: stick-breaking attention and PaTH ----

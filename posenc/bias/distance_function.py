@@ -210,7 +210,7 @@ def distance_function(
     array([[[-0.  , -0.25, -1.  ],
             [-0.25, -0.  , -0.25],
             [-1.  , -0.25, -0.  ]]], dtype=float32)
-    >>> bias.vjp(np.ones((1, 3, 3)), 3).arrays
+    >>> bias.matrix_vjp(np.ones((1, 3, 3)), 3).arrays
     (array([3.]),)
     """
     for argument, value in (("function", function), ("vjp", vjp)):

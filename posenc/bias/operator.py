@@ -371,7 +371,7 @@ class PositionBias(Bias[Arrays]):
         return self.scheme.kind.matrix(self, positions, read.result_dtype(dtype, out), out)
 
     @door
-    def vjp(
+    def matrix_vjp(
         self,
         grad: npt.ArrayLike,
         n: int,
@@ -404,7 +404,7 @@ class PositionBias(Bias[Arrays]):
         Examples
         --------
         >>> import numpy as np, posenc
-        >>> posenc.alibi([1.0]).vjp(np.ones((1, 2, 2)), 2)
+        >>> posenc.alibi([1.0]).matrix_vjp(np.ones((1, 2, 2)), 2)
         AlibiArrays(slopes=array([-2.]))
         """
         positions = read_method_positions(self, n, m, q_positions, k_positions)

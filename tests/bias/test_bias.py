@@ -17,8 +17,10 @@ ERRORS = {
     "t5 no bucket left, decoder": (
         lambda: posenc.t5(TABLE, max_distance=16, bidirectional=False), ValueError, "t5: max_distance",
     ),
-    "bucket count": (lambda: posenc.t5_bucket(1, num_buckets=3, bidirectional=True), ValueError, "t5_bucket: num_"),
-    "bucket distance": (lambda: posenc.t5_bucket(1, max_distance=8, bidirectional=True), ValueError, "t5_bucket: max_"),
+    "bucket count": (lambda: posenc.t5_bucket(1, num_buckets=3, bidirectional=True), ValueError,
+                     "t5_bucket: num_buckets"),
+    "bucket distance": (lambda: posenc.t5_bucket(1, max_distance=8, bidirectional=True), ValueError,
+                        "t5_bucket: max_distance"),
     "kerple r2": (lambda: posenc.kerple_power([1.0], [0.0]), ValueError, "kerple_power: r2"),
     "sandwich odd": (lambda: posenc.sandwich(2, 7), ValueError, "sandwich: dim"),
     "sandwich heads": (lambda: posenc.sandwich(0, 8), ValueError, "sandwich: heads"),
@@ -41,8 +43,9 @@ ERRORS = {
         lambda: posenc.fox(np.zeros((2, 2, 9))).matrix(1, q_positions=np.zeros((3, 1), int)), ValueError,
         "fox.matrix: q_positions",
     ),
-    "fox grad": (lambda: posenc.fox(GATES).vjp(np.zeros((2, 3, 4)), 3), ValueError, "fox.vjp: grad"),
-    "sandwich grad": (lambda: posenc.sandwich(2, 4).vjp(np.zeros((2, 3, 4)), 3), ValueError, "sandwich.vjp: grad"),
+    "fox grad": (lambda: posenc.fox(GATES).matrix_vjp(np.zeros((2, 3, 4)), 3), ValueError, "fox.matrix_vjp: grad"),
+    "sandwich grad": (lambda: posenc.sandwich(2, 4).matrix_vjp(np.zeros((2, 3, 4)), 3), ValueError,
+                      "sandwich.matrix_vjp: grad"),
 }  # fmt: skip
 
 

@@ -109,21 +109,23 @@ def test_gradient_at_positions_of_a_batch(kind, rng):
     """It is the sum over all rows of the batch, as that of `alibi`; once it was that of the last row."""
     where = {"q_positions": rng.integers(0, 9, (2, 1, 5)).astype(kind), "k_positions": rng.integers(0, 9, (3, 7))}
     grad = rng.standard_normal((2, 3, 2, 5, 7))
-    found = alibi().vjp(grad, 5, 7, **where).arrays[0]
-    expected = posenc.alibi(SLOPES).vjp(grad, 5, 7, **where).slopes
+    found = alibi().matrix_vjp(grad, 5, 7, **where).arrays[0]
+    expected = posenc.alibi(SLOPES).matrix_vjp(grad, 5, 7, **where).slopes
     np.testing.assert_allclose(found, expected, rtol=1e-13)
 
 
 def test_gradient_without_arrays_and_without_vjp():
     q, k, v = qkv(5, 5)
     plain = posenc.distance_function(lambda rel: np.zeros((2, len(rel))), 2)
-    assert plain.vjp(np.ones((2, 3, 3)), 3).arrays == ()
+    assert plain.matrix_vjp(np.ones((2, 3, 3)), 3).arrays == ()
     for places in ({}, {"q_positions": [0, 2, 4, 1, 1], "k_positions": np.arange(5)}):
         out, lse = posenc.attention(q, k, v, bias=plain, **places, return_lse=True)
         assert posenc.attention_vjp(out, q, k, v, out=out, lse=lse, bias=plain, **places).bias[0].arrays == ()
     bias = posenc.distance_function(slanted, 2, arrays=[SLOPES])
-    with pytest.raises(TypeError, match=r"distance_function.vjp: vjp is None; expected a function, because there are"):
-        bias.vjp(np.ones((2, 3, 3)), 3)
+    with pytest.raises(
+        TypeError, match=r"distance_function.matrix_vjp: vjp is None; expected a function, because there are"
+    ):
+        bias.matrix_vjp(np.ones((2, 3, 3)), 3)
     with pytest.raises(TypeError, match="attention_vjp: vjp is None"):
         posenc.attention_vjp(out, q, k, v, out=out, lse=lse, bias=bias)
 
@@ -158,12 +160,12 @@ REFUSED = [
      ".matrix: function has nan at distance -2.0; expected numbers, or -inf"),
     (lambda: of(np.full((2, 5), np.inf)).matrix(3), ValueError,
      ".matrix: function has inf at distance -2.0; expected numbers, or -inf"),
-    (lambda: with_gradient(np.zeros(2)).vjp(np.ones((2, 3, 3)), 3), ValueError,
-     ".vjp: vjp has a result of ndarray; expected a tuple of 1"),
-    (lambda: with_gradient(()).vjp(np.ones((2, 3, 3)), 3), ValueError,
-     ".vjp: vjp has a result of 0; expected a tuple of 1"),
-    (lambda: with_gradient((np.zeros(3),)).vjp(np.ones((2, 3, 3)), 3), ValueError,
-     r".vjp: vjp has a gradient of shape \(3,\); expected \(2,\)"),
+    (lambda: with_gradient(np.zeros(2)).matrix_vjp(np.ones((2, 3, 3)), 3), ValueError,
+     ".matrix_vjp: vjp has a result of ndarray; expected a tuple of 1"),
+    (lambda: with_gradient(()).matrix_vjp(np.ones((2, 3, 3)), 3), ValueError,
+     ".matrix_vjp: vjp has a result of 0; expected a tuple of 1"),
+    (lambda: with_gradient((np.zeros(3),)).matrix_vjp(np.ones((2, 3, 3)), 3), ValueError,
+     r".matrix_vjp: vjp has a gradient of shape \(3,\); expected \(2,\)"),
 ]  # fmt: skip
 
 
@@ -186,7 +188,7 @@ def test_refused_in_attention():
 
 
 def test_one_head_without_heads(rng):
-    """The function, its arrays and its gradient are those of a head, in `matrix`, `vjp` and `attention`."""
+    """The function, its arrays and its gradient are those of a head, in `matrix`, `matrix_vjp` and `attention`."""
 
     def one(rel, width):
         return -((rel / width) ** 2)
@@ -205,7 +207,7 @@ def test_one_head_without_heads(rng):
     q, k, v, g = rng.standard_normal((4, 1, 3, 3))
     for where in ({}, {"q_positions": [0, 2.5, 9], "k_positions": [1, 4, 4]}):
         assert np.array_equal(plain.matrix(3, **where), headed.matrix(3, **where))
-        assert plain.vjp(g[None, 0], 3, **where).arrays == headed.vjp(g[None, 0], 3, **where).arrays
+        assert plain.matrix_vjp(g[None, 0], 3, **where).arrays == headed.matrix_vjp(g[None, 0], 3, **where).arrays
     ours, theirs = (posenc.attention_vjp(g, q, k, v, bias=bias) for bias in (plain, headed))
     assert ours.bias[0].arrays == theirs.bias[0].arrays
     assert np.array_equal(ours.q, theirs.q)
@@ -237,7 +239,7 @@ def test_calls_without_pairs(batch, n, m, kind):
     }
     matrix = bias.matrix(n, m, **where)
     assert matrix.shape == (*batch, 2, n, m)
-    assert np.array_equal(bias.vjp(np.ones(matrix.shape), n, m, **where).arrays, [np.zeros(3)])
+    assert np.array_equal(bias.matrix_vjp(np.ones(matrix.shape), n, m, **where).arrays, [np.zeros(3)])
     q, k = np.ones((*batch, 2, n, 4)), np.ones((*batch, 2, m, 4))
     out, lse = posenc.attention(q, k, k, bias=bias, return_lse=True, **where)
     assert np.array_equal(out, np.zeros((*batch, 2, n, 4)))

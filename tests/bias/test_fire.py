@@ -22,7 +22,7 @@ def test_gradient_of_fire_at_the_threshold_is_the_mean_of_both_sides():
     made = {"w1": [[1.0]], "b1": [1.0], "w2": [[1.0]], "b2": [0.0], "c": 0.5}
     grad = np.ones((1, 1, 1))
     sides = [
-        posenc.fire(**made, threshold=4 + d).vjp(grad, 1, q_positions=[4], k_positions=[1]).threshold
+        posenc.fire(**made, threshold=4 + d).matrix_vjp(grad, 1, q_positions=[4], k_positions=[1]).threshold
         for d in (-1e-9, 0.0, 1e-9)
     ]
     assert sides[0] == 0

@@ -39,9 +39,10 @@ def test_forget_gates_of_a_batch(batch, rng):
 def test_gradient_of_gates_is_summed_over_what_it_was_broadcast_to(rng):
     gates, places = -rng.uniform(0, 1, (1, 2, 9)), rng.integers(0, 9, (3, 5))
     grad = rng.standard_normal((3, 2, 5, 5))
-    whole = posenc.fox(gates).vjp(grad, 5, q_positions=places, k_positions=places).log_forget
+    whole = posenc.fox(gates).matrix_vjp(grad, 5, q_positions=places, k_positions=places).log_forget
     parts = sum(
-        posenc.fox(gates[0]).vjp(grad[b], 5, q_positions=places[b], k_positions=places[b]).log_forget for b in range(3)
+        posenc.fox(gates[0]).matrix_vjp(grad[b], 5, q_positions=places[b], k_positions=places[b]).log_forget
+        for b in range(3)
     )
     assert whole.shape == gates.shape
     assert np.abs(whole[0] - parts).max() <= 1e-13

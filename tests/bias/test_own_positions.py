@@ -64,7 +64,7 @@ def test_kinds_of_sums():
     assert isinstance(content + content, posenc.ContentBias)
     mixed = position + content
     assert not isinstance(mixed, posenc.PositionBias | posenc.ContentBias)
-    for method in ("matrix", "vjp", "logits", "logits_vjp"):
+    for method in ("matrix", "matrix_vjp", "logits", "logits_vjp"):
         with pytest.raises(AttributeError, match=f"has no attribute '{method}'"):
             getattr(mixed, method)
 
@@ -78,10 +78,10 @@ def test_matrix_of_a_sum_of_distances_is_dense():
     assert np.array_equal(matrix, parts.astype(np.float32))
     assert np.array_equal(bias.matrix(3, 5, out=np.empty((2, 3, 5), np.float32)), matrix)
     grad = RNG.standard_normal((2, 3, 5))
-    for own, part in zip(bias.vjp(grad, 3, 5), bias.parts, strict=True):
-        assert all(map(np.array_equal, own, part.vjp(grad, 3, 5)))
-    with pytest.raises(ValueError, match=r"^\(alibi \+ t5\).vjp: grad has shape \(2, 7\); expected"):
-        bias.vjp(np.ones((2, 7)), 3, 5)
+    for own, part in zip(bias.matrix_vjp(grad, 3, 5), bias.parts, strict=True):
+        assert all(map(np.array_equal, own, part.matrix_vjp(grad, 3, 5)))
+    with pytest.raises(ValueError, match=r"^\(alibi \+ t5\).matrix_vjp: grad has shape \(2, 7\); expected"):
+        bias.matrix_vjp(np.ones((2, 7)), 3, 5)
 
 
 def test_logits_of_a_sum():

@@ -41,7 +41,7 @@ class BiasCase(Case):
 
     def gradient(self, grads, arguments):
         if self.method == "matrix":
-            return self.bias(arguments).vjp(grads[0], **of_method(arguments))
+            return self.bias(arguments).matrix_vjp(grads[0], **of_method(arguments))
         return self.bias(arguments).logits_vjp(grads[0], **of_method(arguments))
 
     def vjp(self, grads, arguments):

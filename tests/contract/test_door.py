@@ -45,8 +45,8 @@ def test_names_of_methods_are_those_of_their_operators():
         bias.matrix("3")
     with pytest.raises(TypeError, match=r"^alibi.matrix: n has type str; expected an integer"):
         posenc.PositionBias.matrix(self=bias, n="3")
-    with pytest.raises(TypeError, match=r"^\(alibi \+ alibi\).vjp: n has type str; expected an integer"):
-        (bias + bias).vjp(np.ones((1, 3, 3)), "3")
+    with pytest.raises(TypeError, match=r"^\(alibi \+ alibi\).matrix_vjp: n has type str; expected an integer"):
+        (bias + bias).matrix_vjp(np.ones((1, 3, 3)), "3")
     with pytest.raises(TypeError, match=r"^Quantized: codes has type int"):
         posenc.Quantized(1, 1)
 

@@ -101,8 +101,8 @@ def test_one_of_two_kinds(case):
     bias, is_position = case.bias(arguments), case.method == "matrix"
     assert isinstance(bias, posenc.PositionBias if is_position else posenc.ContentBias)
     assert bias.heads in ({case.call(arguments)[0].shape[-3]} | (set() if is_position else {None}))
-    methods = {name for name in ("matrix", "vjp", "logits", "logits_vjp") if hasattr(bias, name)}
-    assert methods == ({"matrix", "vjp"} if is_position else {"logits", "logits_vjp"})
+    methods = {name for name in ("matrix", "matrix_vjp", "logits", "logits_vjp") if hasattr(bias, name)}
+    assert methods == ({"matrix", "matrix_vjp"} if is_position else {"logits", "logits_vjp"})
 
 
 @pytest.mark.parametrize("case", ROWS)
@@ -141,7 +141,7 @@ def test_own_positions_are_explicit_positions(case):
         with pytest.raises(TypeError, match=f"^{bias.name}.at: q_positions has a value; expected another operator"):
             bias.at(**at)
         return
-    vjp = "vjp" if case.method == "matrix" else "logits_vjp"
+    vjp = "matrix_vjp" if case.method == "matrix" else "logits_vjp"
     wanted = getattr(bias, case.method)(**given, **at), *getattr(bias, vjp)(*grads, **given, **at)
     placed = bias.at(**at)
     for own in at.values():

@@ -84,7 +84,7 @@ def test_layout_changes_no_bit_of_a_long_sum(layout, rng):
     x, grad = rng.standard_normal((3, 68, 68)), layout(rng.standard_normal((3, 2, 3, 68, 68)))
     for name, make in SUMMED.items():
         bias = make(x)
-        for found, wanted in zip(bias.vjp(grad, 68, 68), bias.vjp(plain(grad), 68, 68), strict=True):
+        for found, wanted in zip(bias.matrix_vjp(grad, 68, 68), bias.matrix_vjp(plain(grad), 68, 68), strict=True):
             assert found is wanted is None or same_bits(found, wanted), name
     arrays = [layout(rng.standard_normal((2, 3, 68, 30)).astype(np.float32)) for _ in range(4)]
     scale = np.array([0.5, 0.7, 1.0])
@@ -161,9 +161,9 @@ def test_gradients_of_given_arrays_are_memory_of_their_own(rng):
     toeplitz = posenc.toeplitz(rng.standard_normal((heads, 2 * n - 1)))
     for bias in (dense, toeplitz, dense + dense, toeplitz + toeplitz, dense + toeplitz + dense):
         for cotangent in (grad, grad.astype(np.float32)):
-            assert not share_memory(arrays_of(bias.vjp(cotangent, n)), [cotangent])
+            assert not share_memory(arrays_of(bias.matrix_vjp(cotangent, n)), [cotangent])
     sums = rng.standard_normal((heads, 2 * n - 1))
-    assert not share_memory(arrays_of(toeplitz.vjp(sums, n)), [sums])
+    assert not share_memory(arrays_of(toeplitz.matrix_vjp(sums, n)), [sums])
 
     x = rng.standard_normal((4, heads, n, 3))
     for dtype in (np.float32, np.float64):
@@ -175,8 +175,8 @@ def test_gradients_of_given_arrays_are_memory_of_their_own(rng):
     twice = posenc.attention_vjp(q, q, q, q * [[1], [2]], bias=[window(1.0), window(2.0)])
     alone = [posenc.attention_vjp(q, q, q, q * [[1], [2]], bias=window(1.0) + window(2.0)).bias[0][i] for i in (0, 1)]
     assert all(map(same_bits, arrays_of(twice.bias), arrays_of(tuple(alone))))
-    first = window(1.0).vjp(np.ones((1, 2, 2)), 2)
-    window(1.0).vjp(np.zeros((1, 2, 2)), 2)
+    first = window(1.0).matrix_vjp(np.ones((1, 2, 2)), 2)
+    window(1.0).matrix_vjp(np.zeros((1, 2, 2)), 2)
     assert first.arrays[0] == 2
     kept, fresh = (
         posenc.attention(q, q, q * [[1], [3]], bias=[window(1.0, f), window(2.0, f)]) for f in (keeps, as_given)

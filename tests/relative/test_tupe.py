@@ -43,5 +43,5 @@ def test_a_sum_at_positions_of_a_batch(rng):
     expected = alibi.matrix(3, **where, dtype=np.float64) + tupe.matrix(3, dtype=np.float64)
     assert np.array_equal(bias.matrix(3, **where, dtype=np.float64), expected)
     grad = rng.standard_normal((5, 2, 3, 3))
-    found, alone = bias.vjp(grad, 3, **where)[0], tupe.vjp(grad.sum(0), 3)
+    found, alone = bias.matrix_vjp(grad, 3, **where)[0], tupe.matrix_vjp(grad.sum(0), 3)
     assert all(np.allclose(one, other, rtol=1e-13, atol=1e-13) for one, other in zip(found[:2], alone[:2], strict=True))
