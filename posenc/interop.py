@@ -194,10 +194,11 @@ def _matrix_vjp(
     self: posenc.PositionBias,
     n: int,
     m: int | None = None,
+    align: Any = None,
     q_positions: Any = None,
     k_positions: Any = None,
 ) -> MatrixGradient:
-    return MatrixGradient(self.matrix_vjp(grad, n, m, q_positions=q_positions, k_positions=k_positions))
+    return MatrixGradient(self.matrix_vjp(grad, n, m, align=align, q_positions=q_positions, k_positions=k_positions))
 
 
 def _logits_vjp(

@@ -26,7 +26,7 @@ FLOATS = tuple(dtype for dtype in (F16, BF16, F32, F64) if dtype is not None)
 EDGES = (0, 1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 47, 48, 49, 63, 64, 65, 95, 96, 97, 127, 128, 129)
 """Sizes around vector widths, panels and tiles."""
 WIDTHS = (1, 2, 3, 4, 5, 7, 8, 9, 12, 16, 17, 24, 31, 32, 33, 40, 48, 64, 65, 72, 80, 96, 128, 160, 257)
-OF_METHOD = ("n", "m", "q", "k", "q_positions", "k_positions", "scale")
+OF_METHOD = ("n", "m", "q", "k", "q_positions", "k_positions", "scale", "align")
 """Arguments of a Bias's methods; the others construct it."""
 OPTIONS: dict[str, tuple[Any, ...]] = {
     "layout": ("half", "interleaved"), "out_layout": (None, "half", "interleaved"),
@@ -348,8 +348,8 @@ def draw_operator(rng: Generator, name: str, heads: int, n: int, m: int, d: int,
     return Operator(name, in_dtypes(rng, arguments, 0.15))
 
 
-ON_ANY = ("alibi", "kerple_log", "kerple_power", "t5", "sandwich", "fire", "toeplitz", "dense", "shaw",
-          "transformer_xl", "deberta", "tupe", "gated_distance", "cope")  # fmt: skip
+OF_POSITIONS = ("alibi", "kerple_log", "kerple_power", "t5", "sandwich", "fire", "toeplitz", "dense")
+ON_ANY = (*OF_POSITIONS, "shaw", "transformer_xl", "deberta", "tupe", "gated_distance", "cope")
 ON_WHOLE = ("swin", "fox")
 """Operators that index a table by whole positions, none negative."""
 
@@ -444,7 +444,7 @@ def partly(rng: Generator, batch: tuple[int, ...]) -> tuple[int, ...]:
 def draw_bias(rng: Generator, names: frozenset[str]) -> Call:
     """matrix, vjp, logits or logits_vjp of an operator of drawn shape."""
     content = chance(rng, 0.4)
-    name = pick(rng, ("shaw", "transformer_xl", "deberta", "cope") if content else (*ON_ANY[:8], "tupe", *ON_WHOLE))
+    name = pick(rng, ("shaw", "transformer_xl", "deberta", "cope") if content else (*OF_POSITIONS, "tupe", *ON_WHOLE))
     whole = name in ON_WHOLE
     groups, share, n, m, d = (
         pick(rng, (1, 2, 3)),
@@ -470,6 +470,8 @@ def draw_bias(rng: Generator, names: frozenset[str]) -> Call:
     for side, count in (("q", n), ("k", m)):
         if chance(rng, 0.4):
             given[f"{side}_positions"] = draw_positions(rng, count, batch, whole)
+    if not content and not given.keys() & {"q_positions", "k_positions"}:
+        given["align"] = "end"
     return Call(
         name,
         lay_out(rng, operator.arguments, 0.3),

@@ -373,7 +373,7 @@ def inkling() -> Pair:
     with torch.no_grad():
         expected = layer(torch.from_numpy(states), torch.arange(20) + 35, torch.arange(55))
     bias = posenc.gated_distance(states.swapaxes(1, 2), profiles.T, rows="past")
-    return bias.matrix(20, 55), expected, 2 * 17 * EPS * float((abs(states) @ abs(profiles)).max())
+    return bias.matrix(20, 55, align="end"), expected, 2 * 17 * EPS * float((abs(states) @ abs(profiles)).max())
 
 
 class Scheme(NamedTuple):

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cache, cached_property, reduce
 from math import prod
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, NoReturn, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, NoReturn, TypeAlias, cast, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -36,6 +36,8 @@ else:
 
 Options: TypeAlias = Mapping[str, Any]
 """Arguments of the function that made an operator, without its arrays."""
+Align: TypeAlias = Literal["start", "end"]
+"""Where fewer queries than keys stand."""
 NO_OPTIONS: Options = MappingProxyType({})
 Operands: TypeAlias = dict[str, Any]
 """Arrays by the names of a row of csrc/ops.def; None for an array that was left out."""
@@ -320,6 +322,7 @@ class PositionBias(Bias[Arrays]):
         n: int,
         m: int | None = None,
         *,
+        align: Align | None = None,
         q_positions: npt.ArrayLike | None = None,
         k_positions: npt.ArrayLike | None = None,
         dtype: npt.DTypeLike | None = None,
@@ -331,10 +334,11 @@ class PositionBias(Bias[Arrays]):
         ----------
         n, m : int
             Numbers of queries and keys; m is n if None.
+        align : {"start", "end"}, optional
+            Where the queries stand if n and m differ and no positions are passed, as in `attention`: at the first or at
+            the last n of m positions. An operator that reads no positions does not need it.
         q_positions, k_positions : array (n,) and (m,), optional
-            Positions of queries and keys. By default key j is at j and query i at i + m - n: the queries are the last
-            n positions. If only one of the two is passed, the other is 0, 1, 2, .... (`attention` asks for ``align``
-            if n and m differ.)
+            Positions of queries and keys. If only one of the two is passed, the other is 0, 1, 2, ....
         dtype : dtype, optional
             Dtype of the result: by default the dtype of `out`, or float32.
         out : array (H, n, m), optional
@@ -353,8 +357,8 @@ class PositionBias(Bias[Arrays]):
             A dtype that is none of the four, an `out` that is no array. Positions that are no integers, for `swin`,
             `beit` and `fox`.
         ValueError
-            Positions that are not finite or not n and m of them, an `out` of another shape. Positions for an operator
-            that has its own.
+            No `align` where it is needed. Positions that are not finite or not n and m of them, an `out` of another
+            shape. Positions for an operator that has its own.
         IndexError
             A position outside of the table of `swin`, `beit` or `fox`.
 
@@ -363,11 +367,11 @@ class PositionBias(Bias[Arrays]):
         Three keys, of which the last two are at the positions of the queries.
 
         >>> import posenc
-        >>> posenc.alibi([1.0]).matrix(2, 3)
+        >>> posenc.alibi([1.0]).matrix(2, 3, align="end")
         array([[[-1.,  0., -1.],
                 [-2., -1.,  0.]]], dtype=float32)
         """
-        positions = read_method_positions(self, n, m, q_positions, k_positions)
+        positions = read_method_positions(self, n, m, align, q_positions, k_positions)
         return self.scheme.kind.matrix(self, positions, read.result_dtype(dtype, out), out)
 
     @door
@@ -377,6 +381,7 @@ class PositionBias(Bias[Arrays]):
         n: int,
         m: int | None = None,
         *,
+        align: Align | None = None,
         q_positions: npt.ArrayLike | None = None,
         k_positions: npt.ArrayLike | None = None,
     ) -> Arrays:
@@ -387,7 +392,7 @@ class PositionBias(Bias[Arrays]):
         grad : array (..., H, n, m) or (..., H, n + m - 1)
             Cotangent of the matrix. If the matrix is a view, the sums of the cotangent along diagonals are accepted
             too: entry ``j - i + n - 1``.
-        n, m, q_positions, k_positions
+        n, m, align, q_positions, k_positions
             As in `matrix`.
 
         Returns
@@ -407,7 +412,7 @@ class PositionBias(Bias[Arrays]):
         >>> posenc.alibi([1.0]).matrix_vjp(np.ones((1, 2, 2)), 2)
         AlibiArrays(slopes=array([-2.]))
         """
-        positions = read_method_positions(self, n, m, q_positions, k_positions)
+        positions = read_method_positions(self, n, m, align, q_positions, k_positions)
         with convert.without_warnings():
             gradients = self.scheme.kind.vjp(self, read.data("grad", grad), positions)
         return name_gradients(self, gradients if self.scheme is SUM else (gradients,))
@@ -461,14 +466,26 @@ def resolve_positions(bias: Bias, of_call: Positions) -> Positions:
 
 
 def read_method_positions(
-    bias: Bias, n: int, m: int | None, q_positions: npt.ArrayLike | None, k_positions: npt.ArrayLike | None
+    bias: Bias,
+    n: int,
+    m: int | None,
+    align: Align | None,
+    q_positions: npt.ArrayLike | None,
+    k_positions: npt.ArrayLike | None,
 ) -> Positions:
     """Return the positions that an operator reads in a call of a method."""
     n = read.index("n", n, 0)
     m = n if m is None else read.index("m", m, 0)
+    if align is not None:
+        read.choice("align", align, get_args(Align))
     if q_positions is None and k_positions is None:
-        positions = Positions(n, m, float(m - n))
+        if align is None and n != m and bias.reads_positions:
+            expected = f"'start', or 'end' as in decoding, because n = {n} and m = {m} differ"
+            fail_value(ValueError, "align", None, expected)
+        positions = Positions(n, m, float(m - n) if align == "end" else 0.0)
     else:
+        if align is not None:
+            fail_value(ValueError, "align", align, "None where positions are given")
         refuse_positions(bias, q_positions, k_positions)
         positions = read_positions(n, m, q_positions, k_positions)
     return resolve_positions(bias, positions)

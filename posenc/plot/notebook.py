@@ -64,7 +64,7 @@ def bias_figure(operator: PositionBias) -> Figure | None:
     if all(map(_is_function_of_distance, operator.parts)):
         return draw_curves(operator, ax=axes)
     lengths = zip(*map(_shown_lengths, operator.parts), strict=True)
-    matrix = np.array(operator.matrix(*map(min, lengths), dtype=np.float64))
+    matrix = np.array(operator.matrix(*map(min, lengths), align="end", dtype=np.float64))
     if not matrix.size:
         return None
     first = matrix.reshape(-1, *matrix.shape[-2:])[0]

@@ -132,7 +132,13 @@ def _twin(bias, method, kind):
 
 
 def reference_matrix(
-    bias: Any, n: int, m: int | None = None, *, q_positions: MaybeArray = None, k_positions: MaybeArray = None
+    bias: Any,
+    n: int,
+    m: int | None = None,
+    *,
+    align: str = "end",
+    q_positions: MaybeArray = None,
+    k_positions: MaybeArray = None,
 ) -> Float64:
     """Compute the matrix of an operator by its equation in plain NumPy.
 
@@ -144,6 +150,8 @@ def reference_matrix(
         An operator that reads positions.
     n, m : int
         Numbers of queries and keys; m is n by default.
+    align : {"end", "start"}
+        Whether the queries are at the last or at the first n of m positions, if no positions are passed.
     q_positions, k_positions : array (n,), (m,), optional
         As in `PositionBias.matrix`.
 
@@ -161,7 +169,7 @@ def reference_matrix(
     >>> import numpy as np, posenc, posenc.analysis
     >>> bias = posenc.t5(np.arange(64.0).reshape(32, 2), bidirectional=False)
     >>> found = posenc.analysis.reference_matrix(bias, 5, 9)
-    >>> bool((found == bias.matrix(5, 9)).all())
+    >>> bool((found == bias.matrix(5, 9, align="end")).all())
     True
     """
     twin = _twin(bias, "matrix", "PositionBias")
@@ -169,7 +177,7 @@ def reference_matrix(
     m = n if m is None else read_index("reference_matrix: m", m, 0)
     check_positions("reference_matrix: q_positions", q_positions, n)
     check_positions("reference_matrix: k_positions", k_positions, m)
-    return twin.matrix(n, m, q_positions=q_positions, k_positions=k_positions)
+    return twin.matrix(n, m, align=align, q_positions=q_positions, k_positions=k_positions)
 
 
 def reference_logits(

@@ -57,9 +57,9 @@ class Bias:
 class PositionBias(Bias):
     """An operator that reads positions: its numbers are added after the scale and the cap."""
 
-    def matrix(self, n, m=None, *, q_positions=None, k_positions=None):
+    def matrix(self, n, m=None, *, align="end", q_positions=None, k_positions=None):
         """The numbers of n queries and m keys, (..., H, n, m)."""
-        return self.equation(*self.reads(*positions(n, n if m is None else m, q_positions, k_positions)))
+        return self.equation(*self.reads(*positions(n, n if m is None else m, q_positions, k_positions, align)))
 
 
 class Sum(Bias):

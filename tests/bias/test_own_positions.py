@@ -71,17 +71,17 @@ def test_kinds_of_sums():
 
 def test_matrix_of_a_sum_of_distances_is_dense():
     bias = posenc.alibi([1.0, 0.5]) + posenc.t5(np.linspace(0, 1, 64).reshape(32, 2), bidirectional=True)
-    parts = sum(part.matrix(3, 5, dtype=np.float64) for part in bias.parts)
-    matrix = bias.matrix(3, 5)
+    parts = sum(part.matrix(3, 5, align="end", dtype=np.float64) for part in bias.parts)
+    matrix = bias.matrix(3, 5, align="end")
     assert matrix.flags.c_contiguous
     assert matrix.flags.writeable
     assert np.array_equal(matrix, parts.astype(np.float32))
-    assert np.array_equal(bias.matrix(3, 5, out=np.empty((2, 3, 5), np.float32)), matrix)
+    assert np.array_equal(bias.matrix(3, 5, align="end", out=np.empty((2, 3, 5), np.float32)), matrix)
     grad = RNG.standard_normal((2, 3, 5))
-    for own, part in zip(bias.matrix_vjp(grad, 3, 5), bias.parts, strict=True):
-        assert all(map(np.array_equal, own, part.matrix_vjp(grad, 3, 5)))
+    for own, part in zip(bias.matrix_vjp(grad, 3, 5, align="end"), bias.parts, strict=True):
+        assert all(map(np.array_equal, own, part.matrix_vjp(grad, 3, 5, align="end")))
     with pytest.raises(ValueError, match=r"^\(alibi \+ t5\).matrix_vjp: grad has shape \(2, 7\); expected"):
-        bias.matrix_vjp(np.ones((2, 7)), 3, 5)
+        bias.matrix_vjp(np.ones((2, 7)), 3, 5, align="end")
 
 
 def test_logits_of_a_sum():

@@ -6,6 +6,7 @@ The oracle of a bias is its twin in `posenc.reference`: the same method of the s
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from posenc import reference
 
 from . import Case
 
-OF_METHOD = ("n", "m", "q", "k", "q_positions", "k_positions", "scale")
+OF_METHOD = ("n", "m", "q", "k", "q_positions", "k_positions", "scale", "align")
 """Arguments of the methods of a Bias; all others make it."""
 
 
@@ -28,6 +29,11 @@ class BiasCase(Case):
 
     method: str = "matrix"
     """"logits" for an operator that reads q and k."""
+
+    def __post_init__(self):
+        """Without positions, the queries of a matrix are at the last keys."""
+        if self.method == "matrix":
+            object.__setattr__(self, "make", partial(aligned, self.make))
 
     @property
     def target(self):
@@ -56,6 +62,12 @@ class BiasCase(Case):
 
     def twin(self, arguments):
         return getattr(self.bias(arguments, reference), self.method)(**of_method(arguments))
+
+
+def aligned(make, rng, n):
+    given = make(rng, n)
+    is_placed = "q_positions" in given or "k_positions" in given
+    return {k: v for k, v in given.items() if k != "align"} if is_placed else {**given, "align": "end"}
 
 
 def operator_of(operator, module=posenc):

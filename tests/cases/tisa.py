@@ -8,7 +8,7 @@ from . import at, ulps
 from .bias import REAL, BiasCase, with_placed
 
 
-def sizes(q_positions=None, k_positions=None, n=None, m=None, *, a, b, c):
+def sizes(q_positions=None, k_positions=None, n=None, m=None, align=None, *, a, b, c):
     """The sum of the heights, of which a bell is at most one."""
     return np.abs(a).sum(-1)[:, None, None]
 

@@ -363,8 +363,8 @@ PLANTED = [  # (cause, call)
     ("bidirectional", partial(check.buckets, plain.bucket, bidirectional=False)),
     ("not limited", partial(check.buckets, partial(plain.bucket, limit=False), bidirectional=True)),
     *rows(partial(check.bias, operator=posenc.fire(**FIRE, threshold=5.0), n=20), {
-        "normalised by the last position": lambda n, m: posenc.fire(**FIRE, threshold=m - 1).matrix(n, m),
-        "normalised by the length": lambda n, m: posenc.fire(**FIRE, threshold=m).matrix(n, m),
+        "normalised by the last position": lambda n, m: posenc.fire(**FIRE, threshold=m - 1).matrix(n, m, align="end"),
+        "normalised by the length": lambda n, m: posenc.fire(**FIRE, threshold=m).matrix(n, m, align="end"),
     }),
     *rows(partial(check.bias, operator=ALIBI, n=20), {
         "geometric for any number": alibi_matrix(20, 2.0 ** (-8 * np.arange(1, 13) / 12)),
@@ -386,7 +386,7 @@ PLANTED = [  # (cause, call)
     *rows(partial(check.bias, operator=posenc.beit(CLASSES, 4, 6), n=25), {
         "rows of the class token": posenc.beit(CLASSES[[*range(77), 78, 77, 79]], 4, 6).matrix(25),
     }),
-    ("no threshold", partial(check.bias, lambda n, m: posenc.fire(**FIRE, threshold=1e-9).matrix(n, m),
+    ("no threshold", partial(check.bias, lambda n, m: posenc.fire(**FIRE, threshold=1e-9).matrix(n, m, align="end"),
         operator=posenc.fire(**FIRE, threshold=5.0), n=20, causal=True)),
     ("parameters exchanged", partial(check.bias, -KERPLE[1][:, None, None] * np.log1p(KERPLE[0][:, None, None] * AWAY),
         operator=posenc.kerple_log(*KERPLE), n=16)),

@@ -137,6 +137,7 @@ def test_own_positions_are_explicit_positions(case):
     bias, given, grads = case.bias(arguments), of_method(arguments), cotangents(case, arguments)
     sizes = [given.get("n"), given.get("m")] if case.method == "matrix" else [given[a].shape[-2] for a in "qk"]
     at = {side: given.pop(side, np.arange(n)).copy() for side, n in zip(OF_METHOD[4:6], sizes, strict=True)}
+    given.pop("align", None)
     if bias.name in READ_NONE:
         with pytest.raises(TypeError, match=f"^{bias.name}.at: q_positions has a value; expected another operator"):
             bias.at(**at)

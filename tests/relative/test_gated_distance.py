@@ -48,7 +48,7 @@ def test_gates_of_a_batch(batch, rng):
         d_gates[own] += gradient.gates
     assert np.abs(found.gates - d_gates).max() <= 1e-12
     assert np.abs(found.table - d_table).max() <= 1e-12
-    dense = posenc.dense(bias.matrix(N, M, dtype=F64))
+    dense = posenc.dense(bias.matrix(N, M, align="end", dtype=F64))
     assert np.abs(out - posenc.attention(q, k, v, bias=dense, **options)).max() <= 1e-12
 
 
@@ -58,7 +58,7 @@ def test_same_table_with_other_gates(rng):
     table = rng.standard_normal((41, 2))
     one, other = (posenc.gated_distance(rng.standard_normal((H, N, 2)), table) for _ in range(2))
     both = posenc.attention(q, k, v, bias=(one, other), align="end")
-    dense = posenc.dense(one.matrix(N, M, dtype=F64) + other.matrix(N, M, dtype=F64))
+    dense = posenc.dense(one.matrix(N, M, align="end", dtype=F64) + other.matrix(N, M, align="end", dtype=F64))
     assert np.abs(both - posenc.attention(q, k, v, bias=dense)).max() <= 1e-12
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import reduce
-from typing import cast
+from typing import Literal, cast
 
 import dask.array as da
 import numpy as np
@@ -30,6 +30,7 @@ def matrix(
     m: int | None = None,
     *,
     chunks: int | str | tuple[object, ...],
+    align: Literal["start", "end"] | None = None,
     q_positions: npt.ArrayLike | da.Array | None = None,
     k_positions: npt.ArrayLike | da.Array | None = None,
     dtype: npt.DTypeLike | None = None,
@@ -46,8 +47,8 @@ def matrix(
     chunks : int, str or tuple
         Chunks of the result (H, n, m), as dask.array takes them. The heads of `sandwich` and
         `distance_function` are one chunk, whatever `chunks` says.
-    q_positions, k_positions : array or dask array (n,) and (m,), optional
-        As in ``bias.matrix``. By default the queries are at the last n of m positions.
+    align, q_positions, k_positions : {"start", "end"}; array or dask array (n,) and (m,), optional
+        As in ``bias.matrix``.
     dtype : dtype, optional
         Dtype of the result; float32 by default.
 
@@ -97,7 +98,8 @@ def matrix(
             places[name] = read_places(name, value)
             if shape_of(places[name]) != (length,):
                 fail(ValueError, f"{name} has shape {shape_of(places[name])}", str((length,)))
-    matrix_dtype = _check(bias, leading or (1,), n, m, {name: value for name, value, _ in given}, dtype)
+    options = {"align": align, **{name: value for name, value, _ in given}}
+    matrix_dtype = _check(bias, leading or (1,), n, m, options, dtype)
     axes = name_axes("*hnm", len(leading) + 2)
     wanted = da.core.normalize_chunks(chunks, (*leading, n, m), dtype=matrix_dtype)
     has_whole_heads = len(leading) != 1 or any("heads" in part.options for part in bias.parts)
@@ -107,9 +109,9 @@ def matrix(
 
     sides = (("n", "q_positions"), ("m", "k_positions"))
     sources = {axis: cut(places[name], (axis,), grid.chunks) for axis, name in sides if name in places}
-    shift = 0 if sources else m - n
+    shift = m - n if align == "end" else 0
 
-    token = tokenize(bias, n, m, grid.chunks, q_positions, k_positions, matrix_dtype)
+    token = tokenize(bias, n, m, align, grid.chunks, q_positions, k_positions, matrix_dtype)
     name, tasks = f"matrix-{token}", Tasks()
     for at in grid.cells(axes):
         place = grid.place(at)
@@ -124,13 +126,12 @@ def matrix(
 
 
 def _check(
-    bias: PositionBias, leading: tuple[int, ...], n: int, m: int, positions: Arguments, dtype: npt.DTypeLike | None
+    bias: PositionBias, leading: tuple[int, ...], n: int, m: int, options: Arguments, dtype: npt.DTypeLike | None
 ) -> Dtype:
     """Return the dtype of a matrix; raise the errors of positions and arrays, as attention without channels does."""
     q, k = np.zeros((*leading, n, 0)), np.zeros((1, m, 0))
-    align = "end" if all(one is None for one in positions.values()) else None
     try:
-        check(posenc.attention, {"q": q, "k": k, "v": k, "bias": bias, "scale": 1.0, "align": align, **positions})
+        check(posenc.attention, {"q": q, "k": k, "v": k, "bias": bias, "scale": 1.0, **options})
         return posenc.alibi([1.0]).matrix(0, 0, dtype=dtype).dtype
     except (TypeError, ValueError) as error:
         raise type(error)(":" + str(error).partition(":")[2]) from None  # without the name of the function
