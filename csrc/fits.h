@@ -25,9 +25,9 @@ enum { A_INVARIANT = A_ALIGN + 1, A_SHIFT /* query i is at i + shift */ };
 enum { A_PARTS = A_SHIFT + 1 }; /* units of a block of queries, or of a kv head */
 enum { SINUSOID_SINE, SINUSOID_COSINE, SINUSOID_STEP, SINUSOID_SINE_SCALE, SINUSOID_COSINE_SCALE };
 enum { TABLE_SINE_SCALE, TABLE_COSINE_SCALE };
-enum { ROPE_LAYOUT, ROPE_OFFSET, ROPE_OUT_LAYOUT, ROPE_INVERSE, ROPE_FACTOR, ROPE_ROTARY_DIM };
+enum { ROPE_LAYOUT, ROPE_OFFSET, ROPE_OUT_LAYOUT, ROPE_ROTARY_DIM, ROPE_INVERSE, ROPE_FACTOR };
 /* 1 if the kernel writes to the caller's array, whose memory is not fresh; no argument, rope_call.c sets it */
-enum { ROPE_CALLER_OUT = ROPE_ROTARY_DIM + 1 };
+enum { ROPE_CALLER_OUT = ROPE_FACTOR + 1 };
 enum { RECURRENT_GRU, RECURRENT_SKIP };
 enum { DIGITS_BASE };
 enum { FLOATER_DT, FLOATER_METHOD };

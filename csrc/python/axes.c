@@ -63,14 +63,16 @@ static int wrong_length(const pe_binding *b, const pe_operand *o, PyObject *arra
     if ((b->entry->has_operators || b->entry->is_operator) && words[letter])
         return pe_wrong(PyExc_ValueError, b, o->name, "has %zd %s%s; expected %zd, as %s", length, words[letter],
                         b->of_operator, expected, b->owner[letter]);
-    if (o->counted) {
+    if (o->beside && letter == 'e' - 'A') /* of a table */
+        return pe_wrong(PyExc_ValueError, b, o->name, "has %zd columns; expected %zd, as %s", length, expected,
+                        b->owner[letter]);
+    if (o->counted || o->beside) {
         const PyArrayObject *const x = A(b->argument[0]);
-        const int n = PyArray_NDIM(x), is_x = o->beside && PyArray_NDIM(A(array)) == n;
+        const int n = PyArray_NDIM(x), is_x = o->counted && o->beside && PyArray_NDIM(A(array)) == n;
         const int is_third = o->beside && b->seq_axis == -2 && n > 3 && PyArray_DIM(x, n - 3) == length;
-        return pe_wrong(PyExc_ValueError, b, o->name,
-                        "has length %zd; expected %zd, the sequence axis of %s (an int n means 0..n-1, [p] one "
-                        "position)%s",
-                        length, expected, b->entry->operand[0].name,
+        return pe_wrong(PyExc_ValueError, b, o->name, "has length %zd; expected %zd, the sequence axis of %s%s%s", length,
+                        expected, b->entry->operand[0].name,
+                        o->counted ? " (an int n means 0..n-1, [p] one position)" : "",
                         is_third ? "; seq_axis=-3 is that of (..., N, H, D)"
                         : is_x   ? "; each array is rotated by a call of its own"
                                  : "");
@@ -109,8 +111,8 @@ static int check_rank(const pe_binding *b, const pe_operand *o, PyObject *array,
     if (o->alone && o->naxes == 0 && rank > 0)
         return pe_wrong(PyExc_ValueError, b, o->name, "has %d axes; expected one number", rank);
     if (rank < o->naxes || (o->alone && rank > o->naxes))
-        return pe_wrong(PyExc_ValueError, b, o->name, "has %d axes; expected %s%d", rank, o->alone ? "" : "at least ",
-                        o->naxes);
+        return pe_wrong(PyExc_ValueError, b, o->name, "has %d axes; expected %s%d%s", rank, o->alone ? "" : "at least ",
+                        o->naxes, o->beside && o->naxes == 2 ? ", positions and pairs" : "");
     if (rank > o->naxes + PE_LOOPS)
         return pe_wrong(PyExc_ValueError, b, o->name, "has %d axes; expected at most %d", rank, o->naxes + PE_LOOPS);
     return 0;

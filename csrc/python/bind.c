@@ -451,19 +451,22 @@ static PyObject *read_cotangent(pe_binding *b, PyObject *object)
 static int read_arguments(pe_binding *b, PyObject **array)
 {
     const pe_signature *entry = b->entry;
-    double number;
+    double par[PE_PARAMS];
+    int is_whole = 1;
     for (int k = 0; k < entry->noperands; k++) {
         if (b->argument[k] && !entry->operand[k].output
             && !(array[k] = pe_read_input(b, &entry->operand[k], b->argument[k])))
             return -1;
+        is_whole &= entry->operand[k].output || b->argument[k] != NULL;
     }
     for (int k = 0; k < entry->nparams; k++) {
         PyObject *value = b->argument[entry->noperands + k];
-        if (value
-            && (read_parameter(b, &entry->parameter[k], value, &number) < 0
-                || check_parameter(b, &entry->parameter[k], value, number) < 0))
+        if (read_parameter(b, &entry->parameter[k], value, &par[k]) < 0
+            || check_parameter(b, &entry->parameter[k], value, par[k]) < 0)
             return -1;
     }
+    if (entry->number == PE_rope_positions && is_whole && pe_check_rope(b, par) < 0)
+        return -1;
     for (int k = 0; k < entry->noperands; k++) {
         if (b->argument[k] && entry->operand[k].output
             && !(array[k] = pe_read_output(b, &entry->operand[k], b->argument[k])))

@@ -238,6 +238,8 @@ int pe_run_summed(const pe_binding *b, int number, pe_call *call, const pe_sum *
 int pe_run_init(pe_table *table);
 /* Run a rotation as one kernel or two, or a call of attention and its relatives; -1 with an exception. */
 int pe_run_rope(pe_binding *b, pe_call *call);
+/* Check the channels of a rotation, and its factor; -1 with an exception. */
+int pe_check_rope(const pe_binding *b, const double *par);
 int pe_run_attention(pe_binding *b, pe_call *call);
 /* Set the options of attention that follow from others, and positions; -1 with an exception. */
 int pe_set_options(pe_binding *b, pe_call *call);

@@ -17,14 +17,13 @@ pe_array pe_loops_over(const pe_array *of, const pe_call *call, int axes)
     return array;
 }
 
-enum { COS = 1, SIN, OUT }; /* or positions and frequencies */
+enum { COS = 1, SIN, OUT, FREQUENCIES = SIN }; /* positions are in the place of COS */
 
-/* Even channels from the offset on, two for each frequency; -1 with an exception */
-static int check_rotated_channels(const pe_binding *b, const pe_call *call)
+/* Even channels from the offset on, two for each frequency or column of a table */
+static int check_channels(const pe_binding *b, const double *par)
 {
-    const double *par = call->par;
-    const idx width = call->D(d), e = call->D(e), offset = (idx)par[ROPE_OFFSET];
-    const int is_given = !isnan(par[ROPE_ROTARY_DIM]);
+    const int by_table = b->entry->number == PE_rope, is_given = !isnan(par[ROPE_ROTARY_DIM]);
+    const idx width = b->dim['d' - 'A'], e = b->dim['e' - 'A'], offset = (idx)par[ROPE_OFFSET];
     const idx channels = is_given ? (idx)par[ROPE_ROTARY_DIM] : width - offset;
     if (channels % 2 || channels < 2 || channels > width - offset) {
         char expected[96] = "an even rotary_dim";
@@ -33,9 +32,14 @@ static int check_rotated_channels(const pe_binding *b, const pe_call *call)
         return is_given ? pe_wrong(PyExc_ValueError, b, "rotary_dim", "is %zd; expected %s", channels, expected)
                         : pe_wrong(PyExc_ValueError, b, "x", "has last axis %zd; expected %s", width, expected);
     }
-    if (e != channels / 2)
-        return pe_wrong(PyExc_ValueError, b, "frequencies", "has %zd entries; expected rotary_dim // 2 = %zd", e,
-                        channels / 2);
+    if (e == channels / 2)
+        return 0;
+    return pe_wrong(PyExc_ValueError, b, b->entry->operand[by_table ? COS : FREQUENCIES].name,
+                    "has %zd %s; expected rotary_dim // 2 = %zd", e, by_table ? "columns" : "entries", channels / 2);
+}
+
+static int check_factor(const pe_binding *b, const double *par)
+{
     if (par[ROPE_FACTOR] == 0)
         return pe_wrong(PyExc_ValueError, b, "attention_factor", "is 0.0; expected a number other than 0");
     if (par[ROPE_INVERSE] != 0 && !b->is_double && fabs(1 / par[ROPE_FACTOR]) > (double)FLT_MAX) {
@@ -49,45 +53,30 @@ static int check_rotated_channels(const pe_binding *b, const pe_call *call)
     return 0;
 }
 
-/* Make loop l a named axis whose strides are core[k]; without such a loop, l < 0, the axis has length 1. */
-static void name_loop(pe_call *call, int l, char axis, int k)
+int pe_check_rope(const pe_binding *b, const double *par)
 {
-    call->dim[axis - 'A'] = l < 0 ? 1 : call->shape[l];
-    for (int i = 0; i < call->narrays; i++)
-        call->array[i].core[k] = l < 0 ? 0 : call->array[i].loop[l];
-    if (l < 0)
-        return;
-    for (call->nloops--; l < call->nloops; l++) {
-        call->shape[l] = call->shape[l + 1];
-        for (int i = 0; i < call->narrays; i++)
-            call->array[i].loop[l] = call->array[i].loop[l + 1];
-    }
+    return check_channels(b, par) < 0 || (b->entry->number != PE_rope && check_factor(b, par) < 0) ? -1 : 0;
 }
 
-/* Heads share positions, or rows of a table, along a loop, which becomes the axis h. Rows of a table have positions
- * along another one. */
-static void name_axes(pe_call *call, int by_table)
+/* Make the last loop the axis h if heads share positions, or rows of a table, along it; else h has length 1. */
+static void name_heads(pe_call *call)
 {
-    const idx *first = call->array[COS].loop, *second = call->array[SIN].loop;
-    int heads = call->nloops - 1;
-    if (by_table && heads > 0 && (first[heads] != 0 || second[heads] != 0))
-        heads--;
-    if (heads >= 0 && (first[heads] != 0 || second[heads] != 0))
-        heads = -1;
-    name_loop(call, heads, 'h', 2);
-    if (by_table)
-        name_loop(call, call->nloops - 1, 'n', 0);
+    const int last = call->nloops - 1;
+    const int are_shared = last >= 0 && call->array[COS].loop[last] == 0 && call->array[SIN].loop[last] == 0;
+    call->dim['h' - 'A'] = are_shared ? call->shape[last] : 1;
+    for (int i = 0; i < call->narrays; i++)
+        call->array[i].core[2] = are_shared ? call->array[i].loop[last] : 0;
+    call->nloops -= are_shared;
 }
 
 int pe_run_rope(pe_binding *b, pe_call *call)
 {
     double *par = call->par;
-    const int by_table = b->entry->number == PE_rope;
     par[ROPE_CALLER_OUT] = b->written[0] == b->argument[OUT];
-    if (!by_table && check_rotated_channels(b, call) < 0)
+    if (pe_check_rope(b, par) < 0)
         return -1;
-    if (!by_table && isnan(par[ROPE_OUT_LAYOUT]))
+    if (isnan(par[ROPE_OUT_LAYOUT]))
         par[ROPE_OUT_LAYOUT] = par[ROPE_LAYOUT];
-    name_axes(call, by_table);
+    name_heads(call);
     return pe_run_call(b, b->entry->number, call);
 }

@@ -76,10 +76,11 @@ def unbroadcast(gradient: Array, shape: tuple[int, ...], dtype: Dtype) -> Array:
     """
     gradient = np.asarray(gradient, order="C")
     extra = gradient.ndim - len(shape)
-    axes = tuple(range(extra)) + tuple(
-        extra + axis for axis, length in enumerate(shape) if length == 1 and gradient.shape[extra + axis] != 1
-    )
+    axes = list(range(extra))
+    for axis, length in enumerate(shape, extra):
+        if length == 1 and gradient.shape[axis] != 1:
+            axes.append(axis)
     if axes:
         with without_warnings():
-            gradient = gradient.sum(axis=axes, keepdims=True)
+            gradient = gradient.sum(axis=tuple(axes), keepdims=True)
     return result(gradient.reshape(shape), dtype)

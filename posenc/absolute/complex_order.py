@@ -14,7 +14,7 @@ from .._core_api.arrays import F64, Array, Float64
 from .._core_api.constants import LARGEST_ANGLE
 from .._core_api.door import door, fail
 from .frequency import check_plain
-from .rotated_pairs import halves, row_blocks, select_rows, with_axes
+from .rotated_pairs import halves, row_blocks
 
 
 class ComplexOrderGradient(NamedTuple):
@@ -65,8 +65,9 @@ class _Operands(NamedTuple):
 
 def _rows(array: Array, index: tuple[slice, ...]) -> Array:
     """View a block of an array whose axes of length 1 are broadcast, as are those that it lacks."""
-    array = with_axes(array, len(index) + 1)
-    return array[select_rows(index, array.shape)]
+    array = array.reshape((1,) * (len(index) + 1 - array.ndim) + array.shape)
+    chosen = [slice(None) if length == 1 else block for block, length in zip(index, array.shape, strict=False)]
+    return array[tuple(chosen)]
 
 
 def _largest_magnitude(array: Array) -> float:

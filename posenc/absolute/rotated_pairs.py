@@ -1,11 +1,11 @@
-"""Pairs of channels that a table of cosines and sines rotates, and the gradients of the rotation."""
+"""Tables of cosines and sines that rotate pairs of channels, and the gradients of their angles."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import product
 from math import prod
-from typing import Literal, NamedTuple, TypeAlias, get_args
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -13,7 +13,6 @@ from .. import _core
 from .._core_api import convert
 from .._core_api.arrays import F64, Array, Dtype, Float64
 
-Index: TypeAlias = tuple[slice, ...]
 Layout = Literal["half", "interleaved"]
 LAYOUTS: tuple[Layout, ...] = get_args(Layout)
 BLOCK_NUMBERS = 1 << 17
@@ -51,11 +50,6 @@ def halves(table: Array) -> tuple[Array, Array]:
     return table[..., :pairs], table[..., pairs:]
 
 
-def with_axes(array: Array, axes: int) -> Array:
-    """View an array with more leading axes, of length 1."""
-    return array.reshape((1,) * (axes - array.ndim) + array.shape)
-
-
 def row_blocks(rows: tuple[int, ...], width: int) -> Iterator[tuple[slice, ...]]:
     """Cut arrays (*rows, width) into blocks of at most BLOCK_NUMBERS numbers; a row stays whole."""
     if width * prod(rows) <= BLOCK_NUMBERS:
@@ -68,81 +62,53 @@ def row_blocks(rows: tuple[int, ...], width: int) -> Iterator[tuple[slice, ...]]
     return product(*cuts)
 
 
-def select_rows(index: tuple[slice, ...], rows: tuple[int, ...]) -> tuple[slice, ...]:
-    """Return the index of a block for an array whose axes of length 1 are broadcast."""
-    return tuple([slice(None) if length == 1 else block for block, length in zip(index, rows, strict=False)])
+def with_heads(array: Array, rows: int, after: int = 0) -> Array:
+    """View angles (N,), (batch, N) or (batch, H, N) with `rows` axes, that of heads included; `after` axes follow."""
+    if 1 < array.ndim - after == rows - 1:
+        array = np.expand_dims(array, -2 - after)
+    return array.reshape((1,) * (rows + after - array.ndim) + array.shape)
 
 
-class RotatedPairs(NamedTuple):
-    """The channels of x that a rotation reads as pairs, and the channels of its result."""
+def table_gradient(
+    grad: Array, x: Array, cos: Array, sin: Array, layouts: tuple[Layout, Layout], offset: int = 0
+) -> tuple[Float64, Float64]:
+    """Return the gradients (..., H, N, pairs) of the cos and sin that rotate x (..., H, N, D), see rotation_vjp.c.
 
-    offset: int
-    """The first rotated channel."""
-    pairs: int
-    interleaved: bool
-    out_interleaved: bool
+    cos and sin have as many axes as x. If their axis of heads has length 1, so have the gradients, and C adds the heads
+    up. `layouts` are those of x and of its cotangent, from channel `offset` on.
+    """
+    share = x.ndim > 2 and cos.shape[-3] == sin.shape[-3] == 1
+    if not share:
+        x, grad = x[..., None, :, :], grad[..., None, :, :]
+    layout, out_layout = layouts
+    d_cos, d_sin = _core.rotation_vjp(
+        x=x, grad=grad, layout=layout, rotary_offset=offset, out_layout=out_layout, e=cos.shape[-1]
+    )
+    return (d_cos[..., None, :, :], d_sin[..., None, :, :]) if share else (d_cos, d_sin)
 
-    def rotate(self, x: Array, cos: Array, sin: Array, out: Array | None = None) -> Array:
-        """Rotate x by cos and sin, which broadcast against x."""
-        return _core.rope(
-            x=x,
-            cos=cos,
-            sin=sin,
-            out=out,
-            offset=self.offset,
-            interleaved=self.interleaved,
-            out_interleaved=self.out_interleaved,
-        )
 
-    def x_gradient(self, grad: Array, cos: Array, sin: Array) -> Array:
-        """Rotate `grad` by the negated angles, from the result's layout to that of x."""
-        return RotatedPairs(self.offset, self.pairs, self.out_interleaved, self.interleaved).rotate(grad, cos, -sin)
+def pair_gradient(
+    grad: Array, x: Array, cos: Array, sin: Array, layouts: tuple[Layout, Layout], offset: int = 0
+) -> tuple[Float64, Float64]:
+    """Return the gradients of the angle of each pair, and of the logarithm of its size, as `table_gradient` does."""
+    d_cos, d_sin = table_gradient(grad, x, cos, sin, layouts, offset)
+    with convert.without_warnings():
+        return cos * d_sin - sin * d_cos, cos * d_cos + sin * d_sin
 
-    def table_gradients(self, grad: Array, x: Array, rows: tuple[int, ...]) -> Iterator[tuple[Index, Float64, Float64]]:
-        """Yield (index, d_cos, d_sin), terms of the gradients of cos and sin with `rows`, as many axes as x has rows.
 
-        ``d_cos = dy0 x0 + dy1 x1`` and ``d_sin = dy1 x0 - dy0 x1``, summed over the rows of x that share a row. Only
-        a block of x is widened to float64 at a time.
-        """
-        for index in row_blocks(x.shape[:-1], x.shape[-1]):
-            x0, x1 = self._widen(x[index], self.interleaved)
-            dy0, dy1 = self._widen(grad[index], self.out_interleaved)
-            with convert.without_warnings():
-                d_cos, d_sin = dy0 * x0 + dy1 * x1, dy1 * x0 - dy0 * x1
-            shape = (*[1 if row == 1 else of_x for row, of_x in zip(rows, x0.shape[:-1], strict=True)], self.pairs)
-            d_cos, d_sin = convert.unbroadcast(d_cos, shape, F64), convert.unbroadcast(d_sin, shape, F64)
-            yield select_rows(index, rows), d_cos, d_sin
+def angle_gradient(d_angle: Float64, positions: Array, frequencies: Float64) -> tuple[Float64, Float64]:
+    """Return the gradients of positions and frequencies from those of the angles (..., H, N, pairs).
 
-    def _widen(self, x: Array, interleaved: bool) -> tuple[Float64, Float64]:
-        """Return both channels of each pair in float64."""
-        wide = x[..., self.offset : self.offset + 2 * self.pairs].astype(F64, order="C")
-        return (wide[..., 0::2], wide[..., 1::2]) if interleaved else halves(wide)
-
-    def angle_gradient(
-        self, grad: Array, x: Array, table: Array, positions: Array, frequencies: Float64, growth: Float64 | None = None
-    ) -> tuple[Float64, Float64]:
-        """Return the gradients of positions (..., N, A) and of frequencies (A, ..., pairs) of a table [cos | sin].
-
-        The angles are ``sum_a positions[..., a] * frequencies[a]``. The rows of the table, of positions and of
-        frequencies broadcast against x (..., N, D), axis by axis from the last. ``d_angle = dy1 y0 - dy0 y1 = cos d_sin
-        - sin d_cos``, ``d_position = sum_k w d_angle`` and ``d_w = sum_n p d_angle``. One position adds `growth`
-        (A, pairs) to the logarithm of the size of each pair.
-        """
-        cos, sin = halves(with_axes(table, x.ndim))
-        places = with_axes(positions, x.ndim)
-        w = frequencies.reshape(len(frequencies), *with_axes(frequencies[0], x.ndim).shape)
-        rows = cos.shape[:-1]
-        d_rows, d_w = np.zeros((*rows, len(w))), np.zeros(w.shape)
-        for index, d_cos, d_sin in self.table_gradients(grad, x, rows):
-            c, s = cos[index].astype(F64), sin[index].astype(F64)
-            p = places[select_rows(index, places.shape)].astype(F64)
-            with convert.without_warnings():
-                d_angle = c * d_sin - s * d_cos
-                for axis in range(len(w)):
-                    heads = select_rows(index, w.shape[1:])
-                    d_rows[index][..., axis] += (w[axis][heads] * d_angle).sum(-1)
-                    if growth is not None:
-                        d_rows[index][..., axis] += (growth[axis] * (c * d_cos + s * d_sin)).sum(-1)
-                    d_w[axis][heads] += convert.unbroadcast(p[..., axis, None] * d_angle, w[axis][heads].shape, F64)
-        d_positions = convert.unbroadcast(d_rows, places.shape, F64).reshape(positions.shape)
-        return d_positions, d_w.reshape(frequencies.shape)
+    The angles are ``sum_a positions[a] * frequencies[a]``, with positions (A, N), (A, ..., N) without heads or
+    (A, ..., H, N), and frequencies (A, pairs) or (A, H, pairs). ``d_positions = sum_k w d_angle`` and ``d_w = sum_n p
+    d_angle``.
+    """
+    w = frequencies if frequencies.ndim == 2 else frequencies[:, :, None]
+    d_positions, d_w = np.empty(positions.shape), np.empty(frequencies.shape)
+    with convert.without_warnings():
+        for axis, one in enumerate(positions):
+            place = with_heads(one, d_angle.ndim - 1)
+            d_rows, d_products = (w[axis] * d_angle).sum(-1), place[..., None] * d_angle
+            d_positions[axis] = convert.unbroadcast(d_rows, place.shape, F64).reshape(one.shape)
+            d_w[axis] = convert.unbroadcast(d_products, w.shape[1:], F64).reshape(d_w.shape[1:])
+    return d_positions, d_w

@@ -15,7 +15,7 @@ from .._core_api.arrays import F64, Array, Float64
 from .._core_api.constants import MOST_WIDTH
 from .._core_api.door import door, fail, fail_value
 from .frequency import DENOMINATORS, Denominator, as_frequencies, exact_frequencies
-from .rotated_pairs import LAYOUTS, Layout, RotatedPairs, cos_sin_table, halves, row_blocks
+from .rotated_pairs import LAYOUTS, Layout, angle_gradient, cos_sin_table, halves, pair_gradient, row_blocks
 
 Order = Literal["sincos", "cossin"]
 ORDERS: tuple[Order, ...] = get_args(Order)
@@ -67,6 +67,16 @@ class Columns(NamedTuple):
     """Column of the first cosine."""
     step: int
     """Columns from a sine to the next sine, and from a cosine to the next cosine."""
+
+    @property
+    def layout(self) -> Layout:
+        """The layout of pairs (sin, cos) or (cos, sin)."""
+        return "interleaved" if self.step == 2 else "half"
+
+    @property
+    def sign(self) -> int:
+        """1 if a larger angle turns these pairs counter-clockwise."""
+        return -1 if self.sine < self.cosine else 1
 
 
 def read_columns(
@@ -253,31 +263,37 @@ def sinusoidal_vjp(
     positions, grad = _core.read("sinusoid", positions=positions, grad=grad, d=columns.width, start=start)
     scale = read.number("scale", scale)
     read.check_range("scale", scale, grad.dtype)
-    w, count = columns.frequencies, len(columns.frequencies)
-    d_positions, d_frequencies = np.empty(positions.shape), np.zeros(count)
-    for index in row_blocks(positions.shape, columns.width):
-        places = positions[index]
-        cos, sin = halves(cos_sin_table(places, w, F64, scale, low=columns.low))
-        wide = np.zeros((*places.shape, 2 * count))  # 0 where the last column of an odd width has no partner
-        wide[..., : columns.width] = grad[index][..., : 2 * count]
-        grad_sin, grad_cos = (wide[..., first :: columns.step][..., :count] for first in (columns.sine, columns.cosine))
-        with convert.without_warnings():
-            d_angles = cos * grad_sin - sin * grad_cos
-            d_positions[index] = (w * d_angles).sum(-1)
-            d_frequencies += convert.unbroadcast(places[..., None] * d_angles, (count,), F64)
+    width = 2 * len(columns.frequencies)
+    d_positions, d_frequencies = np.empty(positions.shape), np.zeros(width // 2)
+    for index in row_blocks(positions.shape, width):
+        rows, places = grad[index], positions[index]
+        if width != columns.width:  # the last column of an odd width has no partner
+            rows = np.zeros((*places.shape, width), grad.dtype)
+            rows[..., : columns.width] = grad[index][..., :width]
+        encoding = _core.sinusoid(
+            positions=places.reshape(-1),
+            frequencies=columns.frequencies,
+            lo=columns.low,
+            sine=columns.sine,
+            cosine=columns.cosine,
+            step=columns.step,
+            sine_scale=columns.sign * scale,
+            cosine_scale=columns.sign * scale,
+            d=width,
+            dtype=F64,
+        )
+        _, d_angles = _core.rotation_vjp(
+            x=encoding[None],
+            grad=rows.reshape(1, *encoding.shape),
+            layout=columns.layout,
+            rotary_offset=0,
+            out_layout=columns.layout,
+            e=width // 2,
+        )
+        d_places, d_w = angle_gradient(d_angles, places.reshape(1, -1), columns.frequencies[None])
+        d_positions[index] = d_places.reshape(places.shape)
+        d_frequencies += d_w[0]
     return SinusoidalGradient(d_positions, d_frequencies)
-
-
-class _Shift(NamedTuple):
-    """A shift as a rotation of the pairs (sin, cos) or (cos, sin)."""
-
-    table: Array
-    """[cos | sin] of ``positions * frequencies``."""
-    positions: Array
-    """``sign * offset``: a shift rotates pairs (sin, cos) clockwise and pairs (cos, sin) counter-clockwise."""
-    sign: float
-    frequencies: Float64
-    pairs: RotatedPairs
 
 
 def _even_width(encoding: Array) -> int:
@@ -287,19 +303,24 @@ def _even_width(encoding: Array) -> int:
     return width
 
 
-def _read_shift(encoding: Array, offset: npt.ArrayLike, columns: Columns) -> _Shift:
+def _read_offset(encoding: Array, offset: npt.ArrayLike) -> Array:
     offset = _core.read("pos offset()", offset=offset)
     if not convert.broadcasts_to(offset.shape, encoding.shape[:-1]) or (
         offset.ndim and offset.shape[-1] != encoding.shape[-2]
     ):
         expected = f"one offset, or one per row of {encoding.shape[:-1]}"
         fail(ValueError, "offset", f"shape {offset.shape}", expected)
-    sign = -1 if columns.sine < columns.cosine else 1  # sin(a + b) = sin a cos b + cos a sin b
-    positions = np.asarray(offset * sign)
-    table = cos_sin_table(positions, columns.frequencies, convert.arithmetic(encoding), low=columns.low)
-    interleaved = columns.step == 2
-    pairs = RotatedPairs(0, columns.width // 2, interleaved, interleaved)
-    return _Shift(table, positions, sign, columns.frequencies, pairs)
+    return offset
+
+
+def _rotate(encoding: Array, offset: Array, columns: Columns, out: Array | None = None) -> Array:
+    """Rotate the pairs (sin, cos) or (cos, sin) of an encoding: sin(a + b) = sin a cos b + cos a sin b."""
+    if encoding.ndim == 1:
+        return convert.store(out, _rotate(encoding[None], offset, columns)[0], encoding.dtype)
+    dtype = convert.arithmetic(encoding)
+    table = cos_sin_table(np.asarray(columns.sign * offset), columns.frequencies, dtype, low=columns.low)
+    cos, sin = halves(np.broadcast_to(table, (*encoding.shape[:-1], table.shape[-1])))
+    return _core.rope(x=encoding, cos=cos, sin=sin, out=out, layout=columns.layout)
 
 
 @door
@@ -353,8 +374,8 @@ def shift(
     True
     """
     data = _core.read("real encoding(d)", encoding=encoding)
-    s = _read_shift(data, offset, read_columns(_even_width(data), base, frequencies, layout, order, denominator))
-    return s.pairs.rotate(data, *halves(s.table), out)
+    columns = read_columns(_even_width(data), base, frequencies, layout, order, denominator)
+    return _rotate(data, _read_offset(data, offset), columns, out)
 
 
 @door
@@ -395,13 +416,17 @@ def shift_vjp(
     >>> posenc.shift_vjp(np.array([[1.0, 0.0]]), np.array([[0.0, 1.0]]), 0)
     ShiftGradient(encoding=array([[1., 0.]]), offset=array(1.), frequencies=array([0.]))
     """
-    data, grad = _core.read("real encoding(d) -> real out(d)", encoding=encoding, grad=grad)
-    s = _read_shift(data, offset, read_columns(_even_width(data), base, frequencies, layout, order, denominator))
-    grad = grad.astype(s.table.dtype, copy=False)
-    d_encoding = s.pairs.x_gradient(grad, *halves(s.table))
-    d_positions, d_w = s.pairs.angle_gradient(grad, data, s.table, s.positions[..., None], s.frequencies[None])
-    d_offset = np.asarray(s.sign * d_positions[..., 0])  # an array for one offset, too
-    return ShiftGradient(convert.result(d_encoding, data.dtype), d_offset, d_w[0])
+    data, cotangent = _core.read("real encoding(d) -> real out(d)", encoding=encoding, grad=grad)
+    columns = read_columns(_even_width(data), base, frequencies, layout, order, denominator)
+    offset, dtype = _read_offset(data, offset), convert.arithmetic(data)
+    d_encoding = _rotate(cotangent.astype(dtype, copy=False), -offset, columns)
+    rows, d_y = np.atleast_2d(data, cotangent)
+    positions = columns.sign * offset.reshape((1,) * (rows.ndim - offset.ndim) + offset.shape)
+    cos, sin = halves(cos_sin_table(positions[0], columns.frequencies, dtype, low=columns.low))
+    d_angle, _ = pair_gradient(d_y, rows, cos, sin, (columns.layout, columns.layout))
+    d_positions, d_w = angle_gradient(d_angle, positions, columns.frequencies[None])
+    d_offset = columns.sign * d_positions.reshape(offset.shape)
+    return ShiftGradient(convert.result(d_encoding, data.dtype), np.asarray(d_offset), d_w[0])
 
 
 @door
@@ -454,6 +479,5 @@ def shift_matrix(
     if dim % 2:
         fail_value(ValueError, "dim", dim, EVEN_WIDTH)
     read.check_table_size(dim * dim, dim=dim)
-    identity = np.eye(dim)
-    s = _read_shift(identity, number, read_columns(dim, base, frequencies, layout, order, denominator))
-    return np.ascontiguousarray(s.pairs.rotate(identity, *halves(s.table)).T)
+    columns = read_columns(dim, base, frequencies, layout, order, denominator)
+    return np.ascontiguousarray(_rotate(np.eye(dim), number, columns).T)

@@ -8,11 +8,13 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import _core
-from .._core_api import convert
+from .._core_api import convert, read
 from .._core_api.arrays import F64, Array, Float64
 from .._core_api.door import door, fail
-from ..absolute.rotated_pairs import Layout
-from .rotations import Rotation, read_rotation
+from ..absolute.rotated_pairs import Layout, table_gradient, with_heads
+from .rotations import channels
+
+TABLE = "real x(n,d), real cos(n,e) beside, real sin(n,e) beside"
 
 
 class RopeTableGradient(NamedTuple):
@@ -103,8 +105,11 @@ def rope_by_table(
     >>> bool((rotated[0] == posenc.rope(q, 6, w, layout="half")).all())
     True
     """
-    rotation = read_rotation(x, None, layout, rotary_dim, rotary_offset, inverse, out_layout, seq_axis)
-    return rotation.pairs.rotate(rotation.x, *_along_x(rotation, *_read(rotation, cos, sin)), out)
+    options = channels(layout, rotary_dim, rotary_offset, out_layout, seq_axis)
+    if read.flag("inverse", inverse):
+        x, cos, sin = _core.read(TABLE, x=x, cos=cos, sin=sin, seq_axis=seq_axis)
+        cos, sin = _inverted(with_heads(cos, x.ndim - 1, 1), with_heads(sin, x.ndim - 1, 1))
+    return _core.rope(x=x, cos=cos, sin=sin, out=out, **options)
 
 
 @door
@@ -148,50 +153,33 @@ def rope_by_table_vjp(
     >>> posenc.rope_by_table_vjp(grad, x, np.array([[0.6]]), np.array([[0.8]]), layout="half")
     RopeTableGradient(x=array([[3.6, 0.2]]), cos=array([[2.]]), sin=array([[3.]]))
     """
-    rotation = read_rotation(x, None, layout, rotary_dim, rotary_offset, inverse, out_layout, seq_axis)
-    cos, sin = _read(rotation, cos, sin)
-    grad = rotation.read_grad(grad)
-    d_x = rotation.pairs.x_gradient(grad, *_along_x(rotation, cos, sin))
-    c, s = rotation.with_heads(cos, 1), rotation.with_heads(sin, 1)
-    rows = np.broadcast_shapes((1,) * (rotation.x.ndim - 1), c.shape[:-1], s.shape[:-1])
-    d_cos, d_sin = np.zeros((2, *rows, c.shape[-1]))
-    d_y, x_rows = (np.moveaxis(array, rotation.seq_axis, -2) for array in (grad, rotation.x))
-    for index, of_cos, of_sin in rotation.pairs.table_gradients(d_y, x_rows, rows):
-        with convert.without_warnings():
-            d_cos[index] += of_cos
-            d_sin[index] += of_sin
-    if rotation.inverse:
+    options = channels(out_layout or layout, rotary_dim, rotary_offset, layout, seq_axis)  # of the cotangent
+    x, cos, sin = _core.read(TABLE, x=x, cos=cos, sin=sin, seq_axis=seq_axis)
+    _, grad = _core.read("real x(n,d) -> real out(n,d)", x=x, grad=grad, seq_axis=seq_axis)
+    c, s = with_heads(cos, x.ndim - 1, 1), with_heads(sin, x.ndim - 1, 1)
+    is_inverse = read.flag("inverse", inverse)
+    cosine, sine = _inverted(c, s) if is_inverse else (c, s)
+    d_x = _core.rope(x=grad.astype(convert.arithmetic(x), copy=False), cos=cosine, sin=-sine, **options)
+    rows, d_y = np.moveaxis(x, seq_axis, -2), np.moveaxis(grad, seq_axis, -2)
+    layouts = layout, options["layout"]
+    d_cos, d_sin = table_gradient(d_y, rows, c, s, layouts, rotary_offset)
+    if is_inverse:
         d_cos, d_sin = _of_inverse(d_cos, d_sin, c.astype(F64), s.astype(F64))
     return RopeTableGradient(
-        convert.result(d_x, rotation.x.dtype),
+        convert.result(d_x, x.dtype),
         convert.unbroadcast(d_cos, c.shape, cos.dtype).reshape(cos.shape),
         convert.unbroadcast(d_sin, s.shape, sin.dtype).reshape(sin.shape),
     )
 
 
-def _read(rotation: Rotation, cos: npt.ArrayLike, sin: npt.ArrayLike) -> tuple[Array, Array]:
-    """Return cos and sin in their dtypes, checked against x."""
-    pairs = rotation.rotary_dim // 2
-    table: tuple[Array, Array] = _core.read("rope", cos=cos), _core.read("rope", sin=sin)
-    for argument, array in zip(("cos", "sin"), table, strict=True):
-        if array.ndim < 2 or array.shape[-1] != pairs:
-            fail(ValueError, argument, f"shape {array.shape}", f"(..., N, rotary_dim // 2 = {pairs})")
-        rotation.check_fits_sequence(argument, array.shape[:-1])
-    return table
-
-
-def _along_x(rotation: Rotation, cos: Array, sin: Array) -> tuple[Array, Array]:
-    """Return cos and sin, or those of the inverse rotation, along the sequence axis of x."""
-    cos, sin = rotation.with_heads(cos, 1), rotation.with_heads(sin, 1)
-    if rotation.inverse:
-        cos, sin = cos.astype(F64), sin.astype(F64)
-        with convert.without_warnings():
-            norm = cos**2 + sin**2
+def _inverted(cos: Array, sin: Array) -> tuple[Array, Array]:
+    """Return cos and sin of the inverse rotation."""
+    cos, sin = cos.astype(F64), sin.astype(F64)
+    with convert.without_warnings():
+        norm = cos**2 + sin**2
         if not norm.all():
             fail(ValueError, "cos", "a 0 where sin is 0", "a table that can be inverted")
-        with convert.without_warnings():
-            cos, sin = cos / norm, -sin / norm
-    return rotation.along_sequence(cos), rotation.along_sequence(sin)
+        return cos / norm, -sin / norm
 
 
 def _of_inverse(d_cos: Float64, d_sin: Float64, cos: Float64, sin: Float64) -> tuple[Float64, Float64]:

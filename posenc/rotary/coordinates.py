@@ -10,13 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import _core
-from .._core_api import read
-from .._core_api.arrays import I64, Array, Float64
+from .._core_api import convert, read
+from .._core_api.arrays import I64, Array, Dtype, Float64
 from .._core_api.door import door, fail
 from ..absolute.frequency import exact_frequencies
-from ..absolute.rotated_pairs import Layout
-from . import rotations
-from .rotations import Angles, Frequencies, RopeGradient, Rotation
+from ..absolute.rotated_pairs import Layout, halves, with_heads
+from .rotations import Frequencies, Options, RopeGradient, gradient, read_options, unpack
 from .scaling import RopeFrequencies
 
 
@@ -75,7 +74,7 @@ def mrope_frequencies(
     >>> bool((rotated == posenc.rope(x, 5, w, layout="half")).all())
     True
     """
-    w: Float64 = _core.read("f64 frequencies(e) finite alone", frequencies=rotations.unpack(frequencies)[0])
+    w: Float64 = _core.read("f64 frequencies(e) finite alone", frequencies=unpack(frequencies)[0])
     counts, k = np.array(_read_integers("sections", sections), I64), np.arange(len(w))
     axes = len(counts)
     if not axes or counts.sum() != len(w):
@@ -150,20 +149,6 @@ def axial_frequencies(dims: Sequence[int], *, base: float | Sequence[float] = 10
     return result
 
 
-def _angles_nd(rotation: Rotation, positions: npt.ArrayLike, frequencies: Frequencies) -> Angles:
-    pairs = rotation.rotary_dim // 2
-    w, factor = rotation.unpack(frequencies)
-    array = _core.read("f64 frequencies()", frequencies=w)
-    if array.ndim not in (2, 3) or array.shape[-1] != pairs or not len(array):
-        expected = f"(A, {pairs}) or (A, H, {pairs}), coordinates and pairs"
-        fail(ValueError, "frequencies", f"shape {array.shape}", expected)
-    if array.ndim == 3:
-        heads = np.moveaxis(rotation.x, rotation.seq_axis, -2).shape[-3] if rotation.x.ndim > 2 else 0
-        if array.shape[1] != heads:
-            fail(ValueError, "frequencies", f"{array.shape[1]} heads", f"{heads}, as {rotation.argument}")
-    return Angles(rotation.coordinates(positions, len(array)), array, factor)
-
-
 @door
 def rope_nd(
     x: npt.ArrayLike,
@@ -232,8 +217,10 @@ def rope_nd(
     >>> posenc.rope_nd(np.array([[1.0, 0.0]]), [[5.0], [np.pi]], [[0.0], [0.5]], layout="half").round(3)
     array([[0., 1.]])
     """
-    rotation = rotations.read_rotation(x, frequencies, layout, rotary_dim, rotary_offset, inverse, out_layout, seq_axis)
-    return rotation.rotate(rotation.table(_angles_nd(rotation, positions, frequencies)), out)
+    w, factor, options = read_options(frequencies, layout, rotary_dim, rotary_offset, out_layout, seq_axis)
+    x, table, _, _ = _read(x, positions, w, factor, inverse, options)
+    cos, sin = halves(table)
+    return _core.rope(x=x, cos=cos, sin=sin, out=out, **options)
 
 
 @door
@@ -278,5 +265,82 @@ def rope_nd_vjp(
     array([[ 6.],
            [10.]])
     """
-    rotation = rotations.read_rotation(x, frequencies, layout, rotary_dim, rotary_offset, inverse, out_layout, seq_axis)
-    return rotation.vjp(grad, _angles_nd(rotation, positions, frequencies))
+    w, factor, options = read_options(frequencies, layout, rotary_dim, rotary_offset, out_layout, seq_axis)
+    x, table, positions, w = _read(x, positions, w, factor, inverse, options)
+    found = gradient(grad, x, options, table, positions, w)
+    return RopeGradient(found.x, -found.positions, -found.frequencies) if inverse else found
+
+
+def _read(
+    x: npt.ArrayLike, positions: npt.ArrayLike, w: npt.ArrayLike, factor: float, inverse: bool, options: Options
+) -> tuple[Array, Array, Array, Float64]:
+    """Return x, the table [cos | sin] that rotates it, positions (A, ..., N) and frequencies."""
+    w, positions = _core.read("f64 frequencies()", frequencies=w), _core.read("pos positions()", positions=positions)
+    if w.ndim not in (2, 3) or not len(w):
+        expected = "(A, rotary_dim // 2) or (A, H, rotary_dim // 2), coordinates and pairs"
+        fail(ValueError, "frequencies", f"shape {w.shape}", expected)
+    if positions.ndim < 2 or len(positions) != len(w):
+        expected = "({0}, N), ({0}, B, N) or ({0}, B, H, N): one row for each coordinate".format(len(w))
+        fail(ValueError, "positions", f"shape {positions.shape}", expected)
+    x, *_ = _core.read(
+        "rope_positions",
+        x=x,
+        positions=positions[0],
+        frequencies=np.zeros(w.shape[-1]),  # as many as there are
+        inverse=inverse,
+        attention_factor=factor,
+        **options,
+    )
+    if w.ndim == 3:
+        heads = np.moveaxis(x, options["seq_axis"], -2).shape[-3] if x.ndim > 2 else 0
+        if w.shape[1] != heads:
+            fail(ValueError, "frequencies", f"{w.shape[1]} heads", f"{heads}, as x")
+    scale = 1 / factor if inverse else factor
+    return x, _table(positions, w, x, scale, -scale if inverse else scale), positions, w
+
+
+def _table(positions: Array, frequencies: Float64, x: Array, cosine_scale: float, sine_scale: float) -> Array:
+    """Return [cos | sin] (..., N, 2 pairs) of the sums of angles, times their scales, in the arithmetic of x."""
+    dtype = convert.arithmetic(x)
+    if frequencies.ndim == 2:
+        coordinate = (frequencies != 0).argmax(axis=0)
+        w = frequencies[coordinate, np.arange(frequencies.shape[1])]
+        if np.count_nonzero(w) == np.count_nonzero(frequencies):  # a pair has one coordinate
+            return _table_by_coordinate(positions, w, coordinate, dtype, cosine_scale, sine_scale)
+    else:
+        positions = np.stack([with_heads(one, x.ndim - 1) for one in positions])
+        frequencies = np.moveaxis(frequencies, 0, 1)[:, None]  # (H, 1, A, pairs)
+    return _core.rotation_table(
+        positions=np.moveaxis(positions, 0, -1),
+        frequencies=frequencies,
+        sine_scale=sine_scale,
+        cosine_scale=cosine_scale,
+        t=2 * frequencies.shape[-1],
+        dtype=dtype,
+    )
+
+
+def _table_by_coordinate(
+    positions: Array, frequencies: Float64, coordinate: Array, dtype: Dtype, cosine_scale: float, sine_scale: float
+) -> Array:
+    """Return the table of pairs that have one coordinate each."""
+    pairs = len(frequencies)
+    table = np.empty((*positions.shape[1:], 2 * pairs), dtype)
+    order = coordinate.argsort(kind="stable")
+    first = coordinate[order].searchsorted(np.arange(len(positions) + 1))
+    for axis, (begin, end) in enumerate(zip(first[:-1].tolist(), first[1:].tolist(), strict=True)):
+        if begin < end:
+            _core.sinusoid(  # Each call clears the columns right of its own.
+                positions=positions[axis],
+                frequencies=frequencies[order[begin:end]],
+                out=table,
+                sine=pairs + begin,
+                cosine=begin,
+                step=1,
+                sine_scale=sine_scale,
+                cosine_scale=cosine_scale,
+            )
+    if (order[:-1] > order[1:]).any():
+        place = np.argsort(order)
+        table = np.take(table, np.concatenate([place, pairs + place]), axis=-1)
+    return table

@@ -10,9 +10,8 @@ from .._core_api import read
 from .._core_api.arrays import F64, Array, Float64
 from .._core_api.constants import LARGEST_POSITION
 from .._core_api.door import door, fail, fail_value
-from ..absolute.rotated_pairs import Layout
-from . import rotations
-from .rotations import Angles, Frequencies
+from ..absolute.rotated_pairs import Layout, with_heads
+from .rotations import Frequencies, read_options
 
 
 @door
@@ -76,17 +75,22 @@ def rerotate(
     >>> bool(np.allclose(kept, posenc.rope(np.ones((4, 4)), 4, w, layout="half")))
     True
     """
-    rotation = rotations.read_rotation(
-        k, frequencies, layout, rotary_dim, rotary_offset, seq_axis=seq_axis, argument="k"
+    w, _, options = read_options(frequencies, layout, rotary_dim, rotary_offset, seq_axis=seq_axis)
+    k, old, new = _core.read(
+        "real k(n,d), pos old_positions(n) counted beside, pos new_positions(n) counted beside",
+        k=k,
+        old_positions=old_positions,
+        new_positions=new_positions,
+        seq_axis=seq_axis,
     )
-    frequencies, _ = rotation.frequencies(frequencies)
-    old_positions = rotation.positions(old_positions, "old_positions")
-    new_positions = rotation.positions(new_positions, "new_positions")
-    move = rotation.with_heads(new_positions) - rotation.with_heads(old_positions)
+    channels = k.shape[-1] - read.index("rotary_offset", rotary_offset, 0)
+    if options["rotary_dim"] is None and (channels % 2 or channels < 2):  # C calls it x
+        fail(ValueError, "k", f"last axis {k.shape[-1]}", "an even rotary_dim of at least 2")
+    move = with_heads(new, k.ndim - 1) - with_heads(old, k.ndim - 1)
     too_far = np.abs(move) > LARGEST_POSITION
     if too_far.any():
         fail(ValueError, "new_positions", f"a move by {move[too_far][0]}", "moves of at most 2**53")
-    return rotation.rotate(rotation.table(Angles(move, frequencies)), out)
+    return _core.rope_positions(x=k, positions=move, frequencies=w, out=out, **options)
 
 
 @door

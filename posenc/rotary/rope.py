@@ -9,14 +9,13 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import _core
-from .._core_api import read
+from .._core_api import convert, read
 from .._core_api.arrays import Array, Float64
 from .._core_api.constants import MOST_WIDTH
 from .._core_api.door import door, fail, fail_value
 from .._core_api.foreign import refuse, take_all
-from ..absolute.rotated_pairs import LAYOUTS, Layout, halves
-from . import rotations
-from .rotations import Angles, Frequencies, RopeGradient
+from ..absolute.rotated_pairs import LAYOUTS, Layout, cos_sin_table, halves
+from .rotations import Frequencies, RopeGradient, gradient, read_frequencies, read_options, refuse_table
 from .scaling import RopeFrequencies
 
 
@@ -154,10 +153,8 @@ def _check_options(
     positions: npt.ArrayLike, frequencies: Frequencies, layout: Layout | None, rotary_dim: int | None
 ) -> None:
     """Refuse what needs words that C has not: a table, no layout, and options that disagree."""
-    rotations.refuse_table("positions", positions)
-    rotations.unpack(frequencies)
-    rotations.read_layout(layout, frequencies)
-    rotations.read_rotary_dim(rotary_dim, frequencies)
+    refuse_table(positions)
+    read_options(frequencies, layout, rotary_dim)
 
 
 @door
@@ -207,9 +204,14 @@ def rope_vjp(
     >>> g.x, g.positions, g.frequencies
     (array([[0., 1.]]), array([1.]), array([0.]))
     """
-    rotation = rotations.read_rotation(x, frequencies, layout, rotary_dim, rotary_offset, inverse, out_layout, seq_axis)
-    angles = Angles(rotation.positions(positions, start=start), *rotation.frequencies(frequencies))
-    return rotation.vjp(grad, angles)
+    refuse_table(positions)
+    w, factor, options = read_options(frequencies, layout, rotary_dim, rotary_offset, out_layout, seq_axis)
+    scale = {"inverse": inverse, "attention_factor": factor}
+    x, where, w = _core.read("rope_positions", x=x, positions=positions, start=start, frequencies=w, **scale, **options)
+    sign, size = (-1.0, 1 / factor) if inverse else (1.0, factor)
+    table = cos_sin_table(where, w, convert.arithmetic(x), size, sign * size)
+    found = gradient(grad, x, options, table, where[None], w[None])
+    return RopeGradient(found.x, sign * found.positions[0], sign * found.frequencies[0])
 
 
 @door
@@ -255,7 +257,7 @@ def rope_table(
     >>> q.shape, k.shape
     ((4, 6, 8), (2, 6, 8))
     """
-    frequencies, factor = rotations.read_frequencies(frequencies)
+    frequencies, factor = read_frequencies(frequencies)
     read.check_range("attention_factor", factor, read.result_dtype(dtype, None))
     pairs = len(frequencies)
     table = _core.sinusoid(
@@ -312,8 +314,8 @@ def rope_matrix(
     array([[ 0., -1.],
            [ 1.,  0.]])
     """
-    layout = rotations.read_layout(layout, frequencies)
-    frequencies, factor = rotations.read_frequencies(frequencies)
+    layout = read_options(frequencies, layout)[2]["layout"]
+    frequencies, factor = read_frequencies(frequencies)
     array = _core.read("pos position()", position=position)
     if array.ndim:
         fail(ValueError, "position", f"{array.ndim} axes", "one number")

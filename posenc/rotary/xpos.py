@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import numpy.typing as npt
 
+from .. import _core
 from .._core_api import convert, read
 from .._core_api.arrays import F32, F64, Array, Float64
 from .._core_api.door import door, fail
-from ..absolute.rotated_pairs import Layout, cos_sin_table
-from . import rotations
-from .rotations import Angles, Frequencies, RopeGradient, Rotation
+from ..absolute.rotated_pairs import Layout, cos_sin_table, halves
+from .rotations import Frequencies, Options, RopeGradient, gradient, read_options, refuse_table
 
 
 def _growth(pairs: int, scale_base: float, gamma: float, downscale: bool) -> Float64:
@@ -26,22 +28,47 @@ def _logarithm_limit(dtype: np.dtype[np.floating]) -> float:
     return float(min(np.log(F64.type(numbers.max)), -np.log(F64.type(numbers.smallest_normal))))
 
 
-def _table(rotation: Rotation, angles: Angles, growth: Float64, center: float) -> Array:
-    """Return the table [cos | sin] of the angles, scaled by the growth since the center."""
-    dtype = rotation.x.dtype
-    positions, w = rotation.with_heads(angles.positions), angles.frequencies
-    center = read.number("center", center)
-    table = cos_sin_table(positions, w, F64, angles.factor)
-    distance = positions.astype(F64) - center
+class _Rotation(NamedTuple):
+    """The checked arguments of `xpos`."""
+
+    x: Array
+    options: Options
+    """Those of `_core.rope`."""
+    positions: Array
+    frequencies: Float64
+    table: Array
+    """[cos | sin] of the angles, scaled by the growth since the center."""
+    growth: Float64
+
+
+def _read(
+    x: npt.ArrayLike,
+    positions: npt.ArrayLike,
+    frequencies: Frequencies,
+    layout: Layout | None,
+    seq_axis: int,
+    scale_base: float,
+    gamma: float,
+    center: float,
+    downscale: bool,
+) -> _Rotation:
+    refuse_table(positions)
+    w, factor, options = read_options(frequencies, layout, seq_axis=seq_axis)
+    x, positions, w = _core.read(
+        "rope_positions", x=x, positions=positions, frequencies=w, attention_factor=factor, **options
+    )
+    growth = _growth(len(w), scale_base, gamma, downscale)
+    distance = positions.astype(F64) - read.number("center", center)
     # growth[0] is the largest. The limit is equal on both sides of center, so a query and its key fail alike.
-    limit = _logarithm_limit(dtype) / np.abs(growth).max(initial=1e-300)
+    limit = _logarithm_limit(x.dtype) / np.abs(growth).max(initial=1e-300)
     if np.abs(distance).max(initial=0) > limit:
-        expected = f"at most {limit:.0f} from center, because {dtype.name} cannot hold the scale beyond: move center, "
-        expected += "or use float64"
+        expected = f"at most {limit:.0f} from center, because {x.dtype.name} cannot hold the scale beyond: move "
+        expected += "center, or use float64"
         fail(ValueError, "positions", positions.flat[np.abs(distance).argmax()], expected)
+    table = cos_sin_table(positions, w, F64, factor)
     cos_and_sin = table.reshape(*positions.shape, 2, len(w))
     cos_and_sin *= np.exp(distance[..., None, None] * growth)
-    return convert.result(table, rotation.dtype)
+    return _Rotation(x, options, positions, w, convert.result(table, convert.arithmetic(x)), growth)
 
 
 @door
@@ -118,10 +145,9 @@ def xpos(
     >>> bool(np.isclose(q[512] @ k[500], q[52] @ k[40]))
     True
     """
-    rotation = rotations.read_rotation(x, frequencies, layout, seq_axis=seq_axis)
-    angles = Angles(rotation.positions(positions), *rotation.frequencies(frequencies))
-    growth = _growth(rotation.rotary_dim // 2, scale_base, gamma, downscale)
-    return rotation.rotate(_table(rotation, angles, growth, center), out)
+    r = _read(x, positions, frequencies, layout, seq_axis, scale_base, gamma, center, downscale)
+    cos, sin = halves(r.table)
+    return _core.rope(x=r.x, cos=cos, sin=sin, out=out, **r.options)
 
 
 @door
@@ -168,7 +194,6 @@ def xpos_vjp(
     >>> g.x, g.positions, g.frequencies
     (array([[0., 1.]]), array([1.]), array([0.]))
     """
-    rotation = rotations.read_rotation(x, frequencies, layout, seq_axis=seq_axis)
-    angles = Angles(rotation.positions(positions), *rotation.frequencies(frequencies))
-    growth = _growth(rotation.rotary_dim // 2, scale_base, gamma, downscale)
-    return rotation.vjp(grad, angles, _table(rotation, angles, growth, center), growth[None])
+    r = _read(x, positions, frequencies, layout, seq_axis, scale_base, gamma, center, downscale)
+    found = gradient(grad, r.x, r.options, r.table, r.positions[None], r.frequencies[None], r.growth[None])
+    return RopeGradient(found.x, found.positions[0], found.frequencies[0])

@@ -79,8 +79,8 @@ def test_exceptions_of_the_user_are_kept(name):
 def test_code_of_the_user_may_resize_arrays(length):
     """It runs before a pointer is taken, so the call reads the arrays as it left them."""
     x = np.ones((1 << 16, 4))
-    cos = Rows(partial(x.resize, (length, 4), refcheck=False), np.full(2, 3.0))
-    rotated = _core.rope(x=x, cos=cos, sin=np.zeros(2), offset=0, interleaved=False, out_interleaved=False)
+    cos = Rows(partial(x.resize, (length, 4), refcheck=False), np.full((length, 2), 3.0))
+    rotated = _core.rope(x=x, cos=cos, sin=np.zeros((length, 2)), layout="half")
     assert (rotated[:2] == 3).all()
     x = np.ones((1 << 16, 4))
     width = Number(partial(x.resize, (length, 4), refcheck=False))

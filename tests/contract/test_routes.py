@@ -26,10 +26,17 @@ ALIBI, SHAW, T5 = (
 )
 OUT, LSE = posenc.attention(Q, Q, Q, bias=SHAW, return_lse=True)
 PLACES = np.arange(16).reshape(2, 8)
+GRID, AXIAL, TABLE = np.indices((2, 4)).reshape(2, 8), posenc.axial_frequencies((16, 16)), posenc.rope_table(8, W)
 
 ROUTES = {
     "rope": (3, lambda: posenc.rope(X, np.arange(8), W, layout="half")),
     "rope, positions of each batch": (3, lambda: posenc.rope(X, PLACES, W, layout="half")),
+    "rope_vjp": (18, lambda: posenc.rope_vjp(X, X, np.arange(8), W, layout="half")),
+    "rope_nd": (10, lambda: posenc.rope_nd(X, GRID, AXIAL, layout="half")),
+    "rope_by_table": (4, lambda: posenc.rope_by_table(X, *TABLE, layout="half")),
+    "rope_by_table_vjp": (10, lambda: posenc.rope_by_table_vjp(X, X, *TABLE, layout="half")),
+    "rerotate": (8, lambda: posenc.rerotate(X, np.arange(8), np.arange(8) + 3, W, layout="half")),
+    "sinusoidal_vjp": (20, lambda: posenc.sinusoidal_vjp(rows(8, 32), np.arange(8), 32)),
     "attention": (4, lambda: posenc.attention(Q, Q, Q)),
     "attention, masks and cap": (
         4,

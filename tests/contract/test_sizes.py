@@ -71,14 +71,14 @@ def test_results_larger_than_memory():
 
 
 def test_axes_of_cached_keys():
-    """`rerotate` refuses what `rope` refuses, and names k. The loops of its kernel are one fewer."""
+    """`rerotate` refuses what `rope` refuses, and names k."""
     w = posenc.rope_frequencies(2)
     most, more = (np.zeros((1,) * (axes - 1) + (2,)) for axes in (17, 19))
     assert posenc.rope(most, [0], w, layout="half").shape == most.shape
     assert posenc.rerotate(most, [0], [1], w, layout="half").shape == most.shape
     with pytest.raises(ValueError, match=r"^rope: x has 19 axes; expected at most "):
         posenc.rope(more, [0], w, layout="half")
-    with pytest.raises(ValueError, match=r"^rerotate: k has 19 axes; expected at most 17"):
+    with pytest.raises(ValueError, match=r"^rerotate: k has 19 axes; expected at most 18"):
         posenc.rerotate(more, [0], [1], w, layout="half")
 
 

@@ -95,13 +95,15 @@ REFUSED = [
     ("rope", ROPE, {"frequencies": np.ones(3)}, "frequencies has 3 entries; expected rotary_dim // 2 = 4"),
     ("rope", ROPE, {"frequencies": 8}, "frequencies is 8; expected an array (e,), such as rope_frequencies(D)"),
     ("rope_by_table", TABLE, {"x": X[..., :7]}, "x has last axis 7; expected an even rotary_dim"),
-    ("rope_by_table", TABLE, {"cos": np.ones((5, 8))}, "cos has shape (5, 8); expected (..., N, rotary_dim // 2 = 4)"),
-    ("rope_by_table", TABLE, {"sin": np.ones(4)}, "sin has shape (4,); expected (..., N, rotary_dim // 2 = 4)"),
+    ("rope_by_table", TABLE, {"cos": np.ones((5, 8))}, "sin has 4 columns; expected 8, as cos"),
+    ("rope_by_table", TABLE, {"cos": np.ones((5, 8)), "sin": np.ones((5, 8))},
+     "cos has 8 columns; expected rotary_dim // 2 = 4"),
+    ("rope_by_table", TABLE, {"sin": np.ones(4)}, "sin has 1 axes; expected at least 2, positions and pairs"),
     ("rope_by_table", TABLE, {"sin": np.ones((4, 4))}, "sin has length 4; expected 5, the sequence axis of x"),
     ("rope_by_table", TABLE, {"sin": None}, "sin has type NoneType; expected an array"),
     ("rope_by_table", TABLE, {"sin": np.zeros((5, 4)), "cos": np.eye(5, 4), "inverse": True},
      "cos has a 0 where sin is 0; expected a table that can be inverted"),
-    ("rope_by_table_vjp", {"grad": X, **TABLE}, {"cos": np.ones((5, 3))}, "cos has shape (5, 3); expected (..., N, "),
+    ("rope_by_table_vjp", {"grad": X, **TABLE}, {"cos": np.ones((5, 3))}, "sin has 4 columns; expected 3, as cos"),
     ("rope_by_table_vjp", {"grad": X, **TABLE}, {"grad": X[0]}, "grad has "),
     ("rope_nd", PLANE, {"positions": VIDEO}, "positions has shape (3, 5); expected (2, N)"),
     ("rope_nd", PLANE, {"x": X[..., :7]}, "x has last axis 7; expected an even rotary_dim"),
@@ -221,8 +223,7 @@ def test_frequencies_know_the_layout_and_the_width(name):
     message = "layout is None; expected 'half' .* or 'interleaved' .*; only frequencies of rope_from_config have one"
     with pytest.raises(ValueError, match=f"^{function}: {message}"):
         call(plain, rotary_dim=4)
-    wrong = r"shape \(3, 2\); expected \(A, 4\)" if "nd" in function else "2 entries; expected rotary_dim // 2 = 4"
-    with pytest.raises(ValueError, match=f"^{function}: frequencies has {wrong}"):
+    with pytest.raises(ValueError, match=f"^{function}: frequencies has 2 entries; expected rotary_dim // 2 = 4"):
         call(plain, layout="half")
 
 

@@ -127,8 +127,8 @@ def test_refusals_of_axial_frequencies(dims, base, message):
 @pytest.mark.parametrize(
     ("positions", "frequencies", "message"),
     [
-        (np.zeros((2, 5)), np.ones(4), r"frequencies has shape \(4,\); expected \(A, 4\) or \(A, H, 4\)"),
-        (np.zeros((2, 5)), np.ones((2, 3)), r"frequencies has shape \(2, 3\); expected \(A, 4\)"),
+        (np.zeros((2, 5)), np.ones(4), r"frequencies has shape \(4,\); expected \(A, rotary_dim // 2\) or \(A, H, r"),
+        (np.zeros((2, 5)), np.ones((2, 3)), "frequencies has 3 entries; expected rotary_dim // 2 = 4"),
         (np.zeros((3, 5)), np.ones((2, 4)), r"positions has shape \(3, 5\); expected \(2, N\)"),
         (np.zeros((2, 6)), np.ones((2, 4)), "positions has length 6; expected 5"),
         (np.zeros((2, 5)), np.ones((2, 2, 4)), "frequencies has 2 heads; expected 3, as x"),
