@@ -72,7 +72,8 @@ def in_float32(report: Report, size: str, heads: int) -> None:
         },
         most={"posenc.rope(out=)": 1.1},
     )
-    mixed = posenc.mrope_frequencies(w, (24, 20, 20), interleaved=True)
+    mixed, k = np.zeros((3, D // 2)), np.arange(D // 2)
+    mixed[np.where(k < 60, k % 3, 0), k] = w.inv_freq  # those of mrope_frequencies, which older builds lack
     relatives: dict[str, Any] = {
         "posenc.rope(out=)": lambda: posenc.rope(x, positions, w, layout="half", out=ours),
         "rope_nd, M-RoPE": lambda: posenc.rope_nd(x, video, mixed, layout="half", out=ours),

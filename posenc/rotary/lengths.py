@@ -11,7 +11,7 @@ from .._core_api.arrays import F64, Array, Float64
 from .._core_api.constants import LARGEST_POSITION
 from .._core_api.door import door, fail, fail_value
 from ..absolute.rotated_pairs import Layout, with_heads
-from .rotations import Frequencies, read_options
+from .rotations import Frequencies, read_options, refuse_table
 
 
 @door
@@ -75,6 +75,8 @@ def rerotate(
     >>> bool(np.allclose(kept, posenc.rope(np.ones((4, 4)), 4, w, layout="half")))
     True
     """
+    refuse_table(old_positions, "old_positions")
+    refuse_table(new_positions, "new_positions")
     w, _, options = read_options(frequencies, layout, rotary_dim, rotary_offset, seq_axis=seq_axis)
     k, old, new = _core.read(
         "real k(n,d), pos old_positions(n) counted beside, pos new_positions(n) counted beside",

@@ -88,12 +88,12 @@ def _agree(argument: str, value: Option | None, known: Option | None) -> Option 
     return value if known is None else known
 
 
-def refuse_table(positions: object) -> None:
+def refuse_table(positions: object, argument: str = "positions") -> None:
     """Refuse a pair (cos, sin), two arrays of reals with two axes or more, in place of positions."""
     if isinstance(positions, tuple | list) and len(positions) == 2:
         halves = [getattr(half, "ndim", 0) > 1 and "int" not in str(getattr(half, "dtype", "")) for half in positions]
         if all(halves):
-            fail(ValueError, "positions", "a table (cos, sin)", "positions; use rope_by_table(x, cos, sin)")
+            fail(ValueError, argument, "a table (cos, sin)", "positions; use rope_by_table(x, cos, sin)")
 
 
 def unpack(frequencies: Frequencies) -> tuple[npt.ArrayLike, float]:

@@ -139,6 +139,14 @@ def test_a_table_in_place_of_positions_is_refused(function, kind, rng):
             getattr(posenc, function)(x=x, positions=table, frequencies=frequencies, layout="half", **grad)
 
 
+@pytest.mark.parametrize("argument", ["old_positions", "new_positions"])
+def test_a_table_in_place_of_positions_of_keys_is_refused(argument, rng):
+    k, w = rng.standard_normal((2, 4, 4, 8)), posenc.rope_frequencies(8)
+    positions = {"old_positions": 4, "new_positions": 4, argument: posenc.rope_table(4, w, dtype=F64)}
+    with pytest.raises(ValueError, match=rf"^rerotate: {argument} has a table \(cos, sin\); expected positions"):
+        posenc.rerotate(k, **positions, frequencies=w, layout="half")
+
+
 def test_a_list_of_positions_is_no_table(rng):
     x, w = rng.standard_normal((2, 4, 4, 8)), posenc.rope_frequencies(8)
     wanted = posenc.rope(x, [1] * 4, w, layout="half")
