@@ -100,6 +100,7 @@ static int wrong_loop(const pe_binding *b, const pe_operand *o, PyObject *array,
 static int check_rank(const pe_binding *b, const pe_operand *o, PyObject *array, PyObject *given)
 {
     const int absent = count_absent(b, o, PyArray_NDIM(A(array))), rank = PyArray_NDIM(A(array)) + absent;
+    const int is_rotated = o == b->entry->operand && o[1].beside, is_table = o->beside && o->naxes == 2;
     const int is_head = b->entry->has_operators && (o->axes[0] == 'h' - 'A' || o->axes[0] == 'g' - 'A') && !o->within;
     if (is_head && rank < o->naxes && o->naxes == 3 && !o->output)
         return pe_wrong(PyExc_ValueError, b, o->name,
@@ -112,7 +113,10 @@ static int check_rank(const pe_binding *b, const pe_operand *o, PyObject *array,
         return pe_wrong(PyExc_ValueError, b, o->name, "has %d axes; expected one number", rank);
     if (rank < o->naxes || (o->alone && rank > o->naxes))
         return pe_wrong(PyExc_ValueError, b, o->name, "has %d axes; expected %s%d%s", rank, o->alone ? "" : "at least ",
-                        o->naxes, o->beside && o->naxes == 2 ? ", positions and pairs" : "");
+                        o->naxes,
+                        is_rotated ? ", a sequence axis and channels"
+                        : is_table ? ", positions and pairs"
+                                   : "");
     if (rank > o->naxes + PE_LOOPS)
         return pe_wrong(PyExc_ValueError, b, o->name, "has %d axes; expected at most %d", rank, o->naxes + PE_LOOPS);
     return 0;

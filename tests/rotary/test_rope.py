@@ -87,6 +87,7 @@ TABLE = {"x": X, "cos": np.ones((5, 4)), "sin": np.ones((5, 4)), "layout": "half
 PLANE = {**ROPE, "positions": GRID, "frequencies": np.ones((2, 4))}
 REFUSED = [
     # function, arguments, changed arguments, message after the name of the function
+    ("rope", ROPE, {"x": X[0, 0]}, "x has 1 axes; expected at least 2, a sequence axis and channels"),
     ("rope", ROPE, {"x": X[..., :7]}, "x has last axis 7; expected an even rotary_dim"),
     ("rope", ROPE, {"x": X[None], "positions": GRID},
      "positions has shape (2, 5); expected a shape that broadcasts against (1, 5)"),
