@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -111,6 +111,15 @@ def read_columns(
 _kept_columns: Callable[..., Columns] = lru_cache(maxsize=64, typed=True)(read_columns)
 
 
+def _find_columns(dim: int | None, base: float, frequencies: npt.ArrayLike | None, *options: Any) -> Columns:
+    """Return the columns, which are kept if `base` gives the frequencies."""
+    read_or_find = _kept_columns if frequencies is None else read_columns
+    try:
+        return read_or_find(dim, base, frequencies, *options)
+    except TypeError:  # an argument that is not hashable, or one that is wrong
+        return read_columns(dim, base, frequencies, *options)
+
+
 @door
 def sinusoidal(
     positions: npt.ArrayLike,
@@ -195,11 +204,7 @@ def sinusoidal(
     >>> words = np.ones((2, 3, 4), np.float32)
     >>> encoded = words + posenc.sinusoidal(3, 4, start=100)
     """
-    read_or_find = _kept_columns if frequencies is None else read_columns
-    try:
-        columns = read_or_find(dim, base, frequencies, layout, order, denominator)
-    except TypeError:  # an argument that is not hashable, or one that is wrong
-        columns = read_columns(dim, base, frequencies, layout, order, denominator)
+    columns = _find_columns(dim, base, frequencies, layout, order, denominator)
     if type(scale) is not float or scale != 1.0:
         scale = read.number("scale", scale)
         read.check_range("scale", scale, read.result_dtype(dtype, out))
@@ -259,7 +264,7 @@ def sinusoidal_vjp(
     >>> posenc.sinusoidal_vjp(np.ones((1, 2)), [0.0], 2)
     SinusoidalGradient(positions=array([1.]), frequencies=array([0.]))
     """
-    columns = read_columns(dim, base, frequencies, layout, order, denominator)
+    columns = _find_columns(dim, base, frequencies, layout, order, denominator)
     positions, grad = _core.read("sinusoid", positions=positions, grad=grad, d=columns.width, start=start)
     scale = read.number("scale", scale)
     read.check_range("scale", scale, grad.dtype)
@@ -290,9 +295,9 @@ def sinusoidal_vjp(
             out_layout=columns.layout,
             e=width // 2,
         )
-        d_places, d_w = angle_gradient(d_angles, places.reshape(1, -1), columns.frequencies[None])
-        d_positions[index] = d_places.reshape(places.shape)
-        d_frequencies += d_w[0]
+        with convert.without_warnings():
+            d_positions[index] = (columns.frequencies * d_angles).sum(-1).reshape(places.shape)
+            d_frequencies += convert.unbroadcast(places.reshape(-1, 1) * d_angles, d_frequencies.shape, F64)
     return SinusoidalGradient(d_positions, d_frequencies)
 
 

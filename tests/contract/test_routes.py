@@ -36,7 +36,7 @@ ROUTES = {
     "rope_by_table": (4, lambda: posenc.rope_by_table(X, *TABLE, layout="half")),
     "rope_by_table_vjp": (10, lambda: posenc.rope_by_table_vjp(X, X, *TABLE, layout="half")),
     "rerotate": (9, lambda: posenc.rerotate(X, np.arange(8), np.arange(8) + 3, W, layout="half")),
-    "sinusoidal_vjp": (20, lambda: posenc.sinusoidal_vjp(rows(8, 32), np.arange(8), 32)),
+    "sinusoidal_vjp": (11, lambda: posenc.sinusoidal_vjp(rows(8, 32), np.arange(8), 32)),
     "attention": (4, lambda: posenc.attention(Q, Q, Q)),
     "attention, masks and cap": (
         4,
