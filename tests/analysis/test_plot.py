@@ -288,6 +288,14 @@ def test_nothing_to_draw():
     assert not hasattr(posenc.shaw(np.zeros((3, 4))), "_repr_png_")  # it reads queries and keys
 
 
+def test_a_picture_of_frequencies_of_coordinates_has_one_line():
+    w = posenc.rope_frequencies(32)
+    drawn = [notebook.frequencies_figure(one).axes[0] for one in (w, posenc.mrope_frequencies(w, (6, 5, 5)))]
+    lines = [axes.lines[0].get_ydata() for axes in drawn]
+    assert len(drawn[1].lines) == 1
+    assert (lines[0] == lines[1]).all()
+
+
 def test_without_matplotlib_a_notebook_shows_text(run_python):
     done = run_python(
         "import sys; sys.modules['matplotlib'] = None; import posenc\n"
