@@ -70,8 +70,8 @@ static int wrong_length(const pe_binding *b, const pe_operand *o, PyObject *arra
         const PyArrayObject *const x = A(b->argument[0]);
         const int n = PyArray_NDIM(x), is_x = o->counted && o->beside && PyArray_NDIM(A(array)) == n;
         const int is_third = o->beside && b->seq_axis == -2 && n > 3 && PyArray_DIM(x, n - 3) == length;
-        return pe_wrong(PyExc_ValueError, b, o->name, "has length %zd; expected %zd, the sequence axis of %s%s%s", length,
-                        expected, b->entry->operand[0].name,
+        return pe_wrong(PyExc_ValueError, b, o->name, "has length %zd; expected %zd, the sequence axis of %s%s%s",
+                        length, expected, b->entry->operand[0].name,
                         o->counted ? " (an int n means 0..n-1, [p] one position)" : "",
                         is_third ? "; seq_axis=-3 is that of (..., N, H, D)"
                         : is_x   ? "; each array is rotated by a call of its own"
