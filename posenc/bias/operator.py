@@ -559,7 +559,7 @@ class Row(NamedTuple):
 @cache
 def read_row(row: str) -> Row:
     """Return the arrays of a row. Operands that the tile supplies or that Python derives are left out."""
-    inputs = _core.TABLE.get(row, "").partition("->")[0]
+    inputs = _core.TABLE[row].partition("->")[0]
     arrays = re.findall(r"\w+ (\w+)\(([\w,]*)\)([\w ]*)", inputs)
     own = [(name, letters) for name, letters, words in arrays if not {"tiled", "derived"} & {*words.split()}]
     axes = {name: letters.replace(",", "") for name, letters in own}

@@ -57,7 +57,7 @@ def test_a_distance_bias_is_added_as_the_page_says(tmp_path):
         "posenc/__init__.py",
         "posenc/__init__.py",
         "posenc/reference/bias.py",
-        "posenc/reference/__init__.py",
+        "posenc/reference/bias.py",
         "posenc/reference/__init__.py",
         "tests/cases/gaussian.py",
     ]
