@@ -149,7 +149,7 @@ static void alibi_slopes(double *out)
 static void t5_bucket(double *out)
 {
     Array rel = array("rel");
-    int buckets = (int)number("buckets", 32), both = number("bidirectional", 1) != 0;
+    int buckets = (int)number("num_buckets", 32), both = number("bidirectional", 1) != 0;
     int side = both ? buckets / 2 : buckets, exact = side / 2;
     double max_distance = number("max_distance", 128);
     for (size_t i = 0; i < rel.size; i++) {
