@@ -17,8 +17,8 @@ from ..reference import (
     taylor_terms,
     triangle_points,
 )
-from .curves import AttentionProfile, InnerProduct, attention_profile, decay, inner_product
-from .matrices import correlation_matrix, distance_matrix, gram_matrix
+from ._curves import AttentionProfile, InnerProduct, attention_profile, decay, inner_product
+from ._matrices import correlation_matrix, distance_matrix, gram_matrix
 
 __all__ = [
     "AttentionProfile", "InnerProduct", "RopeBands", "RopeCoverage", "TaylorTerms", "TrianglePoints",
@@ -26,3 +26,7 @@ __all__ = [
     "interaction_matrix", "order_sensitivity", "reference_logits", "reference_matrix", "rope_bands", "rope_coverage",
     "taylor_terms", "triangle_points",
 ]  # fmt: skip
+
+
+def __dir__() -> list[str]:
+    return __all__

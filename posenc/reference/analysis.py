@@ -35,30 +35,30 @@ SequenceFunction = Callable[[npt.NDArray[Any]], npt.ArrayLike]
 def gram_matrix(encoding):
     """Compute the inner products of all pairs of positions.
 
-    ``G[m, n] = <p_m, p_n>``.
+    ``G[p, q] = <e_p, e_q>``.
     """
-    p = wide(encoding)
-    return (p[..., :, None, :] * p[..., None, :, :]).sum(-1)
+    e = wide(encoding)
+    return (e[..., :, None, :] * e[..., None, :, :]).sum(-1)
 
 
 def distance_matrix(encoding):
     """Compute the Euclidean distances of all pairs of positions.
 
-    ``D[m, n] = |p_m - p_n|``.
+    ``D[p, q] = |e_p - e_q|``.
     """
-    p = wide(encoding)
-    return sqrt(((p[..., :, None, :] - p[..., None, :, :]) ** 2).sum(-1))
+    e = wide(encoding)
+    return sqrt(((e[..., :, None, :] - e[..., None, :, :]) ** 2).sum(-1))
 
 
 @np.errstate(invalid="ignore")  # rows of equal numbers: 0 / 0
 def correlation_matrix(encoding):
     """Compute the Pearson correlations of all pairs of positions over their channels.
 
-    ``C[m, n] = <z_m, z_n>`` with ``z = (p - mean p) / |p - mean p|``.
+    ``C[p, q] = <z_p, z_q>`` with ``z = (e - mean e) / |e - mean e|``.
     """
-    p = wide(encoding)
-    p = p - p[..., :1]  # exactly 0 in rows of equal numbers, whose correlations are NaN
-    z = p - p.mean(-1, keepdims=True)
+    e = wide(encoding)
+    e = e - e[..., :1]  # exactly 0 in rows of equal numbers, whose correlations are NaN
+    z = e - e.mean(-1, keepdims=True)
     return gram_matrix(z / sqrt((z**2).sum(-1, keepdims=True)))
 
 
@@ -232,23 +232,23 @@ def reference_logits(
 # ---- curves ----
 
 
-def inner_product(m, n, frequencies, *, weights=None):
+def inner_product(p, q, frequencies, *, weights=None):
     """Compute the inner product of two sinusoidal encodings.
 
-    ``<p_m, p_n> = sum_i cos((m - n) w_i)``; with weights ``p_m' H p_n``.
+    ``<e_p, e_q> = sum_i cos((p - q) w_i)``; with weights ``e_p' H e_q``.
 
     Su 2021 (kexue.fm/archives/8231), equations 11 to 13. With the diagonal (sine, cosine) of H the result is
-    (total, the part in m - n, the part in m + n).
+    (total, the part in p - q, the part in p + q).
     """
-    m, n, w = wide(m), wide(n), wide(getattr(frequencies, "inv_freq", frequencies))
+    p, q, w = wide(p), wide(q), wide(getattr(frequencies, "inv_freq", frequencies))
     if weights is None:
-        return cos((m - n)[..., None] * w).sum(-1)
+        return cos((p - q)[..., None] * w).sum(-1)
     if isinstance(weights, np.ndarray):
-        p, q = (sinusoidal(x[..., None], 2 * len(w), frequencies=w)[..., 0, :] for x in (m, n))
-        return (p @ wide(weights) * q).sum(-1)
+        left, right = (sinusoidal(x[..., None], 2 * len(w), frequencies=w)[..., 0, :] for x in (p, q))
+        return (left @ wide(weights) * right).sum(-1)
     sine, cosine = map(wide, weights)
-    difference = ((cosine + sine) / 2 * cos((m - n)[..., None] * w)).sum(-1)
-    total = ((cosine - sine) / 2 * cos((m + n)[..., None] * w)).sum(-1)
+    difference = ((cosine + sine) / 2 * cos((p - q)[..., None] * w)).sum(-1)
+    total = ((cosine - sine) / 2 * cos((p + q)[..., None] * w)).sum(-1)
     return difference + total, difference, total
 
 
@@ -564,29 +564,29 @@ STEP = 2.0**-8
 
 
 class TaylorTerms(NamedTuple):
-    """Terms of a function of a sequence to whose rows m and n vectors are added, in the shape of its result.
+    """Terms of a function of a sequence to whose rows p and q vectors are added, in the shape of its result.
 
     Attributes
     ----------
     value : float64 array
         f, without the vectors.
-    first_m : float64 array
-        ``p_m' df/dx_m``.
-    first_n : float64 array
-        ``p_n' df/dx_n``.
-    second_m : float64 array
-        ``p_m' d2f/dx_m2 p_m / 2``.
-    second_n : float64 array
-        ``p_n' d2f/dx_n2 p_n / 2``.
+    first_p : float64 array
+        ``e_p' df/dx_p``.
+    first_q : float64 array
+        ``e_q' df/dx_q``.
+    second_p : float64 array
+        ``e_p' d2f/dx_p2 e_p / 2``.
+    second_q : float64 array
+        ``e_q' d2f/dx_q2 e_q / 2``.
     interaction : float64 array
-        ``p_m' H p_n`` with ``H = d2f/dx_m dx_n``, the only term that depends on both positions.
+        ``e_p' H e_q`` with ``H = d2f/dx_p dx_q``, the only term that depends on both positions.
     """
 
     value: Float64
-    first_m: Float64
-    first_n: Float64
-    second_m: Float64
-    second_n: Float64
+    first_p: Float64
+    first_q: Float64
+    second_p: Float64
+    second_q: Float64
     interaction: Float64
 
 
@@ -597,10 +597,10 @@ def _read_sequence(argument, value):
     return x
 
 
-def _read_rows(function, x, m, n):
-    m, n = (read_index(f"{function}: {name}", row, 0, len(x) - 1) for name, row in (("m", m), ("n", n)))
-    expect(m != n, f"{function}: n is {n}; expected a row other than m")
-    return m, n
+def _read_rows(function, x, p, q):
+    p, q = (read_index(f"{function}: {name}", row, 0, len(x) - 1) for name, row in (("p", p), ("q", q)))
+    expect(p != q, f"{function}: q is {q}; expected a row other than p")
+    return p, q
 
 
 def _extrapolate(of_step, h):
@@ -614,11 +614,11 @@ def _mixed(at, h):
 
 
 def taylor_terms(
-    f: SequenceFunction, x: npt.ArrayLike, encoding: npt.ArrayLike, m: int, n: int, *, step: float = STEP
+    f: SequenceFunction, x: npt.ArrayLike, encoding: npt.ArrayLike, p: int, q: int, *, step: float = STEP
 ) -> TaylorTerms:
     """Expand a function of a sequence in the encodings of two of its rows, to second order.
 
-    ``f(.., x_m + p_m, .., x_n + p_n, ..)`` is about the sum of the six terms.
+    ``f(.., x_p + e_p, .., x_q + e_q, ..)`` is about the sum of the six terms.
 
     Parameters
     ----------
@@ -627,8 +627,8 @@ def taylor_terms(
     x : array (N, d)
         The sequence without positions.
     encoding : array (N, d)
-        p. Only the rows m and n are read.
-    m, n : int
+        e. Only the rows p and q are read.
+    p, q : int
         Two rows.
     step : float
         Fraction of an encoding by which the rows are moved for a difference.
@@ -636,7 +636,7 @@ def taylor_terms(
     Returns
     -------
     TaylorTerms
-        ``(value, first_m, first_n, second_m, second_n, interaction)``, float64 in the shape of the result of f.
+        ``(value, first_p, first_q, second_p, second_q, interaction)``, float64 in the shape of the result of f.
 
     Raises
     ------
@@ -665,16 +665,16 @@ def taylor_terms(
     >>> bool(abs(sum(terms) - f(x + p)) < 1e-9)
     True
     """
-    rows, p = _read_sequence("taylor_terms: x", x), _read_sequence("taylor_terms: encoding", encoding)
-    is_alike = p.shape == rows.shape
-    expect(is_alike, f"taylor_terms: encoding has shape {p.shape}; expected {rows.shape}, the shape of x")
-    m, n = _read_rows("taylor_terms", rows, m, n)
+    rows, e = _read_sequence("taylor_terms: x", x), _read_sequence("taylor_terms: encoding", encoding)
+    is_alike = e.shape == rows.shape
+    expect(is_alike, f"taylor_terms: encoding has shape {e.shape}; expected {rows.shape}, the shape of x")
+    p, q = _read_rows("taylor_terms", rows, p, q)
     step = read_positive("taylor_terms: step", step)
 
     def at(a, b):
         moved = rows.copy()
-        moved[m] += a * p[m]
-        moved[n] += b * p[n]
+        moved[p] += a * e[p]
+        moved[q] += b * e[q]
         return read_finite("taylor_terms: f", f(moved), "a result with ")
 
     value, sides = at(0, 0), (lambda h: at(h, 0), lambda h: at(0, h))
@@ -683,10 +683,10 @@ def taylor_terms(
     return TaylorTerms._make([value, *first, *second, _extrapolate(lambda h: _mixed(at, h), step)])
 
 
-def interaction_matrix(f: SequenceFunction, x: npt.ArrayLike, m: int, n: int, *, step: float = STEP) -> Float64:
+def interaction_matrix(f: SequenceFunction, x: npt.ArrayLike, p: int, q: int, *, step: float = STEP) -> Float64:
     """Return the matrix by which two rows of a sequence interact in a function.
 
-    ``H[i, j] = d2f / (dx[m, i] dx[n, j])``
+    ``H[i, j] = d2f / (dx[p, i] dx[q, j])``
 
     Parameters
     ----------
@@ -694,7 +694,7 @@ def interaction_matrix(f: SequenceFunction, x: npt.ArrayLike, m: int, n: int, *,
         Takes a sequence (N, d) in float64 and returns a number.
     x : array (N, d)
         The sequence without positions.
-    m, n : int
+    p, q : int
         Two rows.
     step : float
         Distance by which a number of x is moved for a difference, times the root mean square of x.
@@ -711,7 +711,7 @@ def interaction_matrix(f: SequenceFunction, x: npt.ArrayLike, m: int, n: int, *,
     Notes
     -----
     Su 2021 (kexue.fm/archives/8231), equation 4. It needs ``8 d**2`` calls of f, so it is meant for small d.
-    ``inner_product(m, n, w, weights=H)`` is the interaction of two sinusoids by H.
+    ``inner_product(p, q, w, weights=H)`` is the interaction of two sinusoids by H.
 
     Examples
     --------
@@ -722,15 +722,15 @@ def interaction_matrix(f: SequenceFunction, x: npt.ArrayLike, m: int, n: int, *,
            [ 0., -1.]])
     """
     rows = _read_sequence("interaction_matrix: x", x)
-    m, n = _read_rows("interaction_matrix", rows, m, n)
+    p, q = _read_rows("interaction_matrix", rows, p, q)
     step = read_positive("interaction_matrix: step", step)
     size, matrix = sqrt((rows * rows).mean()) or 1.0, np.zeros((rows.shape[1], rows.shape[1]))
     for i, j in np.ndindex(matrix.shape):
 
         def at(a, b, i=i, j=j):
             moved = rows.copy()
-            moved[m, i] += a
-            moved[n, j] += b
+            moved[p, i] += a
+            moved[q, j] += b
             y = read_finite("interaction_matrix: f", f(moved), "a result with ")
             expect(y.ndim == 0, f"interaction_matrix: f has a result of shape {y.shape}; expected one number")
             return y

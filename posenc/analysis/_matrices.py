@@ -29,8 +29,8 @@ def _products(rows: Array) -> Array:
 def _distances(rows: Float64) -> Float64:
     """Return the distances of all pairs of rows (N, d).
 
-    ``|p|**2 + |q|**2 - 2 p.q`` has an error of ``(d + 3) 2**-53 (|p| + |q|)**2`` at most: where the result is above a
-    quarter of ``|p|**2 + |q|**2``, that of the squared differences times 8. Other pairs, also of numbers that are not
+    ``|a|**2 + |b|**2 - 2 a.b`` has an error of ``(d + 3) 2**-53 (|a| + |b|)**2`` at most: where the result is above a
+    quarter of ``|a|**2 + |b|**2``, that of the squared differences times 8. Other pairs, also of numbers that are not
     finite, take the differences.
     """
     norms = np.einsum("nd,nd->n", rows, rows)
@@ -51,7 +51,7 @@ def _distances(rows: Float64) -> Float64:
 def gram_matrix(encoding: npt.ArrayLike, *, out: Array | None = None) -> Array:
     """Inner products of all pairs of positions.
 
-    ``G[m, n] = <p_m, p_n>``.
+    ``G[p, q] = <e_p, e_q>``.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ def gram_matrix(encoding: npt.ArrayLike, *, out: Array | None = None) -> Array:
     Notes
     -----
     NumPy multiplies, in float64 for float64 data and in float32 otherwise; the last bits of a product may depend on the
-    number of threads of its BLAS. The matrix of sinusoids is a function of m - n only (see `inner_product`).
+    number of threads of its BLAS. The matrix of sinusoids is a function of p - q only (see `inner_product`).
 
     Examples
     --------
@@ -93,7 +93,7 @@ def gram_matrix(encoding: npt.ArrayLike, *, out: Array | None = None) -> Array:
 def distance_matrix(encoding: npt.ArrayLike, *, out: Array | None = None) -> Array:
     """Euclidean distances of all pairs of positions.
 
-    ``D[m, n] = |p_m - p_n|``.
+    ``D[p, q] = |e_p - e_q|``.
 
     Parameters
     ----------
@@ -114,8 +114,8 @@ def distance_matrix(encoding: npt.ArrayLike, *, out: Array | None = None) -> Arr
 
     Notes
     -----
-    Distances below half of ``sqrt(|p|**2 + |q|**2)`` are roots of the sum of squared differences in float64, as in
-    ``np.linalg.norm``. The faster formula ``|p|**2 + |q|**2 - 2 p.q`` serves the others, where the bound of its error
+    Distances below half of ``sqrt(|a|**2 + |b|**2)`` are roots of the sum of squared differences in float64, as in
+    ``np.linalg.norm``. The faster formula ``|a|**2 + |b|**2 - 2 a.b`` serves the others, where the bound of its error
     is 8 times as large: it subtracts large numbers, and in float32 it puts positions 0 and 1 of a slow pair at distance
     0.
 
@@ -139,7 +139,7 @@ def distance_matrix(encoding: npt.ArrayLike, *, out: Array | None = None) -> Arr
 def correlation_matrix(encoding: npt.ArrayLike, *, out: Array | None = None) -> Array:
     """Pearson correlations of all pairs of positions over their channels.
 
-    ``C[m, n] = <z_m, z_n>`` with ``z = (p - mean p) / |p - mean p|``.
+    ``C[p, q] = <z_p, z_q>`` with ``z = (e - mean e) / |e - mean e|``.
 
     Parameters
     ----------
@@ -162,7 +162,7 @@ def correlation_matrix(encoding: npt.ArrayLike, *, out: Array | None = None) -> 
     Notes
     -----
     The same as ``np.corrcoef``, without its warning for NaN. The mean over the channels of a sinusoid depends on its
-    position. Unlike the inner product, the correlation of m and n is therefore not a function of m - n.
+    position. Unlike the inner product, the correlation of p and q is therefore not a function of p - q.
 
     Examples
     --------

@@ -1,6 +1,6 @@
 """Curves by distance: inner products of sinusoidal encodings, and attention to keys of equal content.
 
-An inner product is a sum over pairs; `integrals` has the integrals that these sums tend to.
+An inner product is a sum over pairs; `_integrals` has the integrals that these sums tend to.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from .. import Bias, ContentBias, PositionBias, RopeFrequencies, rope, sinusoida
 from .._core_api import read
 from .._core_api.arrays import Array, Float64
 from .._core_api.door import door, fail, fail_value
-from .integrals import Complex128, Curve, integrate_geometric, integrate_power, integrate_wave, read_curve
+from ._integrals import Complex128, Curve, integrate_geometric, integrate_power, integrate_wave, read_curve
 
 PairFrequencies: TypeAlias = "npt.ArrayLike | RopeFrequencies"
 """Radians per position of each pair of channels, (e,)."""
@@ -67,9 +67,9 @@ class InnerProduct(NamedTuple):
     total : float64 array, or a number
         The sum of the two parts.
     difference : float64 array, or a number
-        The part that is a function of m - n.
+        The part that is a function of p - q.
     sum : float64 array, or a number
-        The part that is a function of m + n.
+        The part that is a function of p + q.
     """
 
     total: Float64
@@ -97,35 +97,35 @@ def _wave_sums(positions: Array, frequencies: Float64, weights: Float64) -> Comp
 
 @overload
 def inner_product(  # pyright: ignore[reportOverlappingOverload]
-    m: float, n: float, frequencies: PairFrequencies, *, weights: None = None
+    p: float, q: float, frequencies: PairFrequencies, *, weights: None = None
 ) -> np.float64: ...
 @overload
 def inner_product(
-    m: npt.ArrayLike, n: npt.ArrayLike, frequencies: PairFrequencies, *, weights: None = None
+    p: npt.ArrayLike, q: npt.ArrayLike, frequencies: PairFrequencies, *, weights: None = None
 ) -> Float64: ...
 @overload
 def inner_product(
-    m: npt.ArrayLike, n: npt.ArrayLike, frequencies: PairFrequencies, *, weights: Array
+    p: npt.ArrayLike, q: npt.ArrayLike, frequencies: PairFrequencies, *, weights: Array
 ) -> np.float64 | Float64: ...
 @overload
 def inner_product(
-    m: npt.ArrayLike, n: npt.ArrayLike, frequencies: PairFrequencies, *, weights: tuple[npt.ArrayLike, npt.ArrayLike]
+    p: npt.ArrayLike, q: npt.ArrayLike, frequencies: PairFrequencies, *, weights: tuple[npt.ArrayLike, npt.ArrayLike]
 ) -> InnerProduct: ...
 @door
 def inner_product(
-    m: npt.ArrayLike,
-    n: npt.ArrayLike,
+    p: npt.ArrayLike,
+    q: npt.ArrayLike,
     frequencies: PairFrequencies,
     *,
     weights: Array | tuple[npt.ArrayLike, npt.ArrayLike] | None = None,
 ) -> np.float64 | Float64 | InnerProduct:
     """Inner product of two sinusoidal encodings, with weights of the sines, then of the cosines.
 
-    ``<p_m, p_n> = sum_i cos((m - n) w[i])``; with weights ``p_m' H p_n`` for a matrix H.
+    ``<e_p, e_q> = sum_i cos((p - q) w[i])``; with weights ``e_p' H e_q`` for a matrix H.
 
     Parameters
     ----------
-    m, n : number or array (...)
+    p, q : number or array (...)
         Positions, broadcast against each other. An int is one position, not a count.
     frequencies : array (e,) or RopeFrequencies
         w, in radians per position. An attention_factor is refused.
@@ -137,8 +137,8 @@ def inner_product(
     Returns
     -------
     float64 or ndarray of float64, or InnerProduct
-        The broadcast shape of m and n. With a diagonal, a NamedTuple ``(total, difference, sum)`` of such arrays: the
-        product, its part in m - n and its part in m + n. A full matrix has no such parts, so the result is the product.
+        The broadcast shape of p and q. With a diagonal, a NamedTuple ``(total, difference, sum)`` of such arrays: the
+        product, its part in p - q and its part in p + q. A full matrix has no such parts, so the result is the product.
 
     Raises
     ------
@@ -148,9 +148,9 @@ def inner_product(
 
     Notes
     -----
-    Su 2021 (kexue.fm/archives/8231), equations 11 to 13: ``difference = 1/2 sum (cosine + sine) cos((m - n) w)`` and
-    ``sum = 1/2 sum (cosine - sine) cos((m + n) w)``. The second part is 0 if the two weights are equal; only then is
-    the product a function of the relative position. It is even in m - n, so it cannot tell before from after.
+    Su 2021 (kexue.fm/archives/8231), equations 11 to 13: ``difference = 1/2 sum (cosine + sine) cos((p - q) w)`` and
+    ``sum = 1/2 sum (cosine - sine) cos((p + q) w)``. The second part is 0 if the two weights are equal; only then is
+    the product a function of the relative position. It is even in p - q, so it cannot tell before from after.
 
     Examples
     --------
@@ -167,7 +167,7 @@ def inner_product(
     >>> parts.difference.round(6), parts.sum.round(6)
     (array([0.974897, 0.974897]), array([ 0.004426, -0.871133]))
 
-    A matrix that swaps sine and cosine gives ``sum_i sin((m + n) w[i])``, which says nothing about m - n:
+    A matrix that swaps sine and cosine gives ``sum_i sin((p + q) w[i])``, which says nothing about p - q:
 
     >>> import numpy as np
     >>> swap = np.kron(np.eye(4), [[0, 1], [1, 0]])
@@ -179,11 +179,11 @@ def inner_product(
     if factor != 1.0:
         expected = "frequencies.inv_freq, because nothing is rotated"
         fail(ValueError, "frequencies", f"attention_factor {factor}", expected)
-    first, second = _read_places("m", m), _read_places("n", n)
+    first, second = _read_places("p", p), _read_places("q", q)
     try:
         np.broadcast_shapes(first.shape, second.shape)
     except ValueError:
-        fail(ValueError, "m", f"shape {first.shape}", f"one that broadcasts with n, {second.shape}")
+        fail(ValueError, "p", f"shape {first.shape}", f"one that broadcasts with q, {second.shape}")
     differences = np.asarray(first - second)
     if weights is None:
         return _wave_sums(differences, w, np.ones_like(w)).real[()]
@@ -198,14 +198,14 @@ def inner_product(
     return InnerProduct((difference + total)[()], difference[()], total[()])
 
 
-def _bilinear_form(m: Array, n: Array, w: Float64, matrix: Array) -> Float64:
-    """Compute ``p_m' H p_n``."""
+def _bilinear_form(p: Array, q: Array, w: Float64, matrix: Array) -> Float64:
+    """Compute ``e_p' H e_q``."""
     channels = 2 * len(w)
     h = _read_finite("weights", matrix)
     if h.shape != (channels, channels):
         fail(ValueError, "weights", f"shape {h.shape}", f"({channels}, {channels}), channels by channels")
     left, right = (
-        sinusoidal(x.reshape(-1), channels, frequencies=w, dtype=np.float64).reshape(*x.shape, channels) for x in (m, n)
+        sinusoidal(x.reshape(-1), channels, frequencies=w, dtype=np.float64).reshape(*x.shape, channels) for x in (p, q)
     )
     return np.asarray(np.einsum("...c,...c->...", left, right @ h.T))
 
