@@ -1,6 +1,7 @@
 """The option --all, and the hooks and fixtures of all tests."""
 
 from cases.fixtures import (  # noqa: F401 - pytest finds them here
+    figures,
     interrupts,
     isa,
     pytest_addoption,

@@ -13,6 +13,7 @@ import pytest
 import posenc
 
 ROOT = Path(posenc.__file__).parent.parent
+os.environ.setdefault("MPLBACKEND", "agg")  # pyplot opens no windows
 PATIENCE = float(os.environ.get("POSENC_TEST_PATIENCE") or 1)
 """Factor on every timeout, for emulators and busy machines: POSENC_TEST_PATIENCE=20 under qemu."""
 
@@ -72,6 +73,14 @@ def interrupts():
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture(autouse=True)
+def figures():
+    """Close the figures of pyplot after a test: matplotlib warns of the twenty-first."""
+    yield
+    if "matplotlib.pyplot" in sys.modules:
+        sys.modules["matplotlib.pyplot"].close("all")
 
 
 @pytest.fixture
