@@ -9,11 +9,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
-from posenc import plot
-
 from .evaluation import ByLength
 
-COLORS = (*(plot.line_style(number)["color"] for number in range(7)), "#6a3d9a", "#8c564b", "#7f7f7f")
+OKABE_ITO = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")
+"""Colours that remain distinct for colour-blind readers (Okabe and Ito 2008)."""
+COLORS = (*OKABE_ITO, "#6a3d9a", "#8c564b", "#7f7f7f")
 MARKERS = "osD^vP*X<>hpd8"
 """Markers distinguish the curves where colours do not."""
 SHOWN = ("raw", "PI", "dynamic NTK", "NTK 32", "YaRN", "Self-Extend", "ReRoPE")

@@ -32,6 +32,8 @@ LABELS = 16
 """Words of the text in the picture `matrices`."""
 HIDDEN = "0.8"
 """Grey of the cells that a mask hides."""
+FONT = 13.0
+"""Points of a label, which has 9 where a page shrinks the picture."""
 DPI = 150
 CHINESE = (
     "Noto Sans CJK SC", "Noto Sans CJK JP", "Source Han Sans SC", "PingFang SC", "Hiragino Sans GB", "Microsoft YaHei",
@@ -101,27 +103,37 @@ def attention_weights(scheme: effects.Scheme, words: Sequence[str]) -> Array:
 def swap_maps(names: Sequence[str], swap: Swap) -> Figure:
     """Attention weights of a sentence, and the change of each weight when two words change places.
 
-    A change compares the weights of the same two words, before and after the swap. A weight that a mask hides counts as
-    0. Cells are grey if the mask hides the weight both before and after.
+    A column for each scheme; the images of a row share one colour scale. A change compares the weights of the same two
+    words, before and after the swap. A weight that a mask hides counts as 0. Cells are grey if the mask hides the
+    weight both before and after.
     """
     words, a, b = swap
     back = np.arange(len(words))
     back[[a, b]] = b, a
     other = [words[i] for i in back]
-    maps = {}
-    for scheme in (schemes()[name] for name in names):
+    figure = Figure(figsize=(13, 5), layout="constrained")
+    grid = figure.subplots(2, len(names))
+    for (above, below), name in zip(grid.T, names, strict=True):
+        scheme = schemes()[name]
         before, after = attention_weights(scheme, words), attention_weights(scheme, other)[np.ix_(back, back)]
         change = np.where(np.isnan(before) & np.isnan(after), np.nan, np.nan_to_num(after) - np.nan_to_num(before))
-        mask = " (causal)" if scheme.is_causal and scheme.name != effects.CAUSAL_MASK else ""
-        maps[scheme.name + mask] = before, change
-    figure = posenc.plot.attention_maps(maps, [labels(words)] * 2, ("attention weight", "change by the swap"))
-    figure.set_size_inches(13, 5)
-    for axes in panels(figure):
-        axes.set_facecolor(HIDDEN)
-        axes.set_aspect("auto")  # cells as wide as words
-        axes.set_xticks(range(len(words)), labels_below(words), rotation=0, fontsize=9)
-        if axes.images[0].get_clim()[0] == 0:  # weights; changes have both signs
-            axes.images[0].set_cmap("Blues")
+        above.imshow(before, cmap="Blues", aspect="auto")  # cells as wide as words
+        below.imshow(change, cmap="RdBu_r", aspect="auto")
+        above.set_title(name + " (causal)" * (scheme.is_causal and name != effects.CAUSAL_MASK), fontsize=FONT)
+        below.set_xlabel("key", fontsize=FONT)
+    rows = {"attention weight": "weight", "change by the swap": "change of weight"}
+    for row, (row_name, label) in zip(grid, rows.items(), strict=True):
+        images = [axes.images[0] for axes in row]
+        greatest = max(float(np.nanmax(abs(np.asarray(image.get_array())))) for image in images)
+        for axes, image in zip(row, images, strict=True):
+            image.set_clim(0 if label == "weight" else -greatest, greatest)
+            axes.set_facecolor(HIDDEN)
+            axes.set_xticks(range(len(words)), labels_below(words), fontsize=9)
+            axes.set_yticks(range(len(words)), labels(words) if axes is row[0] else [], fontsize=FONT)
+        row[0].set_ylabel(f"{row_name}\n\nquery", fontsize=FONT)
+        bar = figure.colorbar(images[0], ax=list(row), shrink=0.8)
+        bar.set_label(label, fontsize=FONT)
+        bar.ax.tick_params(labelsize=FONT)
     return figure
 
 
@@ -170,9 +182,10 @@ def order_causal(text: Text) -> Picture:
 
 def sinusoid(text: Text) -> Picture:
     pairs = SHOWN // 2
-    figure = posenc.plot.encoding(posenc.sinusoidal(SHOWN, SHOWN, layout="half"), layout="half")
-    figure.axes[0].set(xlabel=f"channel: {pairs} sines, then {pairs} cosines, fast to slow")
-    figure.axes[0].set_title(f'posenc.sinusoidal({SHOWN}, {SHOWN}, layout="half")')
+    figure, (axes,) = side_by_side(1, 8, 4.6)
+    posenc.plot.encoding(posenc.sinusoidal(SHOWN, SHOWN, layout="half"), layout="half", ax=axes)
+    axes.set(xlabel=f"channel: {pairs} sines, then {pairs} cosines, fast to slow")
+    axes.set_title(f'posenc.sinusoidal({SHOWN}, {SHOWN}, layout="half")')
     periods = 2 * math.pi / posenc.sinusoidal_frequencies(SHOWN)
     return Picture(
         "sinusoid.png",
@@ -186,10 +199,12 @@ def sinusoid(text: Text) -> Picture:
 
 
 def decay(text: Text) -> Picture:
-    figure = posenc.plot.decay(
+    figure, (axes,) = side_by_side(1, 8, 4.6)
+    posenc.plot.decay(
         np.arange(-SHOWN, SHOWN + 1),
         dim=effects.MODEL,
         schedules={"10000^(-t)": {"base": 10000.0}, "1000^(-t)": {"base": 1000.0}, "t": {"schedule": "power"}},
+        ax=axes,
     )
     found = [f"{y[-1]:.2f} with {name}" for name, (_, y) in curves(figure).items()]
     return Picture(
@@ -216,7 +231,7 @@ def rotations(text: Text) -> Picture:
     frequencies = posenc.axial_frequencies((effects.WIDTH // 2, effects.WIDTH // 2))
     page = posenc.rope_nd(ones, np.indices((side, side)).reshape(2, -1), frequencies, layout="half")[0]
     figure, (left, right) = side_by_side(2, 11, 4.2)
-    left.plot(distances, curve, linewidth=1.2, **posenc.plot.line_style(0))
+    left.plot(distances, curve, linewidth=1.2)
     left.grid(alpha=0.3)
     left.set(title="rope", xlabel="distance of key and query", ylabel="product / product at distance 0")
     shown = right.imshow((page @ page[side * side // 2] / effects.WIDTH).reshape(side, side), cmap="Blues")
@@ -288,8 +303,9 @@ def matrices(text: Text) -> Picture:
 
 def extrapolation(text: Text) -> Picture:
     frequencies = posenc.rope_frequencies(effects.WIDTH)
-    figure = posenc.plot.extrapolation(frequencies, TRAINED, TESTED)
-    new = np.asarray(figure.axes[0].images[0].get_array())[:, TRAINED:] == 2
+    figure, (axes,) = side_by_side(1, 8, 4.6)
+    posenc.plot.extrapolation(frequencies, TRAINED, TESTED, ax=axes)
+    new = np.asarray(axes.images[0].get_array())[:, TRAINED:] == 2
     slow = int((frequencies.inv_freq * (TRAINED - 1) < 2 * math.pi).sum())
     return Picture(
         "extrapolation.png",
@@ -317,7 +333,8 @@ def scalings() -> dict[str, posenc.RopeFrequencies]:
 
 def rope_bands(text: Text) -> Picture:
     factor, found = TESTED // TRAINED, scalings()
-    figure = posenc.plot.rope_bands(found, posenc.rope_frequencies(effects.WIDTH), train_length=TRAINED)
+    figure, (axes,) = side_by_side(1, 8, 4.6)
+    posenc.plot.rope_bands(found, posenc.rope_frequencies(effects.WIDTH), train_length=TRAINED, ax=axes)
     yarn = curves(figure)["YaRN"][1]
     return Picture(
         "rope-bands.png",
