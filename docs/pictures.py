@@ -13,10 +13,10 @@ A page shows the code of a picture, then the picture:
 
     ![](pictures/encoding.png)
 
-The code may use names of the examples above it. The program writes the file, which keeps a hash of the code, and the
-alternative text, which `posenc.plot.description` computes from the figure. Drawing needs matplotlib and pillow;
-checking needs nothing but Python. The figure of study.md is drawn from the tables of the page by examples/study, which
-needs the bridge to autograd.
+The last line of the code is the Figure, or its Axes. The code may use names of the examples above it. The program
+writes the file, which keeps a hash of the code, and the alternative text, which `posenc.plot.description` computes from
+the figure. Drawing needs matplotlib and pillow; checking needs nothing but Python. The figure of study.md is drawn from
+the tables of the page by examples/study, which needs the bridge to autograd.
 """
 
 from __future__ import annotations
@@ -117,6 +117,9 @@ def figures(page: Path) -> Iterator[Figure]:
     if page == STUDY:
         yield study_figure()
         return
+    from matplotlib import pyplot
+
+    pyplot.switch_backend("agg")  # without windows
     names: dict[str, Any] = {}
     done = ""
     for picture in pictures(page):
@@ -125,7 +128,8 @@ def figures(page: Path) -> Iterator[Figure]:
         assert isinstance(last, ast.Expr), picture.source
         with contextlib.redirect_stdout(io.StringIO()):
             exec(compile(ast.Module(before, []), str(page), "exec"), names)
-            figure: Figure = eval(compile(ast.Expression(last.value), str(page), "eval"), names)
+            figure: Figure = eval(compile(ast.Expression(last.value), str(page), "eval"), names).figure
+        pyplot.close(figure)
         yield figure
 
 

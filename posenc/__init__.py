@@ -155,4 +155,4 @@ if not _TYPE_CHECKING:  # a type checker would accept any name
         return sorted([*__all__, *_MODULES, "runtime", "__version__"])
 
 
-_draw_with(lambda value: _import_module("posenc.plot.notebook").png_of(value))
+_draw_with(lambda *value: _import_module("posenc.plot._notebook").png_of(*value))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from importlib.util import find_spec
 
-Draw = Callable[[object], "bytes | None"]
+Draw = Callable[..., "bytes | None"]
 _draw: list[Draw] = []
 
 
@@ -14,6 +14,6 @@ def draw_with(function: Draw) -> None:
     _draw[:] = [function]
 
 
-def picture(value: object) -> bytes | None:
-    """Return the PNG of an operator or of frequencies; None without matplotlib."""
-    return _draw[0](value) if _draw and find_spec("matplotlib") else None
+def picture(value: object, *lengths: int) -> bytes | None:
+    """Return the PNG of an operator at numbers of queries and keys, or of frequencies; None without matplotlib."""
+    return _draw[0](value, *lengths) if _draw and find_spec("matplotlib") else None

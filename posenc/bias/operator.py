@@ -112,6 +112,8 @@ class Scheme(Generic[Arrays]):
 
 SCHEMES: dict[str, Scheme[Any]] = {}
 """All schemes by name."""
+PICTURED = 64
+"""Most queries and keys of the picture in a notebook of an operator that serves any number."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -314,7 +316,7 @@ class PositionBias(Bias[Arrays]):
 
     def _repr_png_(self) -> bytes | None:
         """Return a picture for a notebook; None without matplotlib, where the text of the operator is shown."""
-        return picture(self)
+        return picture(self, *count_positions(self, PICTURED))
 
     @door
     def matrix(
@@ -574,6 +576,25 @@ def count_heads(row: str, arrays: tuple[object, ...], options: Options) -> int |
         if isinstance(array, np.ndarray) and "h" in axes and array.ndim >= len(axes):
             return int(array.shape[axes.index("h") - len(axes)])
     return None
+
+
+def count_positions(bias: Bias, most: int) -> tuple[int, int]:
+    """Return numbers of queries and keys that all parts of an operator serve.
+
+    Axes n and m of the arrays and the operator's own positions are exactly as long. Other parts serve any number, or
+    the positions of their table: then it is `most`, or as many as the table has.
+    """
+    ends = [part.scheme.positions_end(part) for part in bias.parts if part.scheme.positions_end]
+    lengths = dict.fromkeys("nm", min([most, *ends]))
+    for part in bias.parts:
+        arrays = zip(read_row(part.name).axes.values(), part.arrays, strict=False)
+        for axes, array in (*arrays, *zip("nm", part.own_positions, strict=True)):
+            if "l" in axes:  # the diagonals of `toeplitz`
+                lengths.update(n=(array.shape[-1] + 1) // 2, m=array.shape[-1] // 2 + 1)
+            for side in lengths:
+                if side in axes and array is not None:
+                    lengths[side] = array.shape[axes.index(side) - len(axes)]
+    return lengths["n"], lengths["m"]
 
 
 def copy_parameters(row: str, *parameters: npt.ArrayLike) -> tuple[list[Array], tuple[Dtype, ...]]:

@@ -76,7 +76,7 @@ def of_axes(axes: Axes) -> str:
     curves = [np.asarray(line.get_xydata(), np.float64) for line in lines]
     scattered = [np.ma.getdata(cloud.get_offsets()) for cloud in axes.collections if isinstance(cloud, PathCollection)]
     if not curves and not scattered:
-        return f"{begin}Chart of {y} by {x}."
+        return f"{begin}Chart of {y or 'y'} by {x or 'x'}."
     points = np.concatenate(curves or scattered)
     places, heights = span(points[:, 0]), span(points[:, 1])
     if not curves:

@@ -31,7 +31,7 @@ def _is_function_of_distance(bias: PositionBias, n: int, m: int) -> bool:
     """Return whether a curve against the relative position shows a bias."""
     if not bias.reads_positions or any(own is not None for own in bias.own_positions):
         return False
-    down, across = bias.matrix(n, m).strides[-2:]
+    down, across = bias.matrix(n, m, align="end").strides[-2:]
     return bool(down == -across)  # the matrix is a view of its diagonals
 
 
@@ -46,7 +46,7 @@ def bias_figure(bias: PositionBias, n: int, m: int) -> Figure | None:
     if all(_is_function_of_distance(cast("PositionBias", part), n, m) for part in bias.parts):
         draw_curves(bias, ax=figure.subplots())
         return figure
-    matrix = np.array(bias.matrix(n, m, dtype=np.float64))
+    matrix = np.array(bias.matrix(n, m, align="end", dtype=np.float64))
     first = matrix.reshape(-1, n, m)[0]
     if bias.name == "fox":  # numbers of keys after the query mean nothing
         first[np.triu_indices(n, 1)] = np.nan
@@ -57,8 +57,8 @@ def bias_figure(bias: PositionBias, n: int, m: int) -> Figure | None:
 def frequencies_figure(frequencies: RopeFrequencies) -> Figure:
     """Draw the number of positions in which each pair makes a turn."""
     figure = Figure(SIZE, layout="constrained")
-    turning = frequencies.inv_freq > 0
-    turns = np.divide(2 * np.pi, frequencies.inv_freq, out=np.full(turning.shape, np.nan), where=turning)
+    w = frequencies.inv_freq.reshape(-1, len(frequencies)).max(axis=0)  # of all coordinates
+    turns = np.divide(2 * np.pi, w, out=np.full(w.shape, np.nan), where=w > 0)
     factors = f"attention_factor {frequencies.attention_factor:.4g}, softmax_factor {frequencies.softmax_factor:.4g}"
     labels = {"xlabel": "pair", "ylabel": "positions per turn", "yscale": "log"}
     axes = canvas.draw_curves(figure.subplots(), range(len(turns)), {"": turns}, labels, legend=False)

@@ -45,7 +45,7 @@ def test_outputs_are_of_these_cells_and_have_alternative_texts(path):
 
 
 def run(source, names):
-    """Execute a cell; return what it prints and its last value."""
+    """Execute a cell; return what it prints and its last value, which a semicolon hides."""
     lines = [line for line in source.splitlines() if line != "%matplotlib inline"]
     *before, last = ast.parse("\n".join(lines)).body
     value = None
@@ -55,13 +55,16 @@ def run(source, names):
             value = eval(compile(ast.Expression(last.value), "<cell>", "eval"), names)
         else:
             exec(compile(ast.Module([*before, last], []), "<cell>", "exec"), names)
-    return printed.getvalue(), value
+    return printed.getvalue(), None if source.endswith(";") else value
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
 def test_cells_print_and_draw_what_is_stored(path):
-    """A figure is compared by its description, because pixels depend on fonts and versions."""
+    """A figure is compared by its description, because pixels depend on fonts and versions. After a cell, a notebook
+    shows and closes the figures of pyplot."""
     matplotlib = pytest.importorskip("matplotlib", reason="matplotlib is not installed: the notebooks draw")
+    from matplotlib import pyplot
+
     from posenc import plot
 
     names = {}
@@ -72,6 +75,9 @@ def test_cells_print_and_draw_what_is_stored(path):
                 output["output_type"]: output.get("text") or output["data"]["text/plain"] for output in cell["outputs"]
             }
             assert without_rounding_errors(printed) == without_rounding_errors("".join(texts.get("stream", "")))
+            figures = [plot.description(pyplot.figure(number)) for number in pyplot.get_fignums()]
+            pyplot.close("all")
+            assert "".join(figures) == "".join(texts.get("display_data", ""))
             if value is not None:
                 shown = plot.description(value) if hasattr(value, "savefig") else repr(value)
                 assert shown == "".join(texts["execute_result"])
