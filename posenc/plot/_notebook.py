@@ -7,6 +7,7 @@ import sys
 from typing import cast
 
 import numpy as np
+from matplotlib import pyplot
 from matplotlib.figure import Figure
 
 from .. import PositionBias, RopeFrequencies
@@ -78,6 +79,8 @@ def show_figures() -> None:
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
     if shell is not None:
+        if "inline" in pyplot.get_backend():  # it is loaded with the first figure, and then drops these formatters
+            pyplot.switch_backend(pyplot.get_backend())
         formatter = shell.display_formatter.formatters["image/png"]
         if Figure not in formatter.type_printers:
             formatter.for_type(Figure, png)
