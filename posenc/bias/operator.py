@@ -584,7 +584,8 @@ def count_positions(bias: Bias, most: int) -> tuple[int, int]:
     Axes n and m of the arrays and the operator's own positions are exactly as long. Other parts serve any number, or
     the positions of their table: then it is `most`, or as many as the table has.
     """
-    ends = [part.scheme.positions_end(part) for part in bias.parts if part.scheme.positions_end]
+    by_position = ((part, re.search(r"(\w+)\((?:\w,)*T\)", _core.TABLE[part.name])) for part in bias.parts)
+    ends = [part.term.operands[found[1]].shape[-1] for part, found in by_position if found]
     lengths = dict.fromkeys("nm", min([most, *ends]))
     for part in bias.parts:
         arrays = zip(read_row(part.name).axes.values(), part.arrays, strict=False)
