@@ -147,10 +147,11 @@ MATRICES = [case for case in KINDS.values() if isinstance(case, BiasCase) and ca
 def test_matrix(case):
     arguments = case.arguments(N)
     bias, given = case.bias(arguments), of_method(arguments)
-    lengths = [given.pop(name) for name in "nm"]
+    lengths, align = [given.pop(name) for name in "nm"], given.pop("align", None)
     given = {name: one.reshape(-1, one.shape[-1])[0] for name, one in given.items()}  # of the first row of a batch
-    expected = bias.matrix(*lengths, **given)
-    result = pd.matrix(bias, *lengths, chunks=5, **{name: da.from_array(one, chunks=4) for name, one in given.items()})
+    expected = bias.matrix(*lengths, align=align, **given)
+    of_chunks = {name: da.from_array(one, chunks=4) for name, one in given.items()}
+    result = pd.matrix(bias, *lengths, chunks=5, align=align, **of_chunks)
     if case.function not in ("tupe", "gated_distance"):  # the sums of BLAS depend on the size of the matrix
         equal(result, expected)
     np.testing.assert_allclose(result.compute(), expected, rtol=0, atol=8 * EPS * np.abs(expected).max())

@@ -139,7 +139,7 @@ def test_operator_is_a_pytree() -> None:
     assert np.array_equal(stepped.matrix(6), stepped.bias.matrix(6))
     assert (
         repr(pj.t5(table, max_distance=9, bidirectional=True))
-        == "<posenc_bridges.jax.t5: table (8, 4), max_distance 9>"
+        == "<posenc_bridges.jax.t5: table (8, 4), max_distance 9, bidirectional True>"
     )
     assert len(jax.tree.leaves(pj.alibi([0.5, 0.25]))) == 1
     assert jax.tree.structure(pj.t5(table, bidirectional=True)) != jax.tree.structure(

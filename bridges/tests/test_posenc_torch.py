@@ -504,7 +504,7 @@ PROXY = "^posenc_bridges.torch: an argument has type Proxy of torch.fx; expected
         (lambda q, x: pt.attention(q, q, q, softcap=x.detach().expand(2)), "softcap has type Tensor; expected a nu"),
         (lambda q, x: pt.attention(q * x, q, q, causal=q), "attention: causal has type Tensor; expected True or False"),
         (lambda q, x: pt.rope(q, 6, posenc.rope_frequencies(8), layout="half", seq_axis=q), "seq_axis has type Tensor"),
-        (lambda q, x: pt.attention(q, q, q, is_causal=True), "keyword argument 'is_causal'; expected causal"),
+        (lambda q, x: pt.attention(q, q, q, is_causal=True), "is_causal is unknown; expected causal"),
         (lambda q, x: pt.attention(q, q, q, out=q), "attention: out is unknown"),
         (lambda q, x: pt.alibi(q, slope=1), "alibi: slope is unknown; expected slopes"),
         (lambda q, x: pt.alibi(q, slopes=1), "alibi: multiple values for argument 'slopes'"),

@@ -92,7 +92,7 @@ def test_dropout_differs_from_sequence_to_sequence() -> None:
         ({"q": np.zeros((6, 4, 8))}, "q has type ndarray; expected a tensor"),
         ({"keep": torch.ones(6, 6, dtype=torch.bool)}, "keep is given; expected None, because cu_seqlens_q is given"),
         ({"seed": 1, "dropout": 0.1}, "seed is given; expected None"),
-        ({"position_ids": 1}, "position_ids is unknown; expected positions"),
+        ({"position_ids": 1}, "position_ids is unknown; expected q_positions"),
     ],
 )
 def test_errors(changes: dict[str, Any], message: str) -> None:

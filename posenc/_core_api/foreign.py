@@ -65,6 +65,7 @@ ARGUMENTS: Mapping[str, str] = {
     "rope_theta": "base",
     "rotate_half": 'layout="half"',
     "rotary_percent": "rotary_dim, a number of channels",
+    "out": "nothing, because the result is a new array",
     "partial_rotary_factor": "rotary_dim, a number of channels",
     "s_aux": "sink",
     "scaling": "scale, or for rotations " + _CONFIG,
