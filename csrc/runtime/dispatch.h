@@ -16,8 +16,6 @@ const pe_products *pe_products_of(int isa);
 void pe_begin_rehearsal(void);
 void pe_end_rehearsal(void);
 int pe_rehearses(void);
-/* Return 1 on Intel, where rope is faster if it keeps its table in L2. */
-int pe_has_slow_l3(void);
 const pe_kernel *pe_kernel_of(int isa, int entry, int is_double);
 
 #endif

@@ -7,7 +7,7 @@
  */
 #define _POSIX_C_SOURCE 200809L /* otherwise -std=c11 hides threads and signals */
 #include "runtime/pool.h"
-#include "runtime/dispatch.h"
+#include "runtime/cpu.h"
 #include "runtime/float_state.h"
 
 #include <stdatomic.h>
