@@ -4,8 +4,10 @@ Objects stay in build/, in a folder for each compiler and its flags. A later bui
 environment, compiles only the files that have changed. All other configuration is in pyproject.toml, which cannot
 describe such an extension.
 
+On x86-64 the ISAs are base and the best one of this CPU, or every one with POSENC_VARIANTS=all.
+
 Variables: CC and CFLAGS as everywhere. POSENC_CFLAGS and POSENC_LDFLAGS are appended last; a flag -g keeps debug
-information. POSENC_BUILD_MACHINE is the machine to compile for, as platform.machine() names it.
+information. POSENC_BUILD_MACHINE is the machine to compile for, as platform.machine() names it, with every ISA.
 """
 
 import functools
@@ -28,12 +30,12 @@ import numpy
 from setuptools import Extension, setup
 from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
-from setuptools.errors import CompileError
+from setuptools.errors import CompileError, LinkError, OptionError
 
 # The files of a wheel carry this date, the first that zip archives know: two builds have the same bytes.
 os.environ.setdefault("SOURCE_DATE_EPOCH", "315532800")
 
-# Name of a variant: the flags that let the compiler use it. dispatch.c probes exactly these bits. CPUs that run base
+# Name of a variant: the flags that let the compiler use it. runtime/cpu.c probes exactly these bits. CPUs that run base
 # are from before 2013; -O2 overrides -O3 and takes three quarters of its time.
 X86 = {
     "base": ["-O2"],
@@ -92,6 +94,26 @@ class build_core(build_ext):
         if not self.compiler.cc:
             raise CompileError("posenc is not compiled by cl; put clang-cl of LLVM on PATH, or set CC to its path")
 
+    def variants(self):
+        """The variants to compile, {name: flags}: on x86-64 base and what runtime/cpu.c finds best, or all."""
+        wanted = words("POSENC_VARIANTS")
+        if wanted not in ([], ["all"]):
+            raise OptionError(f"POSENC_VARIANTS is {' '.join(wanted)!r}; expected 'all', or nothing for this CPU alone")
+        if MACHINE not in ("x86_64", "amd64"):
+            return {"base": []}
+        if wanted or "POSENC_BUILD_MACHINE" in os.environ:
+            return X86
+        probe = os.path.join(self.build_temp, "probe")
+        try:
+            source = str(CSRC / "runtime" / "cpu.c")
+            objects = self.compiler.compile([source], self.build_temp, [("PE_PROBE", "1")], [str(CSRC)])
+            self.compiler.link_executable(objects, probe)
+            best = subprocess.check_output([probe], text=True).strip()
+        except (CompileError, LinkError, OSError, subprocess.CalledProcessError) as error:
+            self.warn(f"every instruction set is compiled, because this CPU cannot be probed: {error}")
+            return X86
+        return {isa: flags for isa, flags in X86.items() if isa in ("base", best)}
+
     def compile_all(self, jobs):
         """Compile jobs (source, folder, flags, macros, include directories, whatever else the object depends on)."""
         compiler, done, msvc = self.compiler_and_flags(), [], self.compiler.compiler_type == "msvc"
@@ -104,13 +126,8 @@ class build_core(build_ext):
             stamp, wanted = Path(f"{name}.sha256"), digest(source)
             if self.force or not Path(name).exists() or not stamp.exists() or stamp.read_text() != wanted:
                 stamp.unlink(missing_ok=True)
-                self.compiler.compile(
-                    [str(source)],
-                    output_dir=output,
-                    include_dirs=include,
-                    macros=macros,
-                    extra_postargs=[f"/clang:{flag}" for flag in flags] if msvc else flags,
-                )
+                options = [f"/clang:{flag}" for flag in flags] if msvc else flags
+                self.compiler.compile([str(source)], output, macros, include, extra_postargs=options)
                 stamp.write_text(wanted)
             done.append(name)
             self.announce(f"[{len(done)}/{len(jobs)}] {name}", level=logging.INFO)
@@ -123,7 +140,7 @@ class build_core(build_ext):
         msvc = self.compiler.compiler_type == "msvc"
         if msvc:
             self.use_clang_cl()
-        variants = X86 if MACHINE in ("x86_64", "amd64") else {"base": []}
+        variants = self.variants()
         debug = any(flag.startswith("-g") for flag in [*words("CFLAGS"), *words("POSENC_CFLAGS")])
         flags, last = [*([] if debug else ["-g0"]), *GNU_FLAGS], words("POSENC_CFLAGS")
         include = list(map(str, INCLUDE))
@@ -132,11 +149,10 @@ class build_core(build_ext):
             for source, isa, bits in product(KERNELS, variants, ("32", "64"))
         ]
         flags += last
-        listed, build = " ".join(f"V({isa})" for isa in variants), " ".join(flags)
+        listed, build = " ".join(f"V({isa})" for isa in variants), f"{' '.join(variants)}, {' '.join(flags)}"
         macros = [*ext.define_macros, ("PE_VARIANTS", listed), ("PE_BUILD", f'"{build}"')]
         include = [numpy.get_include(), *include]  # build isolation moves NumPy
-        versions = [sys.version, numpy.__version__]
-        jobs += [(source, "binding", flags, macros, include, *versions) for source in BINDING]
+        jobs += [(source, "binding", flags, macros, include, sys.version, numpy.__version__) for source in BINDING]
 
         ext.extra_objects = self.compile_all(jobs)
         ext.sources, self.force, self.compiler.force = [], True, True  # link again, whatever the age of the module

@@ -141,7 +141,10 @@ def isa() -> str:
 
 
 def isas() -> tuple[str, ...]:
-    """Return the instruction sets that this machine can run, the slowest first.
+    """Return the compiled instruction sets that this machine can run, the slowest first.
+
+    An installation from sources compiles ``base`` and the best instruction set of the CPU, or all of them with the
+    environment variable ``POSENC_VARIANTS=all``.
 
     Returns
     -------
@@ -151,7 +154,9 @@ def isas() -> tuple[str, ...]:
 
 
 def build_flags() -> str:
-    """Return the compiler and the flags that built the kernels, for bug reports.
+    """Return the compiler, the compiled instruction sets and the flags of the kernels, for bug reports.
+
+    If this CPU runs a better instruction set that is not compiled, the text names it.
 
     Examples
     --------
@@ -159,7 +164,9 @@ def build_flags() -> str:
     >>> "-ffp-contract=fast" in posenc.runtime.build_flags()
     True
     """
-    return _core.BUILD
+    best = _core.cpu_best()
+    missing = "" if best in isas() else f"; this CPU also runs {best}, which is not compiled: install posenc again"
+    return _core.BUILD + missing
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 /* module.c -- posenc._core: one method for each callable entry of ops.def, and the run-time controls. */
 #include "python/bind.h"
+#include "runtime/cpu.h"
 #include "runtime/dispatch.h"
 #include "runtime/pool.h"
 
@@ -80,6 +81,7 @@ static PyObject *set_isa(PyObject *module, PyObject *name)
 }
 
 GETTER(isa, PyUnicode_FromString(pe_isa_name(pe_isa())))
+GETTER(cpu_best, PyUnicode_FromString(pe_cpu_best()))
 GETTER(threads, PyLong_FromLong(pe_threads()))
 GETTER(begin_rehearsal, (pe_begin_rehearsal(), Py_NewRef(Py_None)))
 GETTER(end_rehearsal, (pe_end_rehearsal(), Py_NewRef(Py_None)))
@@ -151,7 +153,8 @@ static PyMethodDef methods[] = {
     {"set_helpers", set_helpers, METH_VARARGS,
      "set (reader, shown): what reads other objects than arrays, and shows values in messages"},
     {"isa", isa, METH_NOARGS, "name of the kernel variant in use"},
-    {"isas", isas, METH_NOARGS, "names of the variants that this machine can run, slowest first"},
+    {"isas", isas, METH_NOARGS, "names of the compiled variants that this machine can run, slowest first"},
+    {"cpu_best", cpu_best, METH_NOARGS, "name of the best variant for this CPU, compiled or not"},
     {"set_isa", set_isa, METH_O, "use the variant of that name"},
     {"begin_rehearsal", begin_rehearsal, METH_NOARGS,
      "check operands but run no kernel on this thread until end_rehearsal"},

@@ -61,6 +61,15 @@ def program(folder: Path, objects: dict[str, Path]) -> Path:
     return folder / "kernels"
 
 
+@pytest.mark.skipif(not CC or not CSRC.exists(), reason="there is no C compiler `cc`, or no sources")
+def test_the_probe_of_the_build(tmp_path):
+    """setup.py compiles the variant that this program names."""
+    done = run(CC, "-DPE_PROBE", "-I", CSRC, CSRC / "runtime" / "cpu.c", "-o", tmp_path / "probe")
+    assert done.returncode == 0, done.stderr
+    best = run(tmp_path / "probe").stdout.strip()
+    assert best in posenc.isas() or f"runs {best}, which is not compiled" in posenc.build_flags()
+
+
 @pytest.mark.slow
 def test_kernels_without_python(objects):
     folder, _, files = objects
