@@ -493,7 +493,7 @@ def integrate(
     def moved(step: float, coefficients: tuple[float, ...], slopes: list[Float64]) -> Float64:
         with np.errstate(over="ignore", invalid="ignore"):  # states may be infinite; warnings of h are the caller's
             terms = (step * c * slope for c, slope in zip(coefficients, slopes, strict=True) if c)
-            return p + sum(terms, np.zeros_like(p))
+            return p + sum(terms)
 
     begin = 0.0
     for k, end in enumerate(times.tolist()):
