@@ -16,7 +16,7 @@ import re
 import sys
 import tracemalloc
 from collections.abc import Callable, Sequence
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, NoReturn, TypeAlias
 
@@ -115,31 +115,29 @@ def convolved_2d(x: Array, positions: Array) -> Array:
     return posenc.conv_position_2d(x, random32(1, MODEL, 3, 3) / 3, height=len(x) // width, width=width)
 
 
-def encodings() -> list[Scheme]:
-    """Absolute encodings. A new one is one more line here."""
+def encodings(rows: int = MAX_WORDS) -> list[Scheme]:
+    """Absolute encodings, with tables of this many rows. A new one is one more line here."""
 
-    def merged(name: str, rows: Callable[[Array], Array], mode: Literal["add", "mul1p"] = "add") -> Scheme:
-        return Scheme(name, ADDED if mode == "add" else MULTIPLIED, lambda x, p: posenc.combine(x, rows(p), mode=mode))
+    def merged(name: str, at: Callable[[Array], Array], mode: Literal["add", "mul1p"] = "add") -> Scheme:
+        return Scheme(name, ADDED if mode == "add" else MULTIPLIED, lambda x, p: posenc.combine(x, at(p), mode=mode))
 
     def slope(t: float, p: Array) -> Array:
-        """The derivative of the sinusoidal encoding, from its value."""
-        return np.stack([w * p[1::2], -w * p[0::2]], -1).ravel()
+        """The derivative of the sinusoidal encoding: each pair is a complex number that rotates."""
+        return (turns * p.view(np.complex64)).view(np.float32)
 
     def convolved(x: Array, p: Array) -> Array:
         return posenc.conv_position(x, random32(1, MODEL, 9) / 3, residual=True)
 
-    w, start, zeros = (
-        posenc.sinusoidal_frequencies(MODEL).astype(np.float32),
-        random32(1, MODEL),
-        np.zeros(MODEL, np.float32),
-    )
+    w = posenc.sinusoidal_frequencies(MODEL).astype(np.float32)
+    start, zeros = random32(1, MODEL), np.zeros(MODEL, np.float32)
+    turns = -1j * w
     weight = np.float32(1.2) * posenc.shift_matrix(1, MODEL).astype(np.float32)  # rotations, enlarged against tanh
     inner, outer = random32(1, WIDTH, MODEL + 1) / np.float32(math.sqrt(MODEL)), random32(1, MODEL, WIDTH + 1) / WIDTH
     tables = {
-        "learned": smooth(1, MAX_WORDS, MODEL),
-        "recurrent": posenc.recurrent(start, weight, zeros, MAX_WORDS),
-        "floater": posenc.floater(start, inner, zeros[:WIDTH], outer, zeros, MAX_WORDS, dt=0.05),
-        "integrate": posenc.integrate(slope, posenc.sinusoidal(1, MODEL)[0], np.arange(MAX_WORDS)),
+        "learned": smooth(1, rows, MODEL),
+        "recurrent": posenc.recurrent(start, weight, zeros, rows),
+        "floater": posenc.floater(start, inner, zeros[:WIDTH], outer, zeros, rows, dt=0.05),
+        "integrate": posenc.integrate(slope, posenc.sinusoidal(1, MODEL)[0], np.arange(rows)),
     }
     return [
         merged("sinusoidal", lambda p: posenc.sinusoidal(p, MODEL)),
@@ -217,10 +215,10 @@ def operators() -> list[Scheme]:
     return [scheme(name, make) for name, make in made.items()]
 
 
-def all_schemes() -> list[Scheme]:
-    """Return every scheme; the first two are attention without positions."""
+def all_schemes(rows: int = MAX_WORDS) -> list[Scheme]:
+    """Return every scheme, for texts of up to this many words; the first two are attention without positions."""
     without = Scheme(NO_POSITIONS, "not given", reads_positions=False)
-    return [without, without._replace(name=CAUSAL_MASK, is_causal=True), *encodings(), *rotations(), *operators()]
+    return [without, without._replace(name=CAUSAL_MASK, is_causal=True), *encodings(rows), *rotations(), *operators()]
 
 
 # ---- effects ----
@@ -247,6 +245,13 @@ def project(x: Array) -> Array:
     return np.ascontiguousarray(np.matmul(x, projections()).reshape(3, len(x), HEADS, WIDTH).swapaxes(1, 2))
 
 
+@lru_cache(maxsize=2)
+def without_positions(words: tuple[str, ...]) -> tuple[Array, Array]:
+    """Embeddings of words and their q, k and v, which are the same for all schemes: of the scores and the memory."""
+    x = embeddings(words)
+    return x, project(x)
+
+
 def attend(scheme: Scheme, qkv: Array | Sequence[Array], positions: Array) -> Array:
     """Attention with the rotation, the bias and the mask of a scheme, for q, k and v."""
     q, k = scheme.rotate(qkv[0], positions, False), scheme.rotate(qkv[1], positions, True)
@@ -267,10 +272,9 @@ def scores(scheme: Scheme, words: Sequence[str], positions: Array) -> Array:
 
     Products are computed in float64, so that only the operator rounds to float32.
     """
-    x, bias = embeddings(words), scheme.bias(len(words))
+    (x, (q, k, _)), bias = without_positions(tuple(words)), scheme.bias(len(words))
     if isinstance(bias, PositionBias):
         return bias.matrix(len(words), q_positions=positions, k_positions=positions)
-    q, k, _ = project(x)
     if isinstance(bias, ContentBias):
         return bias.logits(q, k, q_positions=positions, k_positions=positions)
     left, right = scheme.rotate(q, positions, False), scheme.rotate(k, positions, True)
@@ -287,8 +291,7 @@ def change_by_shift(scheme: Scheme, words: Sequence[str], shift: int) -> float:
 
 def extra_bytes(scheme: Scheme, words: Sequence[str]) -> int:
     """Peak of the memory that a layer with the scheme allocates, its result excepted."""
-    x, positions = embeddings(words), np.arange(len(words))
-    qkv = project(x)
+    (x, qkv), positions = without_positions(tuple(words)), np.arange(len(words))
     scheme.bias(len(words))  # operators are made once
     tracemalloc.start()
     results = scheme.encode(x, positions), attend(scheme, qkv, positions)  # a model keeps both
@@ -316,7 +319,7 @@ def print_table() -> None:
     print(f"posenc {posenc.__version__}: {posenc.runtime.isa()} kernels, {posenc.get_num_threads()} threads")
     line = "{:24}{:24}{:>8}{:>8}{:>8}{:>8}"
     print(LEGEND, "", line.format("", "positions are", "swap", *SHIFTS, "MB"), sep="\n")
-    for scheme in all_schemes():
+    for scheme in all_schemes(MEASURED_WORDS):
         swap = amount(change_by_swap(scheme, sentence, *map(sentence.index, SWAP)))
         shifts = [shifted(scheme, words[:SCORED_WORDS], shift) for shift in SHIFTS.values()]
         size = extra_bytes(scheme, (words * MEASURED_WORDS)[:MEASURED_WORDS]) / 1e6
