@@ -50,13 +50,23 @@ typedef struct {
     idx row_step, tap_step, channels; /* steps between rows of taps and between taps */
 } double_sums;
 
-INLINE void add_to_double(vec sum, const double_sums *to, idx at)
+/* Add the sums of a micro-tile of `rows` x `taps` gradients to those in double, which begin at `first`. All sizes of
+ * micro-tiles share this function: inlined into each, it took half of the file's machine code. */
+static NOINLINE void add_to_double(const real *sums, int rows, int taps, const double_sums *to, double *first)
 {
-    real narrow[LANES];
-    double *into = to->sums + at;
-    vec_store(narrow, sum);
-    for (idx k = 0; k < to->channels; k++)
-        into[k] += (double)narrow[k];
+    for (int a = 0; a < rows; a++, first += to->row_step) {
+        double *into = first;
+        for (int t = 0; t < taps; t++, sums += LANES, into += to->tap_step) {
+            if (to->channels == LANES) { /* a loop of constant length has no remainder */
+                SIMD
+                for (int k = 0; k < LANES; k++)
+                    into[k] += (double)sums[k];
+            } else {
+                for (idx k = 0; k < to->channels; k++)
+                    into[k] += (double)sums[k];
+            }
+        }
+    }
 }
 
 /* Add a micro-tile of `rows` x `taps` gradients, whose first tap is (a, b). */
@@ -73,9 +83,11 @@ INLINE void add_micro_tile(const conv_products *p, idx a, idx b, const int rows,
         add_products(&here, j, place, 4, rows, taps, sums);
     for (; j < here.n; j++)
         add_products(&here, j, place, 1, rows, taps, sums);
+    real stored[9 * LANES]; /* no function gets the address of `sums`, which stay in registers */
     UNROLL
     for (int t = 0; t < rows * taps; t++)
-        add_to_double(sums[t], to, (a + t / taps) * to->row_step + (b + t % taps) * to->tap_step);
+        vec_store(stored + t * LANES, sums[t]);
+    add_to_double(stored, rows, taps, to, to->sums + a * to->row_step + b * to->tap_step);
 }
 
 /* Add the gradients of all taps of one vector of channels: of the columns before `eights` in micro-tiles of 1 x 8 taps,
@@ -128,7 +140,9 @@ static void add_tile(const pe_call *call, const pe_row *row, const convolution_s
             vec sum = vec_set(0);
             for (idx k = 0; k < n; k++)
                 sum = vec_add(sum, patch_vec(&p.grad, k, p.lane));
-            add_to_double(sum, &to_bias, 0);
+            real stored[LANES];
+            vec_store(stored, sum);
+            add_to_double(stored, 1, 1, &to_bias, to_bias.sums);
             add_tap_gradients(&p, r, s, &to);
         }
     }
