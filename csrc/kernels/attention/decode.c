@@ -123,12 +123,12 @@ INLINE void score_micro_tile(int q_rows, const char *k, idx step, pe_storage sto
     const int keys = LANES / q_rows, together = q_rows > 1 ? keys : KEYS_TOGETHER, bytes = (int)storage_size(storage);
     prefetcher ahead = prefetch_ahead(k, step, d * bytes, pass, passes);
     real sum[LANES];
-    vec acc[LANES];
-    UNROLL
-    for (int i = 0; i < LANES; i++)
-        acc[i] = vec_set(0);
-    UNROLL
+    vec all[LANES];
     for (int first = 0; first < keys; first += together, k += together * step) {
+        vec acc[LANES];
+        UNROLL
+        for (int i = 0; i < q_rows * together; i++)
+            acc[i] = vec_set(0);
         for (int r = 0; r < together; r++)
             prefetch_row(&ahead);
         int c = 0;
@@ -142,11 +142,14 @@ INLINE void score_micro_tile(int q_rows, const char *k, idx step, pe_storage sto
                 const vec y = vec_load_stored(k + r * step + c * bytes, storage);
                 UNROLL
                 for (int p = 0; p < q_rows; p++)
-                    acc[p * keys + first + r] = vec_fma(y, x[p], acc[p * keys + first + r]);
+                    acc[p * together + r] = vec_fma(y, x[p], acc[p * together + r]);
             }
         } while ((c += LANES) < d);
+        UNROLL
+        for (int i = 0; i < q_rows * together; i++)
+            all[first + i] = acc[i]; /* the sums of several rows are complete in one pass */
     }
-    vec_store(sum, vec_sums(acc));
+    vec_store(sum, vec_sums(all));
     UNROLL
     for (int p = 0; p < q_rows; p++)
         memcpy(scores + p * BLOCK_N, sum + p * keys, (size_t)keys * sizeof *scores);
