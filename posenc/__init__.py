@@ -1,8 +1,8 @@
 """Position encodings and position-aware attention for Transformers, in C over NumPy arrays.
 
 Sequence axes are N (queries, index i) and M (keys, index j); a relative position is always position of key minus
-position of query. Positions are explicit: an int ``n`` means 0..n-1, an array means itself. A function ``f`` whose
-gradient is known has ``f_vjp``, which returns a NamedTuple such as ``RopeGradient``.
+position of query. Positions are explicit: an int ``n`` means 0..n-1, or with ``start=s`` s..s+n-1, and an array means
+itself. A function ``f`` whose gradient is known has ``f_vjp``, which returns a NamedTuple such as ``RopeGradient``.
 
 Encodings that are added to or multiplied with embeddings
     sinusoidal, sinusoidal_frequencies, shift, shift_matrix; learned, hierarchical, interpolate_table; recurrent,

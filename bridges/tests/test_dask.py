@@ -74,7 +74,7 @@ def test_rotations(chunks):
     equal(pd.rope(lazy, positions, scaled, layout="half"), posenc.rope(x, of_batch[0, 0], scaled, layout="half"))
     moved = {"layout": "half", "seq_axis": 1}
     equal(pd.rope(lazy, [5, 7, 1], w, **moved), posenc.rope(x, [5, 7, 1], w, **moved))
-    equal(pd.xpos(lazy, 20, w, layout="half"), posenc.xpos(x, 20, w, layout="half"))
+    equal(pd.xpos(lazy, 20, w, layout="half", start=9), posenc.xpos(x, 20, w, layout="half", start=9))
     two = np.stack(np.divmod(np.arange(20), 5))
     axial = posenc.axial_frequencies((4, 4))
     equal(pd.rope_nd(lazy, two, axial, layout="half"), posenc.rope_nd(x, two, axial, layout="half"))
@@ -127,6 +127,7 @@ def test_learned(rows, chunks):
         equal(pd.learned(lazy, ids, chunks=chunks), posenc.learned(table, ids))
         equal(pd.learned(lazy, da.from_array(ids, chunks=chunks)), posenc.learned(table, ids))
     equal(pd.learned(table, 33, chunks=7), posenc.learned(table, 33))
+    equal(pd.learned(table, 9, start=31, chunks=7), posenc.learned(table, 9, start=31))
 
 
 def test_learned_reads_the_chunks_of_known_rows_only():
@@ -460,6 +461,8 @@ REFUSED = {
     "combine: mode is 'sub'": (ValueError, lambda p: p.combine(X, X, mode="sub")),
     "learned: chunks is None": (TypeError, lambda p: p.learned(X[0], 8)),
     "learned: positions has id 8": (IndexError, lambda p: p.learned(X[0], [8], chunks=1)),
+    "learned: positions has id 9": (IndexError, lambda p: p.learned(X[0], 2, start=8, chunks=1)),
+    "learned: start is 3": (TypeError, lambda p: p.learned(X[0], [1], start=3, chunks=1)),
     "learned: positions has id -1": (IndexError, lambda p: p.learned(X[0], da.arange(-1, 4)).compute()),
     "matrix: bias has type int": (TypeError, lambda p: p.matrix(3, 8, chunks=4)),
     "matrix: bias has operator shaw": (TypeError, lambda p: p.matrix(posenc.shaw(np.ones((3, 8))), 8, chunks=4)),

@@ -38,10 +38,11 @@ static int check_count(const pe_binding *b, const pe_operand *o, PyObject *numbe
 {
     const int is_id = o->ids || o->pair_ids;
     const idx limit = limit_of(b, o);
-    if (is_id && (overflow > 0 || n > limit)) {
-        PyObject *last = PyObject_CallMethod(number, "__sub__", "i", 1);
-        pe_wrong_value(PyExc_IndexError, b, o->name, "has id", last, ids_below, limit);
-        Py_XDECREF(last);
+    if (is_id && (overflow > 0 || n > 0) && (b->start < 0 || overflow > 0 || n > limit - b->start)) {
+        PyObject *id = b->start < 0 ? PyLong_FromLongLong(b->start)
+                                    : PyObject_CallMethod(number, "__add__", "L", (long long)b->start - 1);
+        pe_wrong_value(PyExc_IndexError, b, o->name, "has id", id, ids_below, limit);
+        Py_XDECREF(id);
         return -1;
     }
     if (overflow > 0 || n > largest_position)

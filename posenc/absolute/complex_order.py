@@ -75,14 +75,19 @@ def _largest_magnitude(array: Array) -> float:
 
 
 def _read_operands(
-    amplitude: npt.ArrayLike, frequency: npt.ArrayLike, positions: npt.ArrayLike, phase: npt.ArrayLike | None
+    amplitude: npt.ArrayLike,
+    frequency: npt.ArrayLike,
+    positions: npt.ArrayLike,
+    phase: npt.ArrayLike | None,
+    start: int,
 ) -> _Operands:
     check_plain("frequency", frequency)
     row = (
         "real amplitude(n,c), f64 frequency(n,c) finite following, pos positions(n) counted following, "
         "f64 phase(n,c) optional finite following"
     )
-    operands = _Operands(*_core.read(row, amplitude=amplitude, frequency=frequency, positions=positions, phase=phase))
+    arrays = {"amplitude": amplitude, "frequency": frequency, "positions": positions, "phase": phase}
+    operands = _Operands(*_core.read(row, **arrays, start=start))
     amplitude, frequency, positions, phase = operands
     n = amplitude.shape[-2]
     if positions.shape[-1] != n:
@@ -98,7 +103,12 @@ def _read_operands(
 
 @door
 def complex_order(
-    amplitude: npt.ArrayLike, frequency: npt.ArrayLike, positions: npt.ArrayLike, *, phase: npt.ArrayLike | None = None
+    amplitude: npt.ArrayLike,
+    frequency: npt.ArrayLike,
+    positions: npt.ArrayLike,
+    *,
+    phase: npt.ArrayLike | None = None,
+    start: int = 0,
 ) -> npt.NDArray[np.complex64 | np.complex128]:
     """Return complex-order encodings of words.
 
@@ -112,10 +122,12 @@ def complex_order(
         Radians per position, in float64: (..., N, C) for each word and dimension, (..., N, 1) for each word, (C,) for
         each dimension.
     positions : int or array (..., N)
-        An int n means 0 .. n-1. Integers or reals up to 2**53 in magnitude. The leading axes broadcast to those of
-        `amplitude`.
+        An int n means start .. start+n-1, by default 0 .. n-1. An array has integers or reals up to 2**53 in magnitude.
+        Its leading axes broadcast to those of `amplitude`.
     phase : array that broadcasts to `amplitude`, optional
         Radians at position 0; 0 by default.
+    start : int
+        The first position, if `positions` is an int n: start .. start+n-1.
 
     Returns
     -------
@@ -146,7 +158,7 @@ def complex_order(
            [ 0.+1.j],
            [-1.+0.j]])
     """
-    operands = _read_operands(amplitude, frequency, positions, phase)
+    operands = _read_operands(amplitude, frequency, positions, phase, start)
     dtype = convert.arithmetic(operands.amplitude)
     out: Array = np.empty(operands.amplitude.shape, np.complex128 if dtype is F64 else np.complex64)
     pairs = out.view(dtype)
@@ -164,6 +176,7 @@ def complex_order_vjp(
     positions: npt.ArrayLike,
     *,
     phase: npt.ArrayLike | None = None,
+    start: int = 0,
 ) -> ComplexOrderGradient:
     """Return the gradients of `complex_order`.
 
@@ -194,7 +207,7 @@ def complex_order_vjp(
     >>> g.amplitude, g.frequency, g.positions
     (array([[0.]]), array([0.]), array([1.]))
     """
-    operands = _read_operands(amplitude, frequency, positions, phase)
+    operands = _read_operands(amplitude, frequency, positions, phase, start)
     amplitude, frequency, positions, phase = operands
     grad = read.array("grad", grad)
     if not (grad.dtype.kind == "c" and grad.dtype.itemsize <= 16):

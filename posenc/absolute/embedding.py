@@ -83,7 +83,12 @@ def weighted_rows(x: Array, rows: int, entries: Entries, dtype: Dtype) -> Array:
 
 @take_all
 def learned(
-    table: npt.ArrayLike, positions: npt.ArrayLike, *more: NoReturn, out: Array | None = None, **unknown: NoReturn
+    table: npt.ArrayLike,
+    positions: npt.ArrayLike,
+    *more: NoReturn,
+    start: int = 0,
+    out: Array | None = None,
+    **unknown: NoReturn,
 ) -> Array:
     """Look up learned position embeddings.
 
@@ -94,7 +99,9 @@ def learned(
     table : array (n, d)
         A row for each position.
     positions : int or array (..., N) of integers
-        Row indices, in any order and with repeats. An int n means 0 .. n-1.
+        Row indices, in any order and with repeats. An int n means start .. start+n-1, by default 0 .. n-1.
+    start : int
+        The first position, if `positions` is an int n: start .. start+n-1.
     out : array (..., N, d), optional
         Filled and returned.
 
@@ -128,14 +135,21 @@ def learned(
     array([[0., 1.],
            [2., 3.],
            [0., 1.]])
+
+    The embedding of the next token of a text of 1 token:
+
+    >>> posenc.learned(table, 1, start=1)
+    array([[2., 3.]])
     """
     if more or unknown:
         refuse("learned", learned, (table, positions, *more), unknown)
-    return _core.learned("learned", table=table, positions=positions, out=out)
+    return _core.learned("learned", table=table, positions=positions, start=start, out=out)
 
 
 @door
-def learned_vjp(grad: npt.ArrayLike, table: npt.ArrayLike, positions: npt.ArrayLike) -> LearnedGradient:
+def learned_vjp(
+    grad: npt.ArrayLike, table: npt.ArrayLike, positions: npt.ArrayLike, *, start: int = 0
+) -> LearnedGradient:
     """Return the gradient of `learned`.
 
     ``dtable[r] = sum of grad[m]`` over all m with ``positions[m] == r``.
@@ -144,7 +158,7 @@ def learned_vjp(grad: npt.ArrayLike, table: npt.ArrayLike, positions: npt.ArrayL
     ----------
     grad : array (..., N, d)
         Cotangent of the result.
-    table, positions
+    table, positions, start
         The arguments of `learned`. Of the table only its shape and dtype are used.
 
     Returns
@@ -165,7 +179,7 @@ def learned_vjp(grad: npt.ArrayLike, table: npt.ArrayLike, positions: npt.ArrayL
            [5.],
            [0.]])
     """
-    table, ids, grad = _core.read("learned", table=table, positions=positions, grad=grad)
+    table, ids, grad = _core.read("learned", table=table, positions=positions, start=start, grad=grad)
     entries = Entries(ids.reshape(-1), np.arange(ids.size), None)
     return LearnedGradient(weighted_rows(grad.reshape(ids.size, table.shape[1]), len(table), entries, table.dtype))
 
@@ -179,7 +193,7 @@ def _read_alpha(alpha: float) -> float:
 
 @door
 def hierarchical(
-    table: npt.ArrayLike, positions: npt.ArrayLike, *, alpha: float = 0.4, out: Array | None = None
+    table: npt.ArrayLike, positions: npt.ArrayLike, *, alpha: float = 0.4, start: int = 0, out: Array | None = None
 ) -> Array:
     """Extend n learned position embeddings to n * n positions.
 
@@ -190,9 +204,11 @@ def hierarchical(
     table : array (n, d)
         Trained embeddings p of the first n positions.
     positions : int or array (..., N) of integers
-        At least 0 and below n * n. An int m means 0 .. m-1.
+        At least 0 and below n * n. An int m means start .. start+m-1, by default 0 .. m-1.
     alpha : float
         More than 0 and less than 1. With 0.5 the positions (i, j) and (j, i) have the same row, so a warning is issued.
+    start : int
+        The first position, if `positions` is an int m: start .. start+m-1.
     out : array (..., N, d), optional
         Filled and returned.
 
@@ -240,12 +256,12 @@ def hierarchical(
             UserWarning,
             stacklevel=3,  # beyond the door
         )
-    return _core.hierarchical(table=table, positions=positions, out=out, alpha=alpha)
+    return _core.hierarchical(table=table, positions=positions, start=start, out=out, alpha=alpha)
 
 
 @door
 def hierarchical_vjp(
-    grad: npt.ArrayLike, table: npt.ArrayLike, positions: npt.ArrayLike, *, alpha: float = 0.4
+    grad: npt.ArrayLike, table: npt.ArrayLike, positions: npt.ArrayLike, *, alpha: float = 0.4, start: int = 0
 ) -> HierarchicalGradient:
     """Return the gradient of `hierarchical`.
 
@@ -255,7 +271,7 @@ def hierarchical_vjp(
     ----------
     grad : array (..., N, d)
         Cotangent of the result.
-    table, positions, alpha
+    table, positions, alpha, start
         The arguments of `hierarchical`.
 
     Returns
@@ -276,7 +292,7 @@ def hierarchical_vjp(
            [ 5.]])
     """
     alpha = _read_alpha(alpha)
-    table, ids, grad = _core.read("hierarchical", table=table, positions=positions, grad=grad)
+    table, ids, grad = _core.read("hierarchical", table=table, positions=positions, start=start, grad=grad)
     i, j = np.divmod(ids.reshape(-1), max(table.shape[0], 1))
     (beyond,) = np.nonzero(i)  # the other positions have i = 0, so their p[i] - p[0] is 0
     factor = alpha / (1 - alpha)

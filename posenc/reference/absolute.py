@@ -107,15 +107,15 @@ def shift_matrix(
     return shift(np.eye(dim), offset, **options).T
 
 
-def learned(table, positions):
+def learned(table, positions, *, start=0):
     """Look up the rows of a table of learned positions.
 
     ``p_m = table[m]``. Gehring et al. 2017, section 3.1.
     """
-    return wide(table)[places(positions).astype(int)]
+    return wide(table)[places(positions, start).astype(int)]
 
 
-def hierarchical(table, positions, *, alpha=0.4):
+def hierarchical(table, positions, *, alpha=0.4, start=0):
     """Extend a table of n learned positions to n**2 positions.
 
     ``q[i n + j] = alpha u_i + (1 - alpha) u_j`` with ``u_i = (p_i - alpha p_0) / (1 - alpha)``. Su 2020
@@ -123,7 +123,7 @@ def hierarchical(table, positions, *, alpha=0.4):
     """
     p = wide(table)
     u = (p - alpha * p[:1]) / (1 - alpha)
-    i, j = np.divmod(places(positions).astype(int), max(len(p), 1))
+    i, j = np.divmod(places(positions, start).astype(int), max(len(p), 1))
     return alpha * u[i] + (1 - alpha) * u[j]
 
 
@@ -187,12 +187,12 @@ def combine(x, p, *, mode="add"):
     return {"add": x + p, "mul": x * p, "mul1p": x * (1 + p)}[mode]
 
 
-def complex_order(amplitude, frequency, positions, *, phase=None):
+def complex_order(amplitude, frequency, positions, *, phase=None, start=0):
     """Encode words by complex numbers that rotate with the position.
 
     ``r exp(i (w p + phase))``. Wang et al. 2020, equation 11.
     """
-    angle = wide(frequency) * places(positions)[..., None] + (0 if phase is None else wide(phase))
+    angle = wide(frequency) * places(positions, start)[..., None] + (0 if phase is None else wide(phase))
     return wide(amplitude) * cos(angle) + 1j * (wide(amplitude) * sin(angle))
 
 

@@ -174,7 +174,19 @@ def mrope_frequencies(frequencies, sections, *, interleaved=False, overflow=0):
     return replace(frequencies, inv_freq=table) if hasattr(frequencies, "inv_freq") else table
 
 
-def xpos(x, positions, frequencies, *, layout=None, scale_base=512, gamma=0.4, center=0, downscale=False, seq_axis=-2):
+def xpos(
+    x,
+    positions,
+    frequencies,
+    *,
+    layout=None,
+    scale_base=512,
+    gamma=0.4,
+    center=0,
+    downscale=False,
+    seq_axis=-2,
+    start=0,
+):
     """Rotate queries or keys, and let their products decay with the distance.
 
     ``(x1 + i x2) zeta_k**t exp(i p w_k)``, ``zeta_k = (2k/d + gamma) / (1 + gamma)``,
@@ -182,7 +194,7 @@ def xpos(x, positions, frequencies, *, layout=None, scale_base=512, gamma=0.4, c
 
     Sun et al. 2022, algorithm 1; keys have -t, `downscale`.
     """
-    p = _heads(places(positions), np.ndim(x))
+    p = _heads(places(positions, start), np.ndim(x))
     cosine, sine = rope_table(p, frequencies)
     t = (p[..., None] - center) / scale_base
     i = np.arange(cosine.shape[-1]) + 0 * wide(gamma)
@@ -410,39 +422,39 @@ def rerotate(
     )
 
 
-def logn_scale(positions, train_length, *, base_clip=1.0):
+def logn_scale(positions, train_length, *, base_clip=1.0, start=0):
     """Compute the factors of queries that keep the entropy of attention beyond the trained length.
 
     ``max(log(p + 1) / log(train_length), base_clip)``. Su 2021 (kexue.fm/archives/8823); Chiang and Cholak 2022.
     """
-    return np.maximum(log(places(positions) + 1) / log(train_length), base_clip)
+    return np.maximum(log(places(positions, start) + 1) / log(train_length), base_clip)
 
 
 round_down = floor
 """The function, where an argument has its name."""
 
 
-def floor_log_scale(positions, *, floor, scale, offset=0.0):
+def floor_log_scale(positions, *, floor, scale, offset=0.0, start=0):
     """Compute the factors of queries of Llama 4, which grow with the logarithm of the position.
 
     ``1 + scale log(1 + floor((p + offset) / floor))``.
     """
-    return 1 + scale * log(1 + round_down((places(positions) + offset) / floor))
+    return 1 + scale * log(1 + round_down((places(positions, start) + offset) / floor))
 
 
-def rerope_positions(positions, *, window, leak=None):
+def rerope_positions(positions, *, window, leak=None, start=0):
     """Compute positions of queries and keys for pairs beyond the window of ReRoPE.
 
     Their distance is ``window``, or ``window + (i - j - window) / leak``. Su 2023 (kexue.fm/archives/9708).
     """
-    i = places(positions)
+    i = places(positions, start)
     return (0 * i + window, 0 * i) if leak is None else ((i + window * (leak - 1)) / leak, i / leak)
 
 
-def self_extend_positions(positions, *, group, window):
+def self_extend_positions(positions, *, group, window, start=0):
     """Compute positions of queries and keys for pairs beyond the window of Self-Extend.
 
     ``i // g + window - window / g`` and ``j // g``. Jin et al. 2024, section 3.2.
     """
-    i = places(positions) // group
+    i = places(positions, start) // group
     return i + window - window / group, i

@@ -36,7 +36,8 @@ def rerotate(
     k : array (..., N, D)
         Rotated keys, for example from a cache.
     old_positions, new_positions : int, or array (N,), (B, N) or (B, H, N)
-        The positions that `rope` rotated the keys by, and the positions to rotate the keys to. See `rope`.
+        The positions that `rope` rotated the keys by, and the positions to rotate the keys to. An int n means
+        0 .. n-1. See `rope`.
     frequencies : array (rotary_dim // 2,) or RopeFrequencies
         Radians per position. An attention_factor is not applied, because k contains it already.
     layout : {"half", "interleaved"}, optional
@@ -96,7 +97,7 @@ def rerotate(
 
 
 @door
-def logn_scale(positions: npt.ArrayLike, train_length: float, *, base_clip: float = 1.0) -> Float64:
+def logn_scale(positions: npt.ArrayLike, train_length: float, *, base_clip: float = 1.0, start: int = 0) -> Float64:
     """Return the factor that keeps the entropy of attention beyond the trained length.
 
     ``max(base_clip, log(p + 1) / log(train_length))``. Multiply the query at position p by it.
@@ -104,11 +105,14 @@ def logn_scale(positions: npt.ArrayLike, train_length: float, *, base_clip: floa
     Parameters
     ----------
     positions : int or array (..., N)
-        At least 0. An int n means 0 .. n-1. The causal query at p sees ``p + 1`` keys.
+        At least 0. An int n means start .. start+n-1, by default 0 .. n-1. The causal query at p sees ``p + 1``
+        keys.
     train_length : number
         Length that the model was trained with, more than 1.
     base_clip : number
         The smallest factor. With 1, queries within the trained length do not change. With 0, they shrink.
+    start : int
+        The first position, if `positions` is an int n: start .. start+n-1.
 
     Returns
     -------
@@ -132,7 +136,7 @@ def logn_scale(positions: npt.ArrayLike, train_length: float, *, base_clip: floa
     >>> q = np.ones((8, 1024, 64))
     >>> scaled = q * posenc.logn_scale(1024, 512)[:, None]
     """
-    array = _core.read("rope_positions", positions=positions)
+    array = _core.read("rope_positions", positions=positions, start=start)
     length, smallest = read.number("train_length", train_length), read.number("base_clip", base_clip)
     if length <= 1:
         fail_value(ValueError, "train_length", train_length, "more than 1")
@@ -144,7 +148,9 @@ def logn_scale(positions: npt.ArrayLike, train_length: float, *, base_clip: floa
 
 
 @door
-def floor_log_scale(positions: npt.ArrayLike, *, floor: float, scale: float, offset: float = 0.0) -> Float64:
+def floor_log_scale(
+    positions: npt.ArrayLike, *, floor: float, scale: float, offset: float = 0.0, start: int = 0
+) -> Float64:
     """Return the factor that sharpens attention step by step beyond the trained length.
 
     ``1 + scale log(1 + floor((p + offset) / floor))``. Multiply the query at position p by it.
@@ -152,13 +158,15 @@ def floor_log_scale(positions: npt.ArrayLike, *, floor: float, scale: float, off
     Parameters
     ----------
     positions : int or array (..., N)
-        An int n means 0 .. n-1.
+        An int n means start .. start+n-1, by default 0 .. n-1.
     floor : number
         Positive. The factor is 1 where ``p + offset < floor``, and grows where ``p + offset`` is a multiple of floor.
     scale : number
         Factor of the logarithm.
     offset : number
         Added to the positions: 1 if they are counted from 1.
+    start : int
+        The first position, if `positions` is an int n: start .. start+n-1.
 
     Returns
     -------
@@ -182,7 +190,7 @@ def floor_log_scale(positions: npt.ArrayLike, *, floor: float, scale: float, off
     >>> posenc.floor_log_scale([0, 8190, 8191, 16383], floor=8192, scale=0.1, offset=1).round(4)
     array([1.    , 1.    , 1.0693, 1.1099])
     """
-    array = _core.read("rope_positions", positions=positions)
+    array = _core.read("rope_positions", positions=positions, start=start)
     length, growth = read.positive("floor", floor), read.number("scale", scale)
     counted = array + read.number("offset", offset)
     if (counted < 0).any():
@@ -193,7 +201,9 @@ def floor_log_scale(positions: npt.ArrayLike, *, floor: float, scale: float, off
 
 
 @door
-def rerope_positions(positions: npt.ArrayLike, *, window: float, leak: float | None = None) -> tuple[Float64, Float64]:
+def rerope_positions(
+    positions: npt.ArrayLike, *, window: float, leak: float | None = None, start: int = 0
+) -> tuple[Float64, Float64]:
     """Return the positions of ReRoPE for the pairs at least `window` apart.
 
     ``q = window``, ``k = 0``, or for Leaky ReRoPE ``q = (i + window (leak - 1)) / leak``, ``k = j / leak``.
@@ -204,11 +214,13 @@ def rerope_positions(positions: npt.ArrayLike, *, window: float, leak: float | N
     Parameters
     ----------
     positions : int or array (..., N)
-        An int n means 0 .. n-1.
+        An int n means start .. start+n-1, by default 0 .. n-1.
     window : number
         Positive, in positions.
     leak : number, optional
         Positive. The part of a distance beyond the window is divided by `leak`.
+    start : int
+        The first position, if `positions` is an int n: start .. start+n-1.
 
     Returns
     -------
@@ -235,7 +247,7 @@ def rerope_positions(positions: npt.ArrayLike, *, window: float, leak: float | N
     >>> posenc.rerope_positions([0, 10, 20], window=10, leak=2)
     (array([ 5., 10., 15.]), array([ 0.,  5., 10.]))
     """
-    array = _core.read("rope_positions", positions=positions)
+    array = _core.read("rope_positions", positions=positions, start=start)
     window = read.positive("window", window)
     if leak is None:
         return np.full(array.shape, window), np.zeros(array.shape)
@@ -244,7 +256,9 @@ def rerope_positions(positions: npt.ArrayLike, *, window: float, leak: float | N
 
 
 @door
-def self_extend_positions(positions: npt.ArrayLike, *, group: int, window: float) -> tuple[Float64, Float64]:
+def self_extend_positions(
+    positions: npt.ArrayLike, *, group: int, window: float, start: int = 0
+) -> tuple[Float64, Float64]:
     """Return the positions of Self-Extend for the pairs at least `window` apart.
 
     ``q = i // group + window - window / group``, ``k = j // group``.
@@ -254,11 +268,13 @@ def self_extend_positions(positions: npt.ArrayLike, *, group: int, window: float
     Parameters
     ----------
     positions : int or array (..., N)
-        An int n means 0 .. n-1.
+        An int n means start .. start+n-1, by default 0 .. n-1.
     group : int
         Number of neighbouring positions that share one position, at least 1.
     window : number
         Positive, in positions. If it is not a multiple of `group`, positions of queries are fractions.
+    start : int
+        The first position, if `positions` is an int n: start .. start+n-1.
 
     Returns
     -------
@@ -282,7 +298,7 @@ def self_extend_positions(positions: npt.ArrayLike, *, group: int, window: float
     >>> posenc.self_extend_positions(5, group=2, window=4)
     (array([2., 2., 3., 3., 4.]), array([0., 0., 1., 1., 2.]))
     """
-    array = _core.read("rope_positions", positions=positions)
+    array = _core.read("rope_positions", positions=positions, start=start)
     group, window = read.index("group", group, 1), read.positive("window", window)
     k = (array // group).astype(F64, copy=False)
     return k + (window - window / group), k

@@ -225,11 +225,11 @@ def rope_table(
     Parameters
     ----------
     positions : int or array (..., N)
-        An int n means 0 .. n-1, or n positions from `start` on.
+        An int n means start .. start+n-1, by default 0 .. n-1.
     frequencies : array (e,) or RopeFrequencies
         Radians per position.
     start : int
-        The first position, if `positions` is an int.
+        The first position, if `positions` is an int n: start .. start+n-1.
     dtype : dtype, optional
         The dtype of the table; float32 by default.
 

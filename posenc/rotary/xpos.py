@@ -51,11 +51,12 @@ def _read(
     gamma: float,
     center: float,
     downscale: bool,
+    start: int,
 ) -> _Rotation:
     refuse_table(positions)
     w, factor, options = read_options(frequencies, layout, seq_axis=seq_axis)
     x, positions, w = _core.read(
-        "rope_positions", x=x, positions=positions, frequencies=w, attention_factor=factor, **options
+        "rope_positions", x=x, positions=positions, start=start, frequencies=w, attention_factor=factor, **options
     )
     growth = _growth(len(w), scale_base, gamma, downscale)
     distance = positions.astype(F64) - read.number("center", center)
@@ -83,6 +84,7 @@ def xpos(
     center: float = 0,
     downscale: bool = False,
     seq_axis: int = -2,
+    start: int = 0,
     out: Array | None = None,
 ) -> Array:
     """Apply rotary position embeddings whose scores decay with distance (xPos).
@@ -105,7 +107,7 @@ def xpos(
         The position where the scale is 1. It must be equal for queries and keys, whatever their lengths.
     downscale : bool
         Divide by the scale, for keys.
-    seq_axis : int
+    seq_axis, start : int
         As in `rope`.
     out : array like x, optional
         Filled and returned. May be x itself.
@@ -145,7 +147,7 @@ def xpos(
     >>> bool(np.isclose(q[512] @ k[500], q[52] @ k[40]))
     True
     """
-    r = _read(x, positions, frequencies, layout, seq_axis, scale_base, gamma, center, downscale)
+    r = _read(x, positions, frequencies, layout, seq_axis, scale_base, gamma, center, downscale, start)
     cos, sin = halves(r.table)
     return _core.rope(x=r.x, cos=cos, sin=sin, out=out, **r.options)
 
@@ -163,6 +165,7 @@ def xpos_vjp(
     center: float = 0,
     downscale: bool = False,
     seq_axis: int = -2,
+    start: int = 0,
 ) -> RopeGradient:
     """Return the gradients of `xpos`.
 
@@ -194,6 +197,6 @@ def xpos_vjp(
     >>> g.x, g.positions, g.frequencies
     (array([[0., 1.]]), array([1.]), array([0.]))
     """
-    r = _read(x, positions, frequencies, layout, seq_axis, scale_base, gamma, center, downscale)
+    r = _read(x, positions, frequencies, layout, seq_axis, scale_base, gamma, center, downscale, start)
     found = gradient(grad, r.x, r.options, r.table, r.positions[None], r.frequencies[None], r.growth[None])
     return RopeGradient(found.x, found.positions[0], found.frequencies[0])

@@ -72,6 +72,24 @@ def test_ids_without_a_row(function, positions, named):
         getattr(posenc, function)(*arguments)
 
 
+@pytest.mark.parametrize("function", ["learned", "hierarchical"])
+def test_counted_ids_without_a_row(function):
+    """The first id of a count is below 0, or its last one beyond the table; no positions need no row."""
+    look_up, rows = getattr(posenc, function), 5 if function == "learned" else 25
+    for n, start, named in [
+        (2, -1, -1),
+        (3, rows - 2, rows),
+        (1, rows, rows),
+        (2**70, 1, 2**70),
+        (1, -(2**53), -(2**53)),
+    ]:
+        with pytest.raises(IndexError, match=rf"^{function}: positions has id {named}; expected ids .* below {rows}$"):
+            look_up(np.ones((5, 2)), n, start=start)
+    assert look_up(np.ones((5, 2)), 2, start=rows - 2).shape == (2, 2)
+    for start in (-1, 0, rows + 1):
+        assert look_up(np.ones((5, 2)), 0, start=start).shape == (0, 2)
+
+
 @pytest.mark.parametrize(("n", "alpha"), [(1, 0.4), (2, 0.1), (7, 0.9), (512, 0.5001)])
 def test_hierarchical_over_all_ids(rng, n, alpha):
     """q_{(i-1)n+j} = alpha u_i + (1-alpha) u_j with i, j = 1..n, for all n n of them."""

@@ -63,6 +63,12 @@ def test_every_public_function_has_a_case():
     assert BF16 is not None, "install ml_dtypes: without it no bfloat16 row of the suite runs"
 
 
+def test_positions_that_may_be_counted_have_a_start():
+    functions = {name: inspect.signature(getattr(posenc, name)).parameters for name in FUNCTIONS}
+    without = {name for name, taken in functions.items() if "positions" in taken and "start" not in taken}
+    assert without == {"rope_nd", "rope_nd_vjp"}  # positions (A, N), which no int means
+
+
 def test_every_differentiable_function_has_a_tested_vjp():
     tested = {case.function for case in CASES if case.gradients}
     vjps = {base_of(name) for name in FUNCTIONS if name.endswith("_vjp")}

@@ -179,17 +179,32 @@ FROM = {
     "rope": lambda p, **o: posenc.rope(THREE_ROWS, p, ONES, layout="half", **o),
     "rope_vjp": lambda p, **o: posenc.rope_vjp(THREE_ROWS, THREE_ROWS, p, ONES, layout="half", **o).frequencies,
     "rope_table": lambda p, **o: posenc.rope_table(p, ONES, **o)[0],
+    "xpos": lambda p, **o: posenc.xpos(THREE_ROWS, p, ONES, **FLAT, **o),
+    "xpos_vjp": lambda p, **o: posenc.xpos_vjp(THREE_ROWS, THREE_ROWS, p, ONES, **FLAT, **o).frequencies,
+    "logn_scale": lambda p, **o: posenc.logn_scale(p, 64, **o),
+    "floor_log_scale": lambda p, **o: posenc.floor_log_scale(p, floor=2, scale=0.1, offset=7, **o),
+    "rerope_positions": lambda p, **o: posenc.rerope_positions(p, window=2, leak=2, **o)[1],
+    "self_extend_positions": lambda p, **o: posenc.self_extend_positions(p, group=2, window=2, **o)[1],
     "sinusoidal": lambda p, **o: posenc.sinusoidal(p, 8, **o),
     "sinusoidal_vjp": lambda p, **o: posenc.sinusoidal_vjp(np.ones((3, 8)), p, 8, **o).frequencies,
-}
-THREE_ROWS, ONES = np.ones((2, 3, 8)), np.ones(4)
+    "complex_order": lambda p, **o: posenc.complex_order(THREE_ROWS, np.ones(8), p, **o),
+    "complex_order_vjp": lambda p, **o: posenc.complex_order_vjp(THREE_ROWS, THREE_ROWS, np.ones(8), p, **o).frequency,
+    "learned": lambda p, **o: posenc.learned(TABLE, p, **o),
+    "learned_vjp": lambda p, **o: posenc.learned_vjp(np.ones((3, 2)), TABLE, p, **o).table,
+    "hierarchical": lambda p, **o: posenc.hierarchical(TABLE, p, **o),
+    "hierarchical_vjp": lambda p, **o: posenc.hierarchical_vjp(np.ones((3, 2)), TABLE, p, **o).table,
+}  # fmt: skip
+THREE_ROWS, ONES, TABLE = np.ones((2, 3, 8)), np.ones(4), np.arange(20.0).reshape(10, 2)
+FLAT = {"layout": "half", "scale_base": 1e300}
+"""Options of xpos with a scale of 1 at every position."""
 
 
 @pytest.mark.parametrize("function", FROM)
 def test_start(function):
     """With an int n, positions are start .. start+n-1; arrays say themselves where they begin."""
     call = FROM[function]
-    for start in (-7, 2**53 - 2, np.int64(5)):
+    has_ids, counts_from_0 = function.startswith(("learned", "hierarchical")), function == "logn_scale"
+    for start in [5, np.int64(7)] if has_ids else [2**53 - 2, np.int64(5), *([] if counts_from_0 else [-7])]:
         assert same_bits(call(3, start=start), call(np.arange(start, start + 3)))
     assert same_bits(call(np.array(3), start=5), call([5, 6, 7]))
     assert same_bits(call([1, 2, 3], start=0), call([1, 2, 3]))
@@ -199,7 +214,10 @@ def test_start(function):
             call(positions, start=5)
     with pytest.raises(TypeError, match=rf"^{function}: start has type float; expected an integer$"):
         call(3, start=5.0)
-    with pytest.raises(ValueError, match=rf"^{function}: start is {2**53 - 1}; expected start \+ 3 - 1, the last"):
+    beyond = (
+        rf"positions has id {2**53 + 1}" if has_ids else rf"start is {2**53 - 1}; expected start \+ 3 - 1, the last"
+    )
+    with pytest.raises((ValueError, IndexError), match=rf"^{function}: {beyond}"):
         call(3, start=2**53 - 1)
 
 

@@ -147,7 +147,7 @@ def xpos(arguments: Arguments) -> da.Array:
     ----------
     x : dask array (..., N, D)
         Queries, or keys with ``downscale=True``; as in `rope`.
-    positions, frequencies, layout, scale_base, gamma, center, downscale, seq_axis
+    positions, frequencies, layout, scale_base, gamma, center, downscale, seq_axis, start
         Those of `posenc.xpos`.
 
     Returns
@@ -282,6 +282,8 @@ def learned(arguments: Arguments, *, chunks: ChunksArgument | None = None) -> da
         A row for each position. It may be larger than the memory of a worker, if its rows are split.
     positions : int, or array or dask array (..., N) of integers
         Row indices. If they are in memory, only the chunks of the table that contain their rows are loaded.
+    start : int
+        As in `posenc.learned`.
     chunks : int or tuple
         Chunks of the positions (..., N). Required unless `positions` is a dask array.
 
@@ -306,9 +308,10 @@ def learned(arguments: Arguments, *, chunks: ChunksArgument | None = None) -> da
     """
     table, chunks = arguments["table"], arguments["chunks"]
     rows = read_numbers("table", table if is_lazy(table) else da.from_array(np.asarray(table), chunks=-1))
-    places = read_places("positions", arguments["positions"])
+    start, places = arguments["start"], read_places("positions", arguments["positions"], arguments["start"])
+    given = arguments["positions"] if isinstance(places, range) else places
+    check(posenc.learned, {"table": rows, "positions": given, "start": start})
     known = None if isinstance(places, da.Array) else np.asarray(places)
-    check(posenc.learned, {"table": rows, "positions": places if known is None else known})
     if chunks is None and known is not None:
         fail(TypeError, "chunks is None", "the chunks of positions, because positions is no dask array")
     if isinstance(places, da.Array):
