@@ -85,7 +85,11 @@ static int read_dtype(pe_binding *b, PyObject *value)
 static int read_whole(const pe_binding *b, const char *name, PyObject *value, int64_t *number)
 {
     int overflow = 0;
-    PyObject *whole = PyBool_Check(value) || PyArray_IsScalar(value, Bool) ? NULL : PyNumber_Index(value);
+    PyObject *whole = NULL;
+    if (PyLong_CheckExact(value)) /* the other checks take 10 ns */
+        whole = Py_NewRef(value);
+    else if (!PyBool_Check(value) && !PyArray_IsScalar(value, Bool))
+        whole = PyNumber_Index(value);
     if (!whole)
         return PyErr_Occurred() && !pe_forget_refusal() ? -1 : pe_wrong_type(b, name, value, "an integer");
     *number = PyLong_AsLongLongAndOverflow(whole, &overflow);
