@@ -145,7 +145,7 @@ def all_formulas() -> dict[str, tuple[Callable[[np.ndarray], Tables], bool]]:
         return sine, cosine
 
     def ours_rotary(positions: np.ndarray) -> Tables:
-        cosine, sine = posenc.rope_table(positions, posenc.rope_frequencies(D))
+        cosine, sine = posenc.rope_table(positions, posenc.rope_frequencies(D), dtype=np.float32)
         return sine, cosine
 
     def numpy64(positions: np.ndarray) -> Tables:

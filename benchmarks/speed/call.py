@@ -21,7 +21,7 @@ def run(report: Report) -> None:
     w = posenc.rope_frequencies(d).inv_freq
     positions = np.arange(n)
     angle = positions[:, None] * w
-    table = posenc.rope_table(positions, w)
+    table = posenc.rope_table(positions, w, dtype=np.float32)
     expected = x[:, : d // 2] * np.cos(angle) - x[:, d // 2 :] * np.sin(angle)
     check("rope", posenc.rope(x, positions, w, layout="half", out=out)[:, : d // 2], expected, 1e-6)
 

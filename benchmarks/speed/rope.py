@@ -31,7 +31,7 @@ def in_float32(report: Report, size: str, heads: int) -> None:
     torch, llama = peer("torch"), peer("transformers.models.llama.modeling_llama")
     x, ours, copied = random((heads, N, D)), random((heads, N, D), seed=1), random((heads, N, D), seed=2)
     check("rope", posenc.rope(x, positions, w, layout="half", out=ours)[3], numpy_rope(x[3].astype(np.float64)), 2e-6)
-    tables = posenc.rope_table(positions, w)
+    tables = posenc.rope_table(positions, w, dtype=np.float32)
     for layout in ("half", "interleaved"):
         contenders: dict[str, Any] = {
             "posenc.rope(out=)": lambda layout=layout: posenc.rope(x, positions, w, layout=layout, out=ours),

@@ -79,7 +79,7 @@ def test_numbers_and_tables():
 
     wanted = posenc.rope_vjp(3 * posenc.rope(x, 5, scaled, layout="half") ** 2, x, 5, scaled, layout="half")
     assert np.array_equal(grad(of_frequencies)(scaled.inv_freq), wanted.frequencies)
-    cos, sin = posenc.rope_table(5, scaled, dtype=np.float64)
+    cos, sin = posenc.rope_table(5, scaled)
     found = grad(lambda *table: anp.sum(pa.rope_by_table(x, *table, layout="half")), (0, 1))(cos, sin)
     wanted = posenc.rope_by_table_vjp(np.ones_like(x), x, cos, sin, layout="half")
     assert np.array_equal(found[0], wanted.cos)

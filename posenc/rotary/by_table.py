@@ -99,7 +99,7 @@ def rope_by_table(
 
     >>> import numpy as np, posenc
     >>> w = posenc.rope_frequencies(8)
-    >>> cos, sin = posenc.rope_table(6, w, dtype=np.float64)
+    >>> cos, sin = posenc.rope_table(6, w)
     >>> q, k = np.ones((4, 6, 8)), np.ones((2, 6, 8))
     >>> rotated = [posenc.rope_by_table(x, cos, sin, layout="half") for x in (q, k)]
     >>> bool((rotated[0] == posenc.rope(q, 6, w, layout="half")).all())

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from .. import _core
 from .._core_api import convert, read
-from .._core_api.arrays import Array, Float64
+from .._core_api.arrays import F64, Array, Float64
 from .._core_api.constants import MOST_WIDTH
 from .._core_api.door import door, fail, fail_value
 from .._core_api.foreign import refuse, take_all
@@ -231,7 +231,8 @@ def rope_table(
     start : int
         The first position, if `positions` is an int n: start .. start+n-1.
     dtype : dtype, optional
-        The dtype of the table; float32 by default.
+        The dtype of the table; float64 by default, so that it serves data of any dtype. Rotations of float32 and half
+        precision round it to float32.
 
     Returns
     -------
@@ -252,13 +253,14 @@ def rope_table(
     One table serves the queries and the keys of a layer:
 
     >>> import numpy as np, posenc
-    >>> cos, sin = posenc.rope_table(6, posenc.rope_frequencies(8), dtype=np.float64)
+    >>> cos, sin = posenc.rope_table(6, posenc.rope_frequencies(8))
     >>> q, k = (posenc.rope_by_table(np.ones((heads, 6, 8)), cos, sin, layout="half") for heads in (4, 2))
     >>> q.shape, k.shape
     ((4, 6, 8), (2, 6, 8))
     """
     frequencies, factor = read_frequencies(frequencies)
-    read.check_range("attention_factor", factor, read.result_dtype(dtype, None))
+    dtype = F64 if dtype is None else read.dtype(dtype)
+    read.check_range("attention_factor", factor, dtype)
     pairs = len(frequencies)
     table = _core.sinusoid(
         positions=positions,

@@ -115,7 +115,7 @@ def test_given_frequencies_are_exact_float64(isa):
     w = numbers(frequencies)
     positions = sampled() + [p for each in w[::4] for p in nearest_zeros(each, HIGHEST)]
     wanted = truth(positions, w)
-    cos, sin = posenc.rope_table(positions, frequencies)
+    cos, sin = posenc.rope_table(positions, frequencies, dtype=np.float32)
     assert_ulps(np.stack([sin, cos], -2).astype(F64), wanted)
     cos, sin = posenc.rope_table(positions, frequencies, dtype=F64)
     assert np.abs(np.stack([sin, cos], -2) - wanted).max() <= 4e-16

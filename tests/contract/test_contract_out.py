@@ -98,4 +98,6 @@ def test_the_first_array_decides_the_dtype():
     rng = np.random.default_rng(0)
     parts = [rng.normal(size=(2, 3)).astype(np.float32), rng.normal(size=(2, 3))]
     assert posenc.merge_attention(parts, [np.zeros(2), np.zeros(2)])[0].dtype == np.float32
-    assert posenc.rope_table(2, np.ones(2), dtype=None)[0].dtype == np.float32
+    assert posenc.sinusoidal(2, 2, dtype=None).dtype == np.float32
+    assert posenc.rope_table(2, np.ones(2), dtype=None)[0].dtype == np.float64  # it serves data of any dtype
+    assert posenc.rope_table(2, np.ones(2), dtype=np.float16)[1].dtype == np.float16
