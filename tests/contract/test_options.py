@@ -57,6 +57,8 @@ def test_wrong_kinds(function):
     gradient = getattr(posenc, f"{function}_vjp", None)
     if gradient and options_of(gradient):
         grads, given = cotangents(case, arguments), {a: x for a, x in arguments.items() if a != "return_lse"}
+        if function == "complex_order":  # whose Case has pairs of reals for complex numbers
+            grads = [grad[..., 0] for grad in grads]
         given["grad"] = grads[0] if len(grads) == 1 or function == "attention" else grads
         gradient(**given)
         for name, kind in options_of(gradient).items():
