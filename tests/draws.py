@@ -489,8 +489,7 @@ def draw_rotary(rng: Generator, names: frozenset[str]) -> Call:
     heads, n = pick(rng, (1, 2, 5, 8)), size(rng, 300 if half < 70 else 70)
     batch = pick(rng, ((), (2,), (2, 3)))
     inside = chance(rng, 0.3)
-    whole_width = function == "xpos"
-    offset, tail = (0, 0) if whole_width else (pick(rng, (0, 0, 0, 1, 3, 8)), pick(rng, (0, 0, 0, 1, 5, 16)))
+    offset, tail = pick(rng, (0, 0, 0, 1, 3, 8)), pick(rng, (0, 0, 0, 1, 5, 16))
     shape = (*batch, n, heads, 2 * half + offset + tail) if inside else (*batch, heads, n, 2 * half + offset + tail)
     x = rng.standard_normal(shape)
     axes = (pick(rng, (2, 3)),) if function == "rope_nd" else ()
@@ -527,9 +526,8 @@ def draw_rotary(rng: Generator, names: frozenset[str]) -> Call:
             "center": pick(rng, (0, 5.5)),
             "downscale": chance(rng, 0.5),
         }
-    if not whole_width:
-        arguments |= {"rotary_offset": offset} if offset else {}
-        arguments |= {"rotary_dim": 2 * half} if tail or chance(rng, 0.3) else {}
+    arguments |= {"rotary_offset": offset} if offset else {}
+    arguments |= {"rotary_dim": 2 * half} if tail or chance(rng, 0.3) else {}
     if function in ("rope", "rope_nd"):
         if chance(rng, 0.3):
             arguments["inverse"] = True
@@ -553,6 +551,7 @@ def draw_rotary(rng: Generator, names: frozenset[str]) -> Call:
         arguments |= {"x": x, "cos": np.cos(angle).astype(kind), "sin": np.sin(angle).astype(kind)}
     else:
         arguments |= {"x": x, "positions": positions, "frequencies": frequencies}
+        arguments |= {"start": int(rng.integers(-50, 5000))} if type(positions) is int and chance(rng, 0.5) else {}
     in_place = function in ("rope", "rope_by_table")
     out = pick(rng, OUT_LAYOUTS) if chance(rng, 0.3) else "input" if in_place and chance(rng, 0.2) else None
     arguments = lay_out(rng, arguments, pick(rng, (0.0, 0.0, 0.4, 1.0)))

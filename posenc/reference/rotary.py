@@ -180,6 +180,8 @@ def xpos(
     frequencies,
     *,
     layout=None,
+    rotary_dim=None,
+    rotary_offset=0,
     scale_base=512,
     gamma=0.4,
     center=0,
@@ -200,7 +202,7 @@ def xpos(
     i = np.arange(cosine.shape[-1]) + 0 * wide(gamma)
     scale = ((i / cosine.shape[-1] + gamma) / (1 + gamma)) ** (-t if downscale else t)
     layout = layout or frequencies.layout
-    return _rotate(x, scale * cosine, scale * sine, layout, None, 0, False, None, seq_axis)
+    return _rotate(x, scale * cosine, scale * sine, layout, rotary_dim, rotary_offset, False, None, seq_axis)
 
 
 def convert_layout(x, *, source, target, rotary_dim=None, heads=None, axis=None):

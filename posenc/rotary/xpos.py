@@ -18,7 +18,7 @@ from .rotations import Frequencies, Options, RopeGradient, gradient, read_option
 def _growth(pairs: int, scale_base: float, gamma: float, downscale: bool) -> Float64:
     """Return the logarithm of the factor by which one position scales each pair."""
     base, offset = read.positive("scale_base", scale_base), read.positive("gamma", gamma)
-    zeta = (np.arange(pairs) / pairs + offset) / (1 + offset)  # (2k + gamma D) / ((1 + gamma) D), D = 2 pairs
+    zeta = (np.arange(pairs) / pairs + offset) / (1 + offset)  # (2k + gamma r) / ((1 + gamma) r), r = 2 pairs
     return np.log(zeta) / (-base if read.flag("downscale", downscale) else base)
 
 
@@ -44,17 +44,14 @@ class _Rotation(NamedTuple):
 def _read(
     x: npt.ArrayLike,
     positions: npt.ArrayLike,
-    frequencies: Frequencies,
-    layout: Layout | None,
-    seq_axis: int,
+    start: int,
+    rotation: tuple[npt.ArrayLike, float, Options],
     scale_base: float,
     gamma: float,
     center: float,
     downscale: bool,
-    start: int,
 ) -> _Rotation:
-    refuse_table(positions)
-    w, factor, options = read_options(frequencies, layout, seq_axis=seq_axis)
+    w, factor, options = rotation
     x, positions, w = _core.read(
         "rope_positions", x=x, positions=positions, start=start, frequencies=w, attention_factor=factor, **options
     )
@@ -79,6 +76,8 @@ def xpos(
     frequencies: Frequencies,
     *,
     layout: Layout | None = None,
+    rotary_dim: int | None = None,
+    rotary_offset: int = 0,
     scale_base: float = 512,
     gamma: float = 0.4,
     center: float = 0,
@@ -89,7 +88,8 @@ def xpos(
 ) -> Array:
     """Apply rotary position embeddings whose scores decay with distance (xPos).
 
-    `rope` times ``zeta[k]**((p - center) / scale_base)``, with ``zeta[k] = (2k + gamma D) / ((1 + gamma) D)``.
+    `rope` times ``zeta[k]**((p - center) / scale_base)``, with ``zeta[k] = (2k + gamma r) / ((1 + gamma) r)``
+    for r rotated channels.
 
     Keys are divided where queries are multiplied, so scores contain the factor ``zeta**((i - j) / scale_base)``.
 
@@ -97,8 +97,8 @@ def xpos(
     ----------
     x : array (..., N, D)
         Queries, or keys with `downscale`.
-    positions, frequencies, layout
-        As in `rope`, but a table cannot replace positions and frequencies.
+    positions, frequencies, layout, rotary_dim, rotary_offset
+        As in `rope`. The scale multiplies the rotated channels only.
     scale_base : float
         Positive. A score decays by zeta over a distance of `scale_base` positions.
     gamma : float
@@ -147,7 +147,9 @@ def xpos(
     >>> bool(np.isclose(q[512] @ k[500], q[52] @ k[40]))
     True
     """
-    r = _read(x, positions, frequencies, layout, seq_axis, scale_base, gamma, center, downscale, start)
+    refuse_table(positions)
+    rotation = read_options(frequencies, layout, rotary_dim, rotary_offset, seq_axis=seq_axis)
+    r = _read(x, positions, start, rotation, scale_base, gamma, center, downscale)
     cos, sin = halves(r.table)
     return _core.rope(x=r.x, cos=cos, sin=sin, out=out, **r.options)
 
@@ -160,6 +162,8 @@ def xpos_vjp(
     frequencies: Frequencies,
     *,
     layout: Layout | None = None,
+    rotary_dim: int | None = None,
+    rotary_offset: int = 0,
     scale_base: float = 512,
     gamma: float = 0.4,
     center: float = 0,
@@ -197,6 +201,8 @@ def xpos_vjp(
     >>> g.x, g.positions, g.frequencies
     (array([[0., 1.]]), array([1.]), array([0.]))
     """
-    r = _read(x, positions, frequencies, layout, seq_axis, scale_base, gamma, center, downscale, start)
+    refuse_table(positions)
+    rotation = read_options(frequencies, layout, rotary_dim, rotary_offset, seq_axis=seq_axis)
+    r = _read(x, positions, start, rotation, scale_base, gamma, center, downscale)
     found = gradient(grad, r.x, r.options, r.table, r.positions[None], r.frequencies[None], r.growth[None])
     return RopeGradient(found.x, found.positions[0], found.frequencies[0])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 import posenc
+from posenc.reference._numbers import places
 
 from . import Case, at
 from .sinusoid import integers, of_pairs
@@ -38,6 +39,21 @@ def make_batch(rng, n):
     }
 
 
+def make_partial(rng, n):
+    """Only the middle channels are rotated and scaled, and the positions are counted from 7."""
+    half = max(n, 1)
+    return {
+        "x": rng.standard_normal((2, n, 2 * half + 5)),
+        "positions": n,
+        "frequencies": rng.uniform(0, 2, half),
+        "layout": "half",
+        "rotary_dim": 2 * half,
+        "rotary_offset": 3,
+        "scale_base": 20.0,
+        "start": 7,
+    }
+
+
 def real_xpos(rng):
     return {
         "x": rng.standard_normal((32, 2048, 128)),
@@ -56,7 +72,8 @@ def real_xpos(rng):
 def tolerance(expected, work, arguments):
     """16 spacings at the norm of the pair, and in proportion beyond four times scale_base, because a rounded exponent
     counts as often as it is large."""
-    distance = np.abs(np.asarray(arguments["positions"], np.float64) - arguments.get("center", 0)).max(initial=0)
+    where = places(arguments["positions"], arguments.get("start", 0))
+    distance = np.abs(where - arguments.get("center", 0)).max(initial=0)
     return of_pairs(16 * max(1, distance / arguments.get("scale_base", 512) / 4))(expected, work, arguments)
 
 
@@ -78,5 +95,14 @@ CASES = [
         axes={"x": "b n h d!", "positions": "b 1 n"},
         data=("x",),
         gradients={**at("x", "positions"), "frequencies": ("frequencies", "inv_freq")},
+    ),
+    Case(
+        function="xpos",
+        label="partial",
+        tolerance=tolerance,
+        make=make_partial,
+        axes={"x": "b n d"},
+        data=("x",),
+        gradients=at("x", "frequencies"),
     ),
 ]

@@ -212,7 +212,7 @@ def of_oracle(value, case=None):
     found = {key: of_oracle(item) for key, item in value.items()}
     for name in [name for name in found if name.endswith("positions")]:
         if isinstance(found[name], int):
-            found[name] = np.arange(found[name])
+            found[name] = np.arange(found[name]) + found.pop("start", 0)
         # Differences of unsigned positions would wrap.
         found[name] = map_arrays(lambda a: a.astype(np.int64) if a.dtype.kind in "iu" else a, found[name])
     bias = found.get("bias")

@@ -97,8 +97,6 @@ def test_rotations_apply_all_fields(name):
     assert (call(Own(W.inv_freq, **CHANGED)) == found).all()
     assert (call(replace(W, **{**CHANGED, "softmax_factor": 1.0})) == found).all()
     for option, value in (("layout", "half"), ("rotary_dim", 6)):
-        if "xpos" in name and option == "rotary_dim":
-            continue
         with pytest.raises(ValueError, match=rf"^{name.split(' ')[0]}: (frequencies|{option}) (is|has) "):
             call(replace(W, **{**CHANGED, option: value}), **{option: CHANGED[option]})
     if name in rotations():

@@ -147,7 +147,7 @@ def xpos(arguments: Arguments) -> da.Array:
     ----------
     x : dask array (..., N, D)
         Queries, or keys with ``downscale=True``; as in `rope`.
-    positions, frequencies, layout, scale_base, gamma, center, downscale, seq_axis, start
+    positions, frequencies, layout, rotary_dim, rotary_offset, scale_base, gamma, center, downscale, seq_axis, start
         Those of `posenc.xpos`.
 
     Returns
