@@ -342,7 +342,7 @@ def attention_vjp(
 def _operator_gradients(bias: Bias, terms: Iterator[tuple[Term, Gradients]]) -> Any:
     """Return the gradients of an operator by name, whose parts are the next terms."""
     gradients = [
-        part.scheme.kind.gradient(part, sums, term) for part, (term, sums) in zip(bias.parts, terms, strict=False)
+        part._scheme.kind.gradient(part, sums, term) for part, (term, sums) in zip(bias.parts, terms, strict=False)
     ]
     return operator.name_gradients(bias, gradients)
 

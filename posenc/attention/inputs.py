@@ -77,13 +77,13 @@ def read_inputs(caller: str, q: object, k: object, v: object, options: Mapping[s
 
 def _place(part: Bias, arguments: Mapping[str, Any]) -> Term:
     """Return the term of an operator; `_core` finds the positions of most, and Python those of the others."""
-    q, place, causal = arguments["q"], part.scheme.kind.place, arguments.get("causal", False)
+    q, place, causal = arguments["q"], part._scheme.kind.place, arguments.get("causal", False)
     operator.check_heads(part, q)
     if place is None:
-        return part.term
+        return part._term
     k = read.data("k", arguments["k"])
     if q.ndim < 2 or k.ndim < 2:  # which _core refuses
-        return part.term
+        return part._term
     n, m = q.shape[-2], k.shape[-2]
     q_positions, k_positions = arguments.get("q_positions"), arguments.get("k_positions")
     if q_positions is None and k_positions is None:
@@ -161,7 +161,7 @@ def default_scale(q: Array, parts: Sequence[Bias]) -> float | None:
     """Return the scale that the operators ask for, if they agree; None is ``width**-0.5``."""
     asked: dict[float, str] = {}
     for part in parts:
-        scale = part.scheme.default_scale and part.scheme.default_scale(part, q.shape[-1] if q.ndim else 0)
+        scale = part._scheme.default_scale and part._scheme.default_scale(part, q.shape[-1] if q.ndim else 0)
         if scale is not None:
             asked.setdefault(scale, part.name)
     if len(asked) > 1:

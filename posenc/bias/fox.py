@@ -36,7 +36,7 @@ def _cumsum_vjp(d_sums: Float64) -> tuple[Float64]:
 def _place(bias: Bias, positions: Positions, dtype: Dtype) -> Term:
     """Return the term with all positions, by which the gradient adds."""
     q, k = positions.as_arrays()
-    return bias.term._replace(q_positions=q, k_positions=k)
+    return bias._term._replace(q_positions=q, k_positions=k)
 
 
 def _gradient(bias: Bias, sums: Gradients, term: Term) -> Gradients:

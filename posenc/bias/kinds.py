@@ -60,13 +60,13 @@ def read_diagonal_sums(grad: Array, heads: int, n: int, m: int) -> Float64:
 
 def distance_values(bias: Bias, rel: Float64, dtype: Dtype) -> Array:
     """Return b_h(rel), (..., H, l), for distances (..., l)."""
-    values: Array = getattr(_core, bias.name)(**bias.term.operands, rel=rel, dtype=dtype)
+    values: Array = getattr(_core, bias.name)(**bias._term.operands, rel=rel, dtype=dtype)
     return values
 
 
 def distance_values_vjp(bias: Bias, grad: Float64, rel: Float64) -> Gradients:
     """Return the gradient of each array for a cotangent (..., H, l) of the values, summed over its batch axes."""
-    return _row_gradients(bias, grad=grad, **bias.term.operands, rel=rel)
+    return _row_gradients(bias, grad=grad, **bias._term.operands, rel=rel)
 
 
 def _distance_matrix(bias: Bias, positions: Positions, dtype: Dtype, out: Array | None) -> Array:
@@ -115,7 +115,7 @@ def batch_of(bias: Bias, positions: Positions) -> tuple[int, ...]:
 def _pair_matrix(bias: Bias, positions: Positions, dtype: Dtype, out: Array | None) -> Array:
     batch_of(bias, positions)  # which names the argument whose axes do not fit
     q, k = positions.as_arrays()
-    matrix: Array = getattr(_core, bias.name)(**bias.term.operands, q_positions=q, k_positions=k, out=out, dtype=dtype)
+    matrix: Array = getattr(_core, bias.name)(**bias._term.operands, q_positions=q, k_positions=k, out=out, dtype=dtype)
     return matrix
 
 
@@ -125,17 +125,17 @@ def pair_vjp(bias: Bias, grad: Array, positions: Positions) -> Gradients:
     cotangent = operator.read_cotangent(grad, (*batch, bias.heads or 1, positions.n, positions.m))
     axes = operator.read_row(bias.name).axes
     arrays = {
-        name: _over_batch(array, len(axes[name]), batch) for name, array in bias.term.operands.items() if name in axes
+        name: _over_batch(array, len(axes[name]), batch) for name, array in bias._term.operands.items() if name in axes
     }
     q, k = (_over_batch(side, 1, batch) for side in positions.as_arrays())
     gradients = [np.zeros(arrays[name].shape) for name in axes]
     for row in np.ndindex(batch):
-        operands = {**bias.term.operands, **{name: array[(*row, ...)] for name, array in arrays.items()}}
+        operands = {**bias._term.operands, **{name: array[(*row, ...)] for name, array in arrays.items()}}
         sums = _row_gradients(bias, grad=cotangent[row], **operands, q_positions=q[row], k_positions=k[row])
         for gradient, one in zip(gradients, sums, strict=True):
             gradient[(*row, ...)] = one
     return tuple(
-        convert.unbroadcast(d, bias.term.operands[name].shape, F64) for d, name in zip(gradients, axes, strict=True)
+        convert.unbroadcast(d, bias._term.operands[name].shape, F64) for d, name in zip(gradients, axes, strict=True)
     )
 
 

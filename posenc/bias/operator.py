@@ -131,8 +131,7 @@ class Bias(Generic[Arrays]):
     arrays : NamedTuple
         Its arrays by name, read-only; None for an optional array that was left out. Of a sum, a tuple of them.
     options : mapping
-        The other arguments of that function by name: numbers, flags, names and functions. An option that was left to
-        its default may be missing.
+        All other arguments of that function by name, defaulted or not: numbers, flags, names, functions and None.
     dtypes : tuple
         The dtype of the gradient of each array, that in which the array was passed.
     own_positions : tuple
@@ -167,26 +166,26 @@ class Bias(Generic[Arrays]):
         )
 
     @cached_property
-    def scheme(self) -> Scheme[Any]:
+    def _scheme(self) -> Scheme[Any]:
         """What all operators of this name share."""
         return SCHEMES.get(self.name, SUM)
 
     @cached_property
-    def term(self) -> Term:
+    def _term(self) -> Term:
         """What `attention` passes to C; it depends on no call. A sum has none."""
-        return Term(self.name, self.scheme.operands(self), *self.own_positions, bool(self.arrays))
+        return Term(self.name, self._scheme.operands(self), *self.own_positions, bool(self.arrays))
 
     @cached_property
     def heads(self) -> int | None:
-        if self.scheme is SUM:
+        if self._scheme is SUM:
             return max((part.heads for part in self.parts if part.heads is not None), default=None)
         return count_heads(self.name, self.arrays, self.options)
 
     @property
     def reads_positions(self) -> bool:
-        if self.scheme is SUM:
+        if self._scheme is SUM:
             return any(part.reads_positions for part in self.parts)
-        return self.scheme.reads_positions and any(own is None for own in self.own_positions)
+        return self._scheme.reads_positions and any(own is None for own in self.own_positions)
 
     @property
     def parts(self) -> tuple[Bias, ...]:
@@ -239,10 +238,10 @@ class Bias(Generic[Arrays]):
         """
         if q_positions is None and k_positions is None:
             fail_value(ValueError, "q_positions", None, "positions of queries, of keys (k_positions) or both")
-        if self.scheme is SUM:
+        if self._scheme is SUM:
             fail(TypeError, "q_positions", "a value", "None for a sum: place the parts")
-        if self.scheme.counts_keys or not self.scheme.reads_positions:
-            reason = "counts visible keys" if self.scheme.counts_keys else "reads no positions"
+        if self._scheme.counts_keys or not self._scheme.reads_positions:
+            reason = "counts visible keys" if self._scheme.counts_keys else "reads no positions"
             fail(TypeError, "q_positions", "a value", f"another operator, because {self.name} {reason}")
         q, k = self.own_positions
         q = q if q_positions is None else copy_positions("q_positions", q_positions)
@@ -264,7 +263,7 @@ class Bias(Generic[Arrays]):
 
     def _is_no_array(self, *_args: object, **_options: object) -> NoReturn:
         """Refuse what NumPy would do with an array of one object, or with numbers that are made only in a call."""
-        name = f"({self.name})" if self.scheme is SUM else self.name
+        name = f"({self.name})" if self._scheme is SUM else self.name
         raise TypeError(f"{name} is an operator, not an array; expected {name}.matrix(N), or a call of attention")
 
     __array__ = __array_ufunc__ = __mul__ = __rmul__ = __sub__ = __rsub__ = __truediv__ = __neg__ = _is_no_array
@@ -277,17 +276,21 @@ class Bias(Generic[Arrays]):
             return array
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {attribute!r}", name=attribute, obj=self)
 
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *getattr(self.arrays, "_fields", ())})
+
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.name, self.arrays, dict(self.options), self.dtypes, self.own_positions)
 
     def __repr__(self) -> str:
-        if self.scheme is SUM:
+        if self._scheme is SUM:
             return " + ".join(map(repr, self.parts))
         shapes = []
         for name, array in zip(self.arrays._fields, self.arrays, strict=True):
             shape = tuple(one.shape for one in array) if type(array) is tuple else getattr(array, "shape", array)
             shapes.append(f"{name} {shape}")
-        options = [f"{name}={getattr(value, '__qualname__', value)}" for name, value in self.options.items()]
+        given = {name: value for name, value in self.options.items() if value is not None}
+        options = [f"{name}={getattr(value, '__qualname__', value)}" for name, value in given.items()]
         sides = zip(("q_positions", "k_positions"), self.own_positions, strict=True)
         places = [f"{name} {own.shape}" for name, own in sides if own is not None]
         return f"<posenc.{self.name}: {', '.join(shapes + options + places)}>"
@@ -374,7 +377,7 @@ class PositionBias(Bias[Arrays]):
                 [-2., -1.,  0.]]], dtype=float32)
         """
         positions = read_method_positions(self, n, m, align, q_positions, k_positions)
-        return self.scheme.kind.matrix(self, positions, read.result_dtype(dtype, out), out)
+        return self._scheme.kind.matrix(self, positions, read.result_dtype(dtype, out), out)
 
     @door
     def matrix_vjp(
@@ -416,8 +419,8 @@ class PositionBias(Bias[Arrays]):
         """
         positions = read_method_positions(self, n, m, align, q_positions, k_positions)
         with convert.without_warnings():
-            gradients = self.scheme.kind.vjp(self, read.data("grad", grad), positions)
-        return name_gradients(self, gradients if self.scheme is SUM else (gradients,))
+            gradients = self._scheme.kind.vjp(self, read.data("grad", grad), positions)
+        return name_gradients(self, gradients if self._scheme is SUM else (gradients,))
 
 
 # ---- what calls of attention and of methods share ----
@@ -448,7 +451,7 @@ def name_gradients(bias: Bias[Arrays], of_parts: Sequence[Gradients]) -> Arrays:
             else:
                 arrays.append(None if gradient is None or dtype is None else convert.result(gradient, dtype))
         named.append(part.arrays._make(arrays))
-    return cast("Arrays", tuple(named) if bias.scheme is SUM else named[0])
+    return cast("Arrays", tuple(named) if bias._scheme is SUM else named[0])
 
 
 def resolve_positions(bias: Bias, of_call: Positions) -> Positions:
@@ -464,7 +467,7 @@ def resolve_positions(bias: Bias, of_call: Positions) -> Positions:
             fail(ValueError, argument, f"length {own.shape[-1]} ({bias.name}.at)", str(length))
     of_queries, of_keys = of_call.as_arrays()
     positions = Positions(of_call.n, of_call.m, 0.0, (of_queries if q is None else q, of_keys if k is None else k))
-    return positions.as_consecutive() if bias.scheme.kind.is_relative else positions
+    return positions.as_consecutive() if bias._scheme.kind.is_relative else positions
 
 
 def read_method_positions(
@@ -520,7 +523,7 @@ def check_heads(bias: Bias, q: Array) -> None:
 
 def _matrices(bias: Bias, positions: Positions) -> list[Array]:
     """Return the matrices of the parts of a sum as float64."""
-    matrices = [part.scheme.kind.matrix(part, resolve_positions(part, positions), F64, None) for part in bias.parts]
+    matrices = [part._scheme.kind.matrix(part, resolve_positions(part, positions), F64, None) for part in bias.parts]
     try:
         np.broadcast_shapes(*(matrix.shape for matrix in matrices))
     except ValueError:
@@ -539,7 +542,7 @@ def _sum_vjp(bias: Bias, grad: Array, positions: Positions) -> Gradients:
     gradients = []
     for part, shape in zip(bias.parts, shapes, strict=True):
         at = resolve_positions(part, positions)
-        gradients.append(part.scheme.kind.vjp(part, convert.unbroadcast(grad, shape, F64), at))
+        gradients.append(part._scheme.kind.vjp(part, convert.unbroadcast(grad, shape, F64), at))
     return tuple(gradients)
 
 

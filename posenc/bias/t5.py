@@ -184,7 +184,7 @@ def _operands(bias: Bias) -> Operands:
 
 
 def _default_scale(bias: Bias, width: int) -> float | None:
-    return 1.0 if bias.options.get("unscaled") else None
+    return 1.0 if bias.options["unscaled"] else None
 
 
 T5 = Scheme("t5", DISTANCE, T5Arrays, _operands, _default_scale)
@@ -252,7 +252,5 @@ def t5(
     if len(array) < fewest:
         fail(ValueError, "table", f"{len(array)} rows", f"at least {fewest}")
     distance = _read_max_distance(max_distance, len(array), both_sides)
-    options = {"bidirectional": both_sides, "max_distance": distance}
-    if read.flag("unscaled", unscaled):
-        options["unscaled"] = True
+    options = {"bidirectional": both_sides, "max_distance": distance, "unscaled": read.flag("unscaled", unscaled)}
     return T5.from_arrays(array, options=options, dtypes=dtypes)

@@ -381,7 +381,7 @@ def of_operator(operator: Bias) -> Case:
         "known_slopes": known,
         "buckets": 0 if table is None else len(table),
         "bidirectional": operator.options.get("bidirectional", True),
-        "max_distance": operator.options.get("max_distance", 128),
+        "max_distance": operator.options.get("max_distance") or 128,
     }
 
 

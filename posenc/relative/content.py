@@ -137,7 +137,7 @@ class ContentBias(Bias[Arrays]):
         with convert.without_warnings():
             d_q, d_k, sums = _core.logits_vjp(**arguments, grad=grad)
             gradients = [
-                part.scheme.kind.gradient(part, own, part.term) for part, own in zip(self.parts, sums, strict=True)
+                part._scheme.kind.gradient(part, own, part._term) for part, own in zip(self.parts, sums, strict=True)
             ]
         sides = zip((d_q, d_k), (arguments["q"], arguments["k"]), strict=True)
         d_q, d_k = (convert.unbroadcast(operator.add_slots(d, 2), side.shape, side.dtype) for d, side in sides)
@@ -164,7 +164,7 @@ def _arguments(
     """Return the arguments of the kernels of logits."""
     operator.refuse_positions(bias, q_positions, k_positions)
     positions = {"q_positions": q_positions, "k_positions": k_positions}
-    terms = tuple([part.term for part in bias.parts])
+    terms = tuple([part._term for part in bias.parts])
     return {"q": read.data("q", q), "k": read.data("k", k), **positions, "bias": terms, "scale": scale}
 
 
@@ -176,7 +176,7 @@ def _product_arguments(bias: Bias, positions: Positions, dtype: Dtype) -> dict[s
     return {
         "q": np.empty((*batch, heads, positions.n, 0), dtype),
         "k": np.empty((*batch, heads, positions.m, 0), dtype),
-        "bias": (bias.term._replace(q_positions=q_positions, k_positions=k_positions),),
+        "bias": (bias._term._replace(q_positions=q_positions, k_positions=k_positions),),
         "scale": 1.0,
     }
 
@@ -192,7 +192,7 @@ def product_vjp(bias: Bias, grad: Array, positions: Positions) -> Gradients:
     arguments = _product_arguments(bias, positions, F64)
     cotangent = operator.read_cotangent(grad, (*arguments["q"].shape[:-1], positions.m))
     _, _, (sums,) = _core.logits_vjp(**arguments, grad=cotangent)
-    return bias.scheme.kind.gradient(bias, sums, bias.term)
+    return bias._scheme.kind.gradient(bias, sums, bias._term)
 
 
 # ---- the kind of operators with tables ----

@@ -37,7 +37,7 @@ class DebertaArrays(NamedTuple):
 
 def _operands(bias: Bias) -> Operands:
     options, table = bias.options, next(table for table in bias.arrays if table is not None)
-    rows = _bucket_rows(table.shape[-2] // 2, options.get("num_buckets"), options.get("max_distance"))
+    rows = _bucket_rows(table.shape[-2] // 2, options["num_buckets"], options["max_distance"])
     rows_q = rows if options["p2c_index"] == "code" else _read_only(rows[::-1].copy())
     return {**bias.arrays._asdict(), "rows": rows, "rows_q": rows_q}
 
@@ -136,20 +136,19 @@ def deberta(
     if shapes[0] != shapes[-1]:
         fail(ValueError, "rel_k", f"shape {shapes[1]}", f"{shapes[0]}, as rel_q")
     rows = shapes[0][-2]
-    options: dict[str, int | str | tuple[str, ...]] = {"terms": tuple(terms), "p2c_index": p2c_index}
     if (num_buckets is None) != (max_distance is None):
         missing = "num_buckets" if num_buckets is None else "max_distance"
         fail_value(ValueError, missing, None, "num_buckets and max_distance together")
     if num_buckets is not None and max_distance is not None:
-        count = read.index("num_buckets", num_buckets, 2)
-        end = read.index("max_distance", max_distance, 1)
-        if end <= count // 2 + 1:
-            expected = f"more than num_buckets // 2 + 1 = {count // 2 + 1}"
-            fail_value(ValueError, "max_distance", end, expected)
-        if not _bucket_rows(rows // 2, count, end).size:
-            expected = f"fewer, because with {count} buckets row 0 begins beyond a distance of 2**20"
+        num_buckets = read.index("num_buckets", num_buckets, 2)
+        max_distance = read.index("max_distance", max_distance, 1)
+        if max_distance <= num_buckets // 2 + 1:
+            expected = f"more than num_buckets // 2 + 1 = {num_buckets // 2 + 1}"
+            fail_value(ValueError, "max_distance", max_distance, expected)
+        if not _bucket_rows(rows // 2, num_buckets, max_distance).size:
+            expected = f"fewer, because with {num_buckets} buckets row 0 begins beyond a distance of 2**20"
             fail(ValueError, next(iter(tables)), f"{rows} rows", expected)
-        options |= {"num_buckets": count, "max_distance": end}
+    options = {"num_buckets": num_buckets, "max_distance": max_distance, "terms": tuple(terms), "p2c_index": p2c_index}
     return DEBERTA.from_arrays(tables.get("rel_q"), tables.get("rel_k"), options=options)
 
 

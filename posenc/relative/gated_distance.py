@@ -141,7 +141,6 @@ def gated_distance(
         fail(ValueError, "gates", f"shape {of_queries.shape}", "(..., H, N, R)")
     kept = content.as_table("table", table, "(T, R)", "(H, T, R)")
     content.check_axes("gated_distance", gates=of_queries, table=kept)
-    options: dict[str, str | int] = {"rows": rows}
     count = int(kept.shape[-2])
     if rows == "clipped":
         content.check_odd_rows("table", kept)
@@ -152,7 +151,7 @@ def gated_distance(
             fail_value(ValueError, "max_distance", None, 'an integer, because rows is "buckets"')
         if count < 4:
             fail(ValueError, "table", f"{count} rows", "at least 4")
-        options["max_distance"] = read.index("max_distance", max_distance, count // 4 + 1, _FARTHEST)
+        max_distance = read.index("max_distance", max_distance, count // 4 + 1, _FARTHEST)
     elif max_distance is not None:
         fail_value(ValueError, "max_distance", max_distance, f'None, because rows is "{rows}"')
-    return GATED_DISTANCE.from_arrays(of_queries, kept, options=options)
+    return GATED_DISTANCE.from_arrays(of_queries, kept, options={"rows": rows, "max_distance": max_distance})

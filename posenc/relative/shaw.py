@@ -33,7 +33,8 @@ class ShawArrays(NamedTuple):
 def _operands(bias: Bias) -> Operands:
     """Return the tables, and their row for each distance -reach .. reach, which the kernel clips farther ones to."""
     rows = bias.arrays.rel_k.shape[-2]
-    before = bias.options.get("k_min", rows // 2)
+    k_min = bias.options["k_min"]
+    before = rows // 2 if k_min is None else k_min
     reach = max(before, rows - 1 - before, 1)
     row_of_distance = np.clip(np.arange(-reach, reach + 1, dtype=I64) + before, 0, rows - 1)
     return {**bias.arrays._asdict(), "rows": row_of_distance}
@@ -98,16 +99,15 @@ def shaw(
             [-1., -1.,  0.]]])
     """
     keys = content.as_table("rel_k", rel_k, "(2 K + 1, D)", "(H, 2 K + 1, D)")
-    options = {}
     if k_min is None:
         content.check_odd_rows("rel_k", keys)
     else:
         if not keys.shape[-2]:
             fail(ValueError, "rel_k", "no rows", "at least one")
-        options["k_min"] = read.index("k_min", k_min, 0, keys.shape[-2] - 1)
+        k_min = read.index("k_min", k_min, 0, keys.shape[-2] - 1)
     values = None if rel_v is None else content.as_table("rel_v", rel_v, "(2 K + 1, Dv)", "(H, 2 K + 1, Dv)")
     content.check_axes("shaw", rel_k=keys, rel_v=values)
-    return SHAW.from_arrays(keys, values, options=options)
+    return SHAW.from_arrays(keys, values, options={"k_min": k_min})
 
 
 @door

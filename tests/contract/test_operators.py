@@ -83,13 +83,17 @@ def test_immutable_and_shown(case):
         arrays = bias.arrays._asdict()
         assert repr(bias).startswith(f"<posenc.{bias.name}: ")
         if "function" not in bias.options:  # functions are shown by name
-            assert all(f"{option}={value}" in repr(bias) for option, value in bias.options.items())
+            given = {option: value for option, value in bias.options.items() if value is not None}
+            assert all(f"{option}={value}" in repr(bias) for option, value in given.items())
             assert all(f"{name} {getattr(x, 'shape', x)}" in repr(bias) for name, x in arrays.items())
             assert all(getattr(bias, name) is array for name, array in arrays.items())
         sides = zip(("q_positions", "k_positions"), bias.own_positions, strict=True)
         assert all((f"{name} {np.shape(x)}" in repr(bias)) == (x is not None) for name, x in sides)
         parameters = inspect.signature(getattr(posenc, bias.name)).parameters
         assert list(arrays) == [name for name in parameters if name in arrays]
+        assert list(bias.options) == [name for name in parameters if name not in arrays]  # defaulted or not
+        assert {"name", "options", "heads", "at", *arrays} <= {*dir(bias)}
+        assert not {"scheme", "term"} & {*dir(bias)}
         with pytest.raises(AttributeError, match="has no attribute 'none_of_them'"):
             _ = bias.none_of_them
 

@@ -66,7 +66,7 @@ def test_more_buckets_than_rows():
 @pytest.mark.parametrize("options", [{}, {"num_buckets": 4, "max_distance": 8}, {"p2c_index": "paper"}], ids=str)
 def test_rows_from_the_cache_are_read_only(options):
     """Operators of one size share the rows of their distances."""
-    rows = posenc.deberta(*np.ones((2, 1, 8, 2)), **options).term.operands
+    rows = posenc.deberta(*np.ones((2, 1, 8, 2)), **options)._term.operands
     assert not rows["rows"].flags.writeable
     assert not rows["rows_q"].flags.writeable
 
@@ -76,7 +76,7 @@ def test_thousands_of_buckets_are_exact():
     buckets, farthest = 2000, 8000
     mid = buckets // 2
     table = np.zeros((1, 2 * buckets, 1))
-    rows = posenc.deberta(table, table, num_buckets=buckets, max_distance=farthest).term.operands["rows"]
+    rows = posenc.deberta(table, table, num_buckets=buckets, max_distance=farthest)._term.operands["rows"]
     bucket = buckets - rows[len(rows) // 2 :]  # of rel = 0, 1, 2, ...
     for s in (1, 2, 500, mid - 2, mid - 1):
         last = int(np.searchsorted(bucket, mid + s, side="right")) - 1
