@@ -366,7 +366,7 @@ class AttentionProfile(NamedTuple):
 
 @door
 def attention_profile(
-    scheme: Bias | PairFrequencies | None,
+    bias: Bias | PairFrequencies | None,
     distances: npt.ArrayLike,
     *,
     q: npt.ArrayLike | None = None,
@@ -380,7 +380,7 @@ def attention_profile(
 
     Parameters
     ----------
-    scheme : Bias, RopeFrequencies, array (e,) or None
+    bias : Bias, RopeFrequencies, array (e,) or None
         An operator on the logits, or the frequencies of a rotation, whose layout is "half" unless they have one. None
         is attention without positions.
     distances : int or array (M,)
@@ -403,7 +403,7 @@ def attention_profile(
     Raises
     ------
     TypeError
-        `scheme` is neither, or reads q and k and they are missing, or reads no positions (`dense`, `toeplitz`).
+        `bias` is neither, or reads q and k and they are missing, or reads no positions (`dense`, `toeplitz`).
     IndexError
         A key is outside the table of an operator that indexes by position (`swin`, `beit`, `fox`).
     ValueError
@@ -430,50 +430,50 @@ def attention_profile(
     for argument, array, axes, expected in (("distances", rel, 1, "1"), ("position", place, 0, "a number")):
         if array.ndim != axes:
             fail(ValueError, argument, f"{array.ndim} axes", expected)
-    logits = np.array(_position_logits(scheme, q, k, scale, place[None], place + rel), np.float64)
+    logits = np.array(_position_logits(bias, q, k, scale, place[None], place + rel), np.float64)
     weights = np.exp(logits - logits.max(axis=-1, keepdims=True, initial=-np.inf))
     return AttentionProfile(logits, weights / weights.sum(axis=-1, keepdims=True))
 
 
 def _position_logits(
-    scheme: Scheme, q: Content, k: Content, scale: float | None, q_positions: Array, k_positions: Array
+    bias: Scheme, q: Content, k: Content, scale: float | None, q_positions: Array, k_positions: Array
 ) -> Array:
     """Return the logits (H, M) of one query and equal keys that depend on positions."""
-    if scheme is None:
+    if bias is None:
         return np.zeros((1, len(k_positions)))
-    if isinstance(scheme, Bias) and any(own is not None for part in scheme.parts for own in part.own_positions):
-        fail(ValueError, "scheme", "positions of its own (Bias.at)", "an operator that reads those of the profile")
-    if isinstance(scheme, PositionBias):
+    if isinstance(bias, Bias) and any(own is not None for part in bias.parts for own in part.own_positions):
+        fail(ValueError, "bias", "positions of its own (Bias.at)", "an operator that reads those of the profile")
+    if isinstance(bias, PositionBias):
         if q is not None or k is not None:
-            fail(TypeError, "q", "a value", f"None, because {scheme.name} reads positions")
-        return _added(scheme, q_positions, k_positions)
-    if isinstance(scheme, ContentBias):
+            fail(TypeError, "q", "a value", f"None, because {bias.name} reads positions")
+        return _added(bias, q_positions, k_positions)
+    if isinstance(bias, ContentBias):
         if q is None and k is None:
-            fail_value(TypeError, "q", None, f"a query and a key, which {scheme.name} reads")
+            fail_value(TypeError, "q", None, f"a query and a key, which {bias.name} reads")
         query, key = _read_heads(q, k, None)
-    elif isinstance(scheme, RopeFrequencies | np.ndarray | list | tuple):
-        query, key = _read_heads(q, k, 2 * len(_read_pairs("scheme", scheme)))
+    elif isinstance(bias, RopeFrequencies | np.ndarray | list | tuple):
+        query, key = _read_heads(q, k, 2 * len(_read_pairs("bias", bias)))
     else:
-        fail(TypeError, "scheme", f"type {type(scheme).__name__}", "a Bias or rotary frequencies")
+        fail(TypeError, "bias", f"type {type(bias).__name__}", "a Bias or rotary frequencies")
     query, keys = query[:, None], np.repeat(key[:, None], len(k_positions), 1)
-    if isinstance(scheme, ContentBias):
-        products = scheme.logits(query, keys, q_positions=q_positions, k_positions=k_positions)[:, 0]
+    if isinstance(bias, ContentBias):
+        products = bias.logits(query, keys, q_positions=q_positions, k_positions=k_positions)[:, 0]
     else:
-        layout: Literal["half"] | None = None if isinstance(scheme, RopeFrequencies) and scheme.layout else "half"
-        query = rope(query, q_positions, scheme, layout=layout)
-        products = (rope(keys, k_positions, scheme, layout=layout) @ query.swapaxes(-1, -2))[..., 0]
+        layout: Literal["half"] | None = None if isinstance(bias, RopeFrequencies) and bias.layout else "half"
+        query = rope(query, q_positions, bias, layout=layout)
+        products = (rope(keys, k_positions, bias, layout=layout) @ query.swapaxes(-1, -2))[..., 0]
     return products * (float(key.shape[-1]) ** -0.5 if scale is None else read.number("scale", scale))
 
 
-def _added(scheme: PositionBias, q_positions: Array, k_positions: Array) -> Array:
+def _added(bias: PositionBias, q_positions: Array, k_positions: Array) -> Array:
     """Return what an operator adds for one query and each key, (H, M)."""
-    if not scheme.reads_positions:
-        fail(TypeError, "scheme", f"{scheme.name}, which reads no positions", "a function of positions")
+    if not bias.reads_positions:
+        fail(TypeError, "bias", f"{bias.name}, which reads no positions", "a function of positions")
     try:
-        matrix = scheme.matrix(1, len(k_positions), q_positions=q_positions, k_positions=k_positions, dtype=np.float64)
+        matrix = bias.matrix(1, len(k_positions), q_positions=q_positions, k_positions=k_positions, dtype=np.float64)
     except IndexError as error:
         table = str(error).rpartition("; expected ")[2]
-        expected = f"{table}, because {scheme.name} has a table of positions and the query is at {q_positions[0]}"
+        expected = f"{table}, because {bias.name} has a table of positions and the query is at {q_positions[0]}"
         raise IndexError(f": distances has a key outside the table; expected keys at {expected}") from error
     return matrix[:, 0]
 

@@ -418,7 +418,7 @@ BIAS = Kind(
 
 def bias(
     impl: object,
-    operator: PositionBias,
+    bias: PositionBias,
     n: int,
     m: int | None = None,
     *,
@@ -432,7 +432,7 @@ def bias(
     ----------
     impl : callable or array
         ``impl(n, m)`` returns the matrix, (heads, n, m); or the matrix itself.
-    operator : PositionBias
+    bias : PositionBias
         The right bias, such as ``posenc.t5(table, bidirectional=True)``.
     n, m : int
         Numbers of queries and keys. By default m is n, and then, with `causal`, n + 5. The queries are the last n of
@@ -460,19 +460,19 @@ def bias(
     >>> print(report.causes[0].change)
     Multiply by 2 * width - 1.
     """
-    if not isinstance(operator, PositionBias) or len(operator.parts) > 1:
-        has, expected = f"has type {type(operator).__name__}", "a bias that reads positions, such as alibi(slopes)"
-        if isinstance(operator, Bias):
-            has, expected = f"is {operator.name}", "check.attention(bias=...), because it reads q and k"
-            if len(operator.parts) > 1:
+    if not isinstance(bias, PositionBias) or len(bias.parts) > 1:
+        has, expected = f"has type {type(bias).__name__}", "a bias that reads positions, such as alibi(slopes)"
+        if isinstance(bias, Bias):
+            has, expected = f"is {bias.name}", "check.attention(bias=...), because it reads q and k"
+            if len(bias.parts) > 1:
                 expected = "one operator: check each part, or posenc.attention with the sum"
-        raise TypeError(f"check.bias: operator {has}; expected {expected}")
+        raise TypeError(f"check.bias: bias {has}; expected {expected}")
 
     def run(keys: int) -> Report:
-        case = {**of_operator(operator), **mask_case("bias", n, keys, causal, None, align)}
+        case = {**of_operator(bias), **mask_case("bias", n, keys, causal, None, align)}
         case |= {"bias_q": case["mask_q"], "bias_k": case["mask_k"]}
         return judge(BIAS, call("bias", impl, n, keys), case, dtype)
 
     report = run(n if m is None else m)
-    takes_more = m is None and operator.name not in PLACED
+    takes_more = m is None and bias.name not in PLACED
     return further(report, (lambda: run(n + 5)) if causal else None, MORE_KEYS) if takes_more else report

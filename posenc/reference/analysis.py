@@ -275,25 +275,25 @@ def decay(distances, *, schedule="geometric", base=10000.0, alpha=1.0, dim=None,
     return total
 
 
-def attention_profile(scheme, distances, *, q=None, k=None, position=0, scale=None):
+def attention_profile(bias, distances, *, q=None, k=None, position=0, scale=None):
     """Compute the attention of one query by the distance of keys that all have the same content.
 
     ``weights = softmax(logit(rel))``. The result is (logits, weights), each (H, M).
 
-    `scheme` is an operator, of posenc or of this package, or the frequencies of a rotation.
+    `bias` is an operator, of posenc or of this package, or the frequencies of a rotation.
     """
     distances = wide(distances)
     where = {"q_positions": np.array([position]), "k_positions": position + distances}
-    is_rotation = hasattr(scheme, "inv_freq") or isinstance(scheme, (np.ndarray, list, tuple))
+    is_rotation = hasattr(bias, "inv_freq") or isinstance(bias, (np.ndarray, list, tuple))
     if q is None and k is None and not is_rotation:
-        logits = wide(scheme.matrix(1, len(distances), **where))[:, 0]
+        logits = wide(bias.matrix(1, len(distances), **where))[:, 0]
     else:
-        width = 2 * len(getattr(scheme, "inv_freq", scheme)) if is_rotation else np.shape(q)[-1]
+        width = 2 * len(getattr(bias, "inv_freq", bias)) if is_rotation else np.shape(q)[-1]
         q, k = (np.ones(width) if content is None else wide(content) for content in (q, k))
         heads = max(map(len, map(np.atleast_2d, (q, k))))
         q = np.broadcast_to(np.atleast_2d(q)[:, None], (heads, 1, width))
         k = np.broadcast_to(np.atleast_2d(k)[:, None], (heads, len(distances), width))
-        logits = _rotary_logits(scheme, q, k, **where) if is_rotation else scheme.logits(q, k, **where)[:, 0]
+        logits = _rotary_logits(bias, q, k, **where) if is_rotation else bias.logits(q, k, **where)[:, 0]
         logits = wide(logits) * (width**-0.5 if scale is None else scale)
     weights = exp(logits - logits.max(-1, keepdims=True, initial=-np.inf))
     return logits, weights / weights.sum(-1, keepdims=True)

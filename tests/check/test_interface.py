@@ -236,10 +236,10 @@ def nothing(*arrays):
         (lambda: check.bias(ALIBI, ALIBI, 9), "check.bias: impl is the operator alibi"),
         (
             lambda: check.bias(TABLE, posenc.shaw(TABLE), 9),
-            r"check.bias: operator is shaw; expected check.attention\(bias=",
+            r"check.bias: bias is shaw; expected check.attention\(bias=",
         ),
-        (lambda: check.bias(TABLE, ALIBI + ALIBI, 9), r"check.bias: operator is alibi \+ alibi; expected one operator"),
-        (lambda: check.bias(TABLE, TABLE, 9), "check.bias: operator has type ndarray; expected a bias that reads"),
+        (lambda: check.bias(TABLE, ALIBI + ALIBI, 9), r"check.bias: bias is alibi \+ alibi; expected one operator"),
+        (lambda: check.bias(TABLE, TABLE, 9), "check.bias: bias has type ndarray; expected a bias that reads"),
         (lambda: check.rope(lambda p, x: plain.rope(x, p, W), **HALF), "impl takes \\(positions, x\\)"),
     ],
 )

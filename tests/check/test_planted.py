@@ -362,46 +362,46 @@ PLANTED = [  # (cause, call)
     }),
     ("bidirectional", partial(check.buckets, plain.bucket, bidirectional=False)),
     ("not limited", partial(check.buckets, partial(plain.bucket, limit=False), bidirectional=True)),
-    *rows(partial(check.bias, operator=posenc.fire(**FIRE, threshold=5.0), n=20), {
+    *rows(partial(check.bias, bias=posenc.fire(**FIRE, threshold=5.0), n=20), {
         "normalised by the last position": lambda n, m: posenc.fire(**FIRE, threshold=m - 1).matrix(n, m, align="end"),
         "normalised by the length": lambda n, m: posenc.fire(**FIRE, threshold=m).matrix(n, m, align="end"),
     }),
-    *rows(partial(check.bias, operator=ALIBI, n=20), {
+    *rows(partial(check.bias, bias=ALIBI, n=20), {
         "geometric for any number": alibi_matrix(20, 2.0 ** (-8 * np.arange(1, 13) / 12)),
         "sign of the bias": alibi_matrix(20, sign=1.0),
         "bias by key": np.broadcast_to(SLOPES * np.arange(20), (12, 20, 20)),
         "bias by last key": np.broadcast_to(SLOPES * np.arange(-19, 1), (12, 20, 20)),
     }),
-    *rows(partial(check.bias, operator=T5, n=40), {
+    *rows(partial(check.bias, bias=T5, n=40), {
         "reshaped table": TABLE.reshape(6, 32)[:, plain.bucket(np.arange(40) - np.arange(40)[:, None])],
     }),
-    *rows(partial(check.bias, operator=T5, n=5, m=40), {
+    *rows(partial(check.bias, bias=T5, n=5, m=40), {
         "alignment": t5_matrix(5, 40, shift=0),
         "direction + alignment": TABLE[plain.bucket(np.arange(5)[:, None] - np.arange(40))].transpose(2, 0, 1),
     }),
-    *rows(partial(check.bias, operator=SWIN, n=24), {
+    *rows(partial(check.bias, bias=SWIN, n=24), {
         "tokens by columns": by_columns(),
         "direction": swin_matrix(sign=-1),
     }),
-    *rows(partial(check.bias, operator=posenc.beit(CLASSES, 4, 6), n=25), {
+    *rows(partial(check.bias, bias=posenc.beit(CLASSES, 4, 6), n=25), {
         "rows of the class token": posenc.beit(CLASSES[[*range(77), 78, 77, 79]], 4, 6).matrix(25),
     }),
     ("no threshold", partial(check.bias, lambda n, m: posenc.fire(**FIRE, threshold=1e-9).matrix(n, m, align="end"),
-        operator=posenc.fire(**FIRE, threshold=5.0), n=20, causal=True)),
+        bias=posenc.fire(**FIRE, threshold=5.0), n=20, causal=True)),
     ("parameters exchanged", partial(check.bias, -KERPLE[1][:, None, None] * np.log1p(KERPLE[0][:, None, None] * AWAY),
-        operator=posenc.kerple_log(*KERPLE), n=16)),
-    ("reshaped matrix", partial(check.bias, lambda n, m: np.moveaxis(t5_matrix(n), 0, -1).reshape(6, n, m), operator=T5,
+        bias=posenc.kerple_log(*KERPLE), n=16)),
+    ("reshaped matrix", partial(check.bias, lambda n, m: np.moveaxis(t5_matrix(n), 0, -1).reshape(6, n, m), bias=T5,
         n=24)),
-    ("max_distance", partial(check.bias, t5_matrix(200, max_distance=64), operator=T5, n=200)),
+    ("max_distance", partial(check.bias, t5_matrix(200, max_distance=64), bias=T5, n=200)),
     ("offsets of rows and columns", partial(check.bias, WINDOW[plain.swin_index(6, 4) - 2 * 7 + 2].transpose(2, 0, 1),
-        operator=posenc.swin(WINDOW, 6, 4), n=24)),
-    ("bidirectional", partial(check.bias, t5_matrix(40), operator=T5_CAUSAL, n=40)),
-    ("offset +1", partial(check.bias, alibi_matrix(5, m=20, shift=16), operator=ALIBI, n=5, m=20)),
-    *rows(partial(check.bias, operator=posenc.toeplitz(DIAGONALS), n=16), {
+        bias=posenc.swin(WINDOW, 6, 4), n=24)),
+    ("bidirectional", partial(check.bias, t5_matrix(40), bias=T5_CAUSAL, n=40)),
+    ("offset +1", partial(check.bias, alibi_matrix(5, m=20, shift=16), bias=ALIBI, n=5, m=20)),
+    *rows(partial(check.bias, bias=posenc.toeplitz(DIAGONALS), n=16), {
         "diagonals after the query as before": DIAGONALS[:, -AWAY + 15],
         "diagonals before the query as after": DIAGONALS[:, AWAY + 15],
     }),
-    *rows(partial(check.bias, operator=posenc.tisa(*TISA), n=16), {
+    *rows(partial(check.bias, bias=posenc.tisa(*TISA), n=16), {
         "keys after the query as before": tisa_matrix(-AWAY),
         "keys before the query as after": tisa_matrix(AWAY),
     }),
