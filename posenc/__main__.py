@@ -112,7 +112,7 @@ def complex_order(x: Array, positions: Array) -> Array:
 def convolved_2d(x: Array, positions: Array) -> Array:
     """The words fill a rectangle that is as nearly square as their number allows."""
     width = next(w for w in range(math.isqrt(len(x)), len(x) + 1) if len(x) % w == 0)
-    return posenc.conv_position_2d(x, random32(1, MODEL, 3, 3) / 3, height=len(x) // width, width=width)
+    return posenc.conv_position_2d(x, random32(1, MODEL, 3, 3) / 3, height=len(x) // width, width=width, residual=True)
 
 
 def encodings(rows: int = MAX_WORDS) -> list[Scheme]:

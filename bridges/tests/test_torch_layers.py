@@ -85,7 +85,9 @@ def test_peg_with_a_class_token(dtype: str) -> None:
     token, patches = x[:, :1], x[:, 1:]
     image = patches.mT.unflatten(-1, (6, 5))
     y = torch.cat([token, (module(image) + image).flatten(2).mT], 1)
-    same("conv_position_2d", posenc.conv_position_2d(x.numpy(), *arrays(module), height=6, width=5, prefix=1), y, dtype)
+    grid = {"height": 6, "width": 5, "prefix": 1}
+    found = posenc.conv_position_2d(x.numpy(), *arrays(module), **grid, residual=True)
+    same("conv_position_2d", found, y, dtype)
 
 
 # ---- recurrences ----

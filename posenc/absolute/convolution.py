@@ -291,12 +291,12 @@ def conv_position_2d(
     width: int,
     prefix: int = 0,
     padding: Padding = "zero",
-    residual: bool = True,
+    residual: bool = False,
     out: Array | None = None,
 ) -> Array:
     """Convolve each channel of an image of tokens: a position encoding generator (PEG).
 
-    ``y[i, j] = x[i, j] + bias + sum_ab kernel[:, a, b] x[i + a - top, j + b - left]``.
+    ``y[i, j] = bias + sum_ab kernel[:, a, b] x[i + a - top, j + b - left]``, and ``+ x[i, j]`` with `residual`.
 
     Parameters
     ----------
@@ -313,7 +313,7 @@ def conv_position_2d(
     padding : {"zero", "circular", "replicate"}
         Values beyond the edges: 0, tokens from the opposite edge, or the nearest token.
     residual : bool
-        Add `x` to the result. The prefix is copied in both cases.
+        Add `x` to the result, as a PEG does. The prefix is copied in both cases.
     out : array, shape of `x`, optional
         Filled and returned.
 
@@ -334,14 +334,17 @@ def conv_position_2d(
     -----
     Chu et al. 2021, "Conditional positional encodings for vision transformers" (CPVT), section 3.2: the position
     encoding generator is a 3 x 3 depthwise convolution with zero padding, to which the tokens are added, after the
-    first block. Twins' ``PosCNN`` adds the tokens if its stride is 1, as here. Zero padding contains the information
-    about positions (Islam, Jia and Bruce 2020); with circular padding the grid is a torus and has no such information.
-    A torch weight (d, 1, rows, columns) is ``kernel = weight[:, 0]``.
+    first block. Twins' ``PosCNN`` adds the tokens if its stride is 1. Both are ``residual=True``. Zero padding contains
+    the information about positions (Islam, Jia and Bruce 2020); with circular padding the grid is a torus and has no
+    such information. A torch weight (d, 1, rows, columns) is ``kernel = weight[:, 0]``.
 
     Examples
     --------
+    The PEG of a class token and an image of 3 x 4 patches:
+
     >>> import numpy as np, posenc
-    >>> y = posenc.conv_position_2d(np.ones((1 + 3 * 4, 1)), np.ones((1, 3, 3)), height=3, width=4, prefix=1)
+    >>> x, grid = np.ones((1 + 3 * 4, 1)), {"height": 3, "width": 4, "prefix": 1}
+    >>> y = posenc.conv_position_2d(x, np.ones((1, 3, 3)), **grid, residual=True)
     >>> float(y[0, 0])
     1.0
     >>> y[1:, 0].reshape(3, 4)
@@ -363,7 +366,7 @@ def conv_position_2d_vjp(
     width: int,
     prefix: int = 0,
     padding: Padding = "zero",
-    residual: bool = True,
+    residual: bool = False,
 ) -> ConvPosition2dGradient:
     """Return the gradients of `conv_position_2d`.
 

@@ -346,10 +346,11 @@ def conv_position(x, kernel, bias=None, *, padding="zero", left=None, residual=F
     return y + x if residual else y
 
 
-def conv_position_2d(x, kernel, bias=None, *, height, width, prefix=0, padding="zero", residual=True):
+def conv_position_2d(x, kernel, bias=None, *, height, width, prefix=0, padding="zero", residual=False):
     """Encode positions by a depthwise convolution over a grid of patches.
 
-    ``y = conv(x) + x`` on the grid; the tokens of the prefix are copied. Chu et al. 2021, section 3.2.
+    ``y = conv(x)`` on the grid, with `residual` ``conv(x) + x``; the tokens of the prefix are copied. Chu et al. 2021,
+    section 3.2, adds x.
     """
     x, kernel = wide(x), wide(kernel)
     grid = x[..., prefix:, :].reshape(*x.shape[:-2], height, width, x.shape[-1])

@@ -114,7 +114,7 @@ CASES = [
         data=("x", "kernel"), gradients=at("x", "kernel"),
     ),
     case_2d("", make_2d(3, 3)),
-    case_2d("prefix", make_2d(3, 3, 2, residual=False)),
-    case_2d("replicate", make_2d(4, 5, 1, padding="replicate")),
+    case_2d("prefix", make_2d(3, 3, 2, residual=True)),
+    case_2d("replicate", make_2d(4, 5, 1, padding="replicate", residual=True)),
     case_2d("circular", make_2d(2, 3, padding="circular")),
 ]  # fmt: skip
