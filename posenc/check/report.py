@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -23,16 +24,27 @@ LISTED = 12
 
 
 class Cause(NamedTuple):
-    """A known error that explains the numbers, with the change that mends it."""
+    """An error that explains the numbers: a known one with the change that mends it, or one that was measured."""
 
     name: str
-    """Short name of the error, such as "layout"; two errors together are joined by " + "."""
+    """Short name of the error, such as "layout"; two errors together are joined by " + ". Or the part that was read."""
     sentence: str
     """The error in words."""
     evidence: str
-    """The error that is left under this hypothesis, and the error of the best other one."""
+    """The error that is left under this hypothesis, and the error of the best other one; or how it was measured."""
     change: str
-    """The change to make."""
+    """The change to make; empty if the error was measured, and no known error gives these numbers."""
+
+
+class Reading(NamedTuple):
+    """A part of an implementation that was measured and is wrong."""
+
+    part: str
+    """The part, such as "pairs", "positions" or "weights"."""
+    sentence: str
+    """What was read and what was expected, in numbers."""
+    explained: bool = False
+    """True if a law gives all numbers that were read; false if the part is known, but not its error."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,6 +85,8 @@ class Report:
     """Which numbers are wrong."""
     axes: tuple[str, ...] = field(default=(), repr=False)
     """The names of the axes of the numbers."""
+    readings: tuple[Reading, ...] = field(default=(), repr=False)
+    """The parts that were measured and are wrong, the outer ones first."""
 
     def __bool__(self) -> bool:
         return self.right
@@ -83,13 +97,18 @@ class Report:
             f"{self.subject}: {verdict}. The largest error is {self.error:.2g}; the bound is {self.bound:.2g} "
             f"({self.precision})."
         ]
-        if len(self.causes) > 1:
+        if len(self.causes) > 1 and self.causes[0].change:
             lines.append(f"These {len(self.causes)} causes cannot be told apart by the inputs:")
         for cause in self.causes:
-            lines += [f"Cause: {cause.name}. {cause.sentence}", f"Change: {cause.change}"]
+            lines.append(f"Cause: {cause.name}. {cause.sentence}")
+            lines += [f"Change: {cause.change}"] if cause.change else []
             lines.append(f"Evidence: {cause.evidence}")
         if not self.right and not self.causes:
-            lines.append("Cause: unknown. No known error, alone or in the pairs tried, gives these numbers.")
+            parts = ", ".join(dict.fromkeys(one.part for one in self.readings))
+            where = f"unknown, in this part: {parts}" if parts else "unknown"
+            lines.append(f"Cause: {where}. No known error, alone or in the pairs tried, gives these numbers.")
+        told = {cause.sentence for cause in self.causes}
+        lines += [f"Read: {one.part}. {one.sentence}" for one in self.readings if one.sentence not in told]
         if self.excluded:
             names = ", ".join(self.excluded[:LISTED])
             more = len(self.excluded) - LISTED
@@ -115,12 +134,30 @@ class Report:
         return png.getvalue()
 
 
+def measured(report: Report, read: Callable[[], Iterable[Reading]]) -> Report:
+    """Measure the parts of a wrong implementation. What the list of known errors does not explain has these causes."""
+    if report or report.got is None:
+        return report
+    readings: list[Reading] = []
+    with contextlib.suppress(Exception):  # an implementation may not take the inputs of a probe
+        readings.extend(read())
+    evidence = "measured with chosen inputs; no known error gives these numbers."
+    causes = tuple(Cause(one.part, one.sentence, evidence, "") for one in readings if one.explained)
+    if report.causes or not causes:
+        return replace(report, readings=tuple(readings))
+    return replace(report, readings=tuple(readings), causes=causes, excluded=(), untried=())
+
+
 def further(
-    report: Report, run: Callable[[], Report] | None, what: str, accepted: Callable[[Cause], bool] = lambda cause: True
+    report: Report,
+    run: Callable[[], Report] | None,
+    what: str,
+    accepted: Callable[[Cause], bool] | None = lambda cause: True,
 ) -> Report:
     """Judge an implementation that is right with other inputs, too.
 
-    It need not take them. If it fails, or differs without a known cause, the report says that they were not tried.
+    It need not take them. If it raises an exception or returns another shape, the report says that they were not tried.
+    It says so, too, if no cause passes `accepted`; None stands for any wrong number.
     """
     if not report:
         return report
@@ -132,7 +169,7 @@ def further(
         return replace(report, untried=(*report.untried, f"{what}: the implementation does not take them."))
     if other:
         return report
-    if not any(map(accepted, other.causes)):
+    if other.got is None or not (accepted is None or any(map(accepted, other.causes))):
         text = f"{what}: the implementation does not take them, or is wrong there; pass them to see it."
         return replace(report, untried=(*report.untried, text))
     return replace(other, where=f"The implementation is wrong with {what} only.\n{other.where}")

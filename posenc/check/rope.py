@@ -15,7 +15,8 @@ from .inputs import FAR, SEED, Precision, ToArray, call, choice, converted, draw
 from .judge import Case, Kind, angle_roundoff, as_numbers, coarser, hypotheses, judge, on_one_side, when
 from .judge import Hypothesis as H
 from .mask import sample
-from .report import Array, Cause, Float64, Report, further
+from .read_rope import Probe, read_rope
+from .report import Array, Cause, Float64, Reading, Report, further, measured
 
 FAR_POSITIONS = "positions above 23 (positions=4096)"
 
@@ -349,6 +350,9 @@ ROPE = Kind(
     rare=lambda c: on_one_side((*ROTATION, *COORDINATES, *FREQUENCIES)) if c["is_key"].any() else (),
 )
 
+ROPE_TO_READ = ROPE._replace(last=lambda c, numbers: ())
+"""The same check of a function, whose positions and frequencies are read."""
+
 
 def rope(
     impl: Callable[..., object] | None = None,
@@ -452,16 +456,47 @@ def rope(
             "row": np.arange(float(where.shape[-1])),
             "positions": at,
         }
-        return judge(ROPE, got, {**case, **of_x}, precision)
+        return judge(ROPE if impl is None else ROPE_TO_READ, got, {**case, **of_x}, precision)
 
-    def run(where: Array) -> Report:
+    def applied(xs: Sequence[Float64], where: Array, order: int = 1) -> tuple[list[Float64], str]:
+        """Call the implementation with arrays (batch, heads, N, width)."""
+        stored = np.float32 if dtype == "bfloat16" else np.dtype(dtype)
+        given = [array(np.array(np.moveaxis(one, -2, seq_axis), stored, order="C")) for one in xs]
+        arguments = [*given, converted(array, where)]
+        return parts("rope", call("rope", impl, *arguments[::order]), len(xs))
+
+    def turned_back(found: Sequence[Float64]) -> list[Float64]:
+        return [np.moveaxis(one, seq_axis, -2) if one.ndim == 4 else one for one in found]
+
+    def probe_of(drawn: Sequence[Float64], side: int, places: Sequence[Array], precision: str) -> Probe:
+        """The rotation of the queries or of the keys, with the other ones unchanged."""
+
+        def measured_one(x: Float64, where: Array) -> Float64:
+            return turned_back(applied([x if i == side else one for i, one in enumerate(drawn)], where)[0])[side]
+
+        def right_one(x: Float64, where: Array) -> Float64:
+            at = where.astype(np.float64)
+            if several:
+                at = np.broadcast_to(at.reshape(len(at), *[1] * (x.ndim - 2), -1), (len(at), *x.shape[:-1]))
+            return true_rotation(x, at, {**case, "x": x, "is_key": np.full((x.shape[-3], 1), side == 1)})
+
+        return Probe(measured_one, right_one, case, drawn[side], places, precision)
+
+    def readings(drawn: Sequence[Float64], places: Sequence[Array], precision: str) -> Iterator[Reading]:
+        if len(drawn) == 1:
+            yield from read_rope(probe_of(drawn, 0, places, precision))
+            return
+        queries, keys = (list(read_rope(probe_of(drawn, side, places, precision))) for side in range(2))
+        for name, of in (("", queries),) if queries == keys else (("Of q: ", queries), ("Of k: ", keys)):
+            yield from (one._replace(sentence=name + one.sentence) for one in of)
+
+    def run(where: Array, before: Sequence[Array] = ()) -> Report:
         drawn = [draw(2, heads, where.shape[-1], width, dtype=dtype, seed=30 + i) for i, heads in enumerate((3, 2))]
         drawn = drawn[: len(inputs)]
         shapes = [np.moveaxis(one, -2, seq_axis).shape for one in drawn]
 
         def called(order: int) -> tuple[list[Float64], str]:
-            arguments = [*(array(np.moveaxis(one, -2, seq_axis).copy()) for one in drawn), converted(array, where)]
-            return parts("rope", call("rope", impl, *arguments[::order]), len(drawn))
+            return applied(drawn, where, order)
 
         try:
             found, precision = called(1)
@@ -473,9 +508,11 @@ def rope(
         if not takes_them and _fits(called, shapes):
             order = ", ".join(["positions", *reversed(inputs)])
             raise TypeError(f"check.rope: impl takes ({order}); expected the positions last: pass a lambda")
-        results = [np.moveaxis(one, seq_axis, -2) if one.ndim == 4 else one for one in found]
         given = np.concatenate(drawn, -3).astype(np.float64)
-        return judged(np.concatenate(results, -3), given, where, coarser(dtype, precision))
+        precision = coarser(dtype, precision)
+        report = judged(np.concatenate(turned_back(found), -3), given, where, precision)
+        places = [*before, where] if before or several or positions is not None else [where, FAR]
+        return measured(report, lambda: readings([one.astype(np.float64) for one in drawn], places, precision))
 
     if impl is None:
         given, precision = as_numbers(x, "rope")
@@ -486,7 +523,9 @@ def rope(
         return run(places("rope", positions, several))
     if several:
         return run(np.random.default_rng(SEED).integers(0, 24, (2 if sections is None else 3, 24)))
-    return further(run(np.arange(24)), lambda: run(FAR), FAR_POSITIONS, in_16_bits)
+    by_length = case["rope_type"] in ("dynamic", "longrope")  # the positions themselves may then choose frequencies
+    near_ones = np.arange(24)
+    return further(run(near_ones), lambda: run(FAR, [near_ones]), FAR_POSITIONS, in_16_bits if by_length else None)
 
 
 def _fits(called: Callable[[int], tuple[list[Float64], str]], shapes: list[tuple[int, ...]]) -> bool:

@@ -1,0 +1,166 @@
+"""What posenc.check reads off a wrong implementation by chosen inputs: each case is an error that no list has."""
+
+from functools import partial
+
+import numpy as np
+import plain
+import pytest
+
+from posenc import check
+from posenc.check.laws import law, listed, number, runs, solved
+
+W = plain.frequencies(32)
+HALF = {"dim": 32, "layout": "half"}
+COARSE = np.where(np.arange(16) < 4, W, W[3])
+
+
+def at(change):
+    """A rotation by changed positions."""
+    return lambda x, p: plain.rope(x, change(np.asarray(p)), W)
+
+
+def by_head(x, p):
+    """The second head counts positions from 7."""
+    return np.stack([plain.rope(x[:, h], p + 7 * (h == 1), W) for h in range(x.shape[1])], 1)
+
+
+def mirrored(x, p):
+    """Channel i is paired with channel 31 - i."""
+    order = np.append(np.arange(16), np.arange(31, 15, -1))
+    y = np.empty(x.shape)
+    y[..., order] = plain.rope(x[..., order], p, W)
+    return y
+
+
+def half_angle(x, p):
+    """The second channel of a pair keeps its own cosine, and gets no sine."""
+    cos, sin = plain.tables(p, W, "half")
+    turned = plain.rotate_half(x, "half") * sin
+    turned[..., 16:] = 0
+    return x * cos + turned
+
+
+def shared_buffer(x, p):
+    """Token t is written to row (t + 1) mod N."""
+    return np.roll(plain.rope(x, p, W), 1, axis=-2)
+
+
+def sines_in_16_bits(x, p):
+    cos, sin = (t.astype(np.float16).astype(np.float64) for t in plain.tables(p, W, "half"))
+    return x * cos + plain.rotate_half(x, "half") * sin
+
+
+def doubled_sine(x, p):
+    return plain.rope(x, p, W, sin_factor=2.0)
+
+
+def rows_and_columns(x, p, shift=0):
+    """Rows turn channels 0-15, columns 16-31; columns begin at `shift`."""
+    w = plain.frequencies(16)
+    parts = [plain.rope(x[..., :16], p[0], w), plain.rope(x[..., 16:], p[1] + shift, w)]
+    return np.concatenate(parts, -1)
+
+
+ROPE = {
+    "min": (at(lambda p: np.minimum(p, 2047)), HALF, "positions", "position p is taken for min(p, 2047); expected p"),
+    "mod": (at(lambda p: p % 1024), HALF, "positions", "position p is taken for p mod 1024; expected p"),
+    "index": (at(lambda p: np.arange(len(p))), HALF, "positions", "token n is rotated by n, not by its position"),
+    "blocks": (at(lambda p: p // 5), HALF, "positions", "position p is taken for p // 5"),
+    "line": (at(lambda p: 3 * p + 2), HALF, "positions", "position p is taken for 3 p + 2"),
+    "backwards": (at(lambda p: 23 - p), HALF | {"positions": 24}, "positions", "position p is taken for 23 - p"),
+    "head": (by_head, HALF, "positions", "position p is taken for p + 7; expected p. Only in heads 1"),
+    "mirrored": (mirrored, HALF, "pairs", "Pairs of channels are (i, 31 - i); expected (i, i + 16) for i in 0-15"),
+    "half angle": (half_angle, HALF, "formula", "x (cos) + y (-sin), x (0) + y (cos); expected"),
+    "doubled sine": (doubled_sine, HALF, "formula", "x (cos) + y (-2 sin), x (2 sin) + y (cos)"),
+    "rows": (shared_buffer, HALF, "rows", "batch row 0, head 0, token 0 is the rotated batch row 0, head 0, token 23"),
+    "tables": (sines_in_16_bits, HALF, "rounding", "tables of cos and sin are rounded to float16; the result is not"),
+    "index of pairs": (lambda x, p: plain.rope(x, p, COARSE), HALF, "frequencies", "min(k, 3); expected of pair k"),
+    "coordinates": (partial(rows_and_columns, shift=3), HALF | {"axes": "concat"}, "coordinates", "has the offset 3"),
+}
+
+
+@pytest.mark.parametrize("name", ROPE)
+def test_a_rotation_is_read(name):
+    impl, options, part, sentence = ROPE[name]
+    report = check.rope(impl, **options)
+    assert not report
+    assert part in [one.part for one in report.readings], str(report)
+    assert sentence in str(report)
+    assert "Cause: unknown" not in str(report)
+
+
+def test_two_errors_in_two_parts_are_two_readings():
+    """Adjacent pairs, and positions from 4."""
+    report = check.rope(lambda x, p: plain.rope(x, p + 4, W, pairs="interleaved"), **HALF)
+    assert [one.part for one in report.readings] == ["pairs", "positions"]
+    assert "(2 i, 2 i + 1); expected (i, i + 16)" in report.readings[0].sentence
+    assert "p + 4; expected p" in report.readings[1].sentence
+
+
+def test_a_reading_stands_beside_a_known_error():
+    report = check.rope(lambda x, p: plain.rope(x, p, W, pairs="interleaved"), **HALF)
+    assert [cause.name for cause in report.causes] == ["layout"]
+    assert "Read: pairs." in str(report)
+
+
+def test_queries_and_keys_are_read_apart():
+    report = check.rope(
+        lambda q, k, p: (plain.rope(q, p, W), plain.rope(k, np.minimum(p, 9), W)), inputs=("q", "k"), **HALF
+    )
+    (reading,) = report.readings
+    assert reading.sentence.startswith("Of k: Position 10 is taken for 9")
+
+
+def test_nothing_is_read_of_a_right_rotation():
+    calls = []
+
+    def right(x, p):
+        calls.append(p)
+        return plain.rope(x, p, W)
+
+    report = check.rope(right, **HALF)
+    assert report
+    assert report.readings == ()
+    assert len(calls) == 2  # near and far positions
+
+
+def test_frequencies_by_the_length_are_no_error_at_other_positions():
+    """Dynamic scaling computes the base from the largest position."""
+    config = {
+        "head_dim": 32,
+        "rope_theta": 1e4,
+        "max_position_embeddings": 64,
+        "rope_scaling": {"rope_type": "dynamic", "factor": 2.0},
+    }
+
+    def right(x, p):
+        stretch = max(2.0 * (max(p) + 1) / 64 - 1, 1.0)
+        return plain.rope(x, p, plain.frequencies(32, 1e4 * stretch ** (32 / 30)))
+
+    assert check.rope(right, config, layout="half")
+
+
+def test_an_implementation_that_takes_no_other_inputs_is_still_judged():
+    """It counts its calls, and raises an error at the second one."""
+    calls = []
+
+    def once(x, p):
+        calls.append(1)
+        if len(calls) > 1:
+            raise RuntimeError
+        return plain.rope(x, p, W)[..., ::-1]
+
+    report = check.rope(once, **HALF)
+    assert not report
+    assert report.readings == ()
+
+
+def test_laws():
+    x = np.arange(12.0)
+    assert law(x, x + 3, "p") == "p + 3"
+    assert law(x, x / 4, "p") == "p / 4"
+    assert law(x, np.minimum(x, 5), "p") == "min(p, 5)"
+    assert law(x, x**2, "p") is None
+    assert law(x[:3], x[:3] + 1, "p") is None  # too few numbers
+    assert (runs([4, 1, 2, 3, 9]), listed([1, 0.5]), number(np.nan)) == ("1-4, 9", "(1, 0.5)", "NaN")
+    np.testing.assert_allclose(solved(np.angle(np.exp(1j * 17.0 * W))[None], W), 17, rtol=1e-9)
