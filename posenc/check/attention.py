@@ -16,7 +16,8 @@ from .inputs import Precision, ToArray, call, draw, parts
 from .judge import Case, Kind, angle_roundoff, coarser, guarded, hypotheses, judge, on_one_side, when, within
 from .judge import Hypothesis as H
 from .mask import MASKS, MORE_KEYS, Segments, Window, mask_case, mask_options, some_rows, visible
-from .report import Array, Cause, Float64, Report, further
+from .read_attention import Probe, read_attention
+from .report import Array, Cause, Float64, Report, further, measured
 from .rope import OTHER, ROTATION, layouts, rotate, rotation_error, true_rotation
 
 
@@ -346,6 +347,11 @@ def attention_case(
     return case
 
 
+def is_known(cause: Cause) -> bool:
+    """Sizes that an implementation need not take show known errors only, not what was read."""
+    return bool(cause.change)
+
+
 GROUPED = "grouped heads (kv_heads=2)"
 
 
@@ -512,18 +518,27 @@ def attention(
             softcap,
             sink,
         )
-        found = call("attention", impl, *(array((x[None] if batch else x).copy()) for x in case["given"]))
-        (out,), precision = parts("attention", found, 1)
-        return judge(ATTENTION, out, case, coarser(dtype, precision))
+        stored = case["given"][0].dtype
+
+        def applied(*given: Array) -> tuple[Float64, str]:
+            called = call("attention", impl, *(array((x[None] if batch else x).astype(stored)) for x in given))
+            (out,), precision = parts("attention", called, 1)
+            return out, coarser(dtype, precision)
+
+        out, precision = applied(*case["given"])
+        right = lambda q, k, v: true_attention({**case, "q": q, "k": k, "v": v})  # noqa: E731
+        mine = lambda *given: applied(*given)[0].reshape(case["q"].shape[:-1] + case["v"].shape[-1:])  # noqa: E731
+        probe = Probe(mine, right, case, case["q"], case["k"], case["v"], precision)
+        return measured(judge(ATTENTION, out, case, precision), lambda: read_attention(probe))
 
     groups, keys, fewer = kv_heads or heads, n if m is None else m, grouped(heads)
     report = run(groups, keys)
     if kv_heads is None and fewer:
-        report = further(report, lambda: run(fewer, keys), GROUPED)
+        report = further(report, lambda: run(fewer, keys), GROUPED, is_known)
     is_placed = bias is not None and bias.name in PLACED
     if m is not None or segments is not None or is_placed or not (causal or window or bias or layout or frequencies):
         return report
-    return further(report, (lambda: run(groups, n + 5)) if causal else None, MORE_KEYS)
+    return further(report, (lambda: run(groups, n + 5)) if causal else None, MORE_KEYS, is_known)
 
 
 # ---- decoding with a cache ----

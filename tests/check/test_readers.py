@@ -6,11 +6,13 @@ import numpy as np
 import plain
 import pytest
 
+import posenc
 from posenc import check
 from posenc.check.laws import law, listed, number, runs, solved
 
 W = plain.frequencies(32)
 HALF = {"dim": 32, "layout": "half"}
+ALIBI = posenc.alibi(plain.get_slopes(6))
 COARSE = np.where(np.arange(16) < 4, W, W[3])
 
 
@@ -164,3 +166,103 @@ def test_laws():
     assert law(x[:3], x[:3] + 1, "p") is None  # too few numbers
     assert (runs([4, 1, 2, 3, 9]), listed([1, 0.5]), number(np.nan)) == ("1-4, 9", "(1, 0.5)", "NaN")
     np.testing.assert_allclose(solved(np.angle(np.exp(1j * 17.0 * W))[None], W), 17, rtol=1e-9)
+
+
+# ---- attention ----
+
+
+def softmax(logits):
+    weights = np.exp(logits - logits.max(-1, keepdims=True))
+    return weights / weights.sum(-1, keepdims=True)
+
+
+def logits_of(q, k):
+    return q @ k.swapaxes(-1, -2) / np.sqrt(q.shape[-1])
+
+
+def delayed(q, k, v):
+    """Query i is answered in row i + 1."""
+    return np.roll(softmax(logits_of(q, k)) @ v, 1, axis=-2)
+
+
+def stale_value(q, k, v):
+    """The last value is not written: the one before it is read twice."""
+    return softmax(logits_of(q, k)) @ np.concatenate([v[:, :-1], v[:, -2:-1]], -2)
+
+
+def averaged_parts(q, k, v):
+    """Two parts of keys are averaged, whatever their sums are."""
+    outs = [softmax(logits_of(q, k[:, part])) @ v[:, part] for part in (slice(0, 5), slice(5, None))]
+    return (outs[0] + outs[1]) / 2
+
+
+def base_2_parts(q, k, v):
+    """Logarithms of base 2 are joined as natural ones."""
+    parts = [logits_of(q, k[:, part]) for part in (slice(0, 3), slice(3, None))]
+    share = softmax(np.stack([np.log2(np.exp(part).sum(-1)) for part in parts], -1))
+    outs = [softmax(part) @ v[:, at] for part, at in zip(parts, (slice(0, 3), slice(3, None)), strict=True)]
+    return share[..., :1] * outs[0] + share[..., 1:] * outs[1]
+
+
+def two_rows_of_zeros(q, k, v):
+    """Keys and values are padded, and the padding is seen."""
+    k, v = (np.pad(x, ((0, 0), (0, 2), (0, 0))) for x in (k, v))
+    return softmax(logits_of(q, k)) @ v
+
+
+def early_keys(q, k, v):
+    """Query i reads keys up to i - 1, and at least key 0."""
+    seen = np.arange(k.shape[-2]) <= np.maximum(np.arange(q.shape[-2])[:, None] - 1, 0)
+    return softmax(np.where(seen, logits_of(q, k), -np.inf)) @ v
+
+
+def other_heads(q, k, v):
+    """Values are those of the other kv head."""
+    return softmax(logits_of(q, np.repeat(k, 3, 0))) @ np.repeat(v[::-1], 3, 0)
+
+
+def steep(q, k, v):
+    """The slopes of each two heads are the ones of the first."""
+    slopes = np.repeat(np.asarray(plain.get_slopes(6))[::2], 2)
+    at = np.arange(q.shape[-2])
+    return softmax(logits_of(q, k) - slopes[:, None, None] * abs(at - at[:, None])) @ v
+
+
+def keys_for_values(q, k, v):
+    return softmax(logits_of(q, k)) @ k
+
+
+ATTENTION = {
+    "delayed": (delayed, {}, "queries", "Row 0 of the output depends on the query 8; expected 0 alone."),
+    "stale": (stale_value, {}, "keys", "Query 0 reads the keys 0-8, but the values 0-7; expected 0-8."),
+    "averaged": (averaged_parts, {}, "parts of keys", "is the same for all queries: parts are averaged."),
+    "base 2": (base_2_parts, {}, "parts of keys", "Within the keys 0-2 and 3-8"),
+    "zeros": (two_rows_of_zeros, {}, "sum of weights", "The denominator holds 2 more than the sum over the keys"),
+    "early": (early_keys, {"causal": True}, "keys", "Query 1 reads the keys 0; expected 0-1."),
+    "heads": (other_heads, {"kv_heads": 2}, "heads", "reads the values of head (1, 1, 1, 0, 0, 0); expected h // 3."),
+    "slopes": (steep, {"bias": ALIBI}, "bias", "The heads 0-1 and 2-3 and 4-5 have the same bias."),
+    "values": (keys_for_values, {}, "values", "It is the weighted sum of the keys: keys are used as values."),
+    "scale": (
+        lambda q, k, v: softmax(3 * logits_of(q, k)) @ v, {}, "scale", "Logits are 3 times the right ones.",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ATTENTION)
+def test_attention_is_read(name):
+    impl, options, part, sentence = ATTENTION[name]
+    report = check.attention(impl, **options)
+    assert not report
+    assert part in [one.part for one in report.readings], str(report)
+    assert sentence in str(report)
+
+
+def test_logarithms_of_base_2_are_named():
+    report = check.attention(base_2_parts)
+    assert "is 1.4427 times the right one (log2(e))" in report.causes[0].sentence
+
+
+def test_nothing_is_read_of_right_attention():
+    report = check.attention(lambda q, k, v: softmax(logits_of(q, k)) @ v)
+    assert report
+    assert report.readings == ()
