@@ -352,6 +352,28 @@ def is_known(cause: Cause) -> bool:
     return bool(cause.change)
 
 
+READ_SIZE = 2**15
+"""Most weights of an implementation whose parts are read: a second of calls."""
+
+
+def with_parts(report: Report, case: Case, applied: Callable[..., tuple[Float64, str]]) -> Report:
+    """Read the parts of a wrong implementation, unless it is so large that this takes long."""
+    shape = case["q"].shape[:-1] + case["v"].shape[-1:]
+
+    def mine(q: Float64, k: Float64, v: Float64) -> Float64:
+        return applied(q, k, v)[0].reshape(shape)
+
+    def right(q: Float64, k: Float64, v: Float64) -> Float64:
+        return true_attention({**case, "q": q, "k": k, "v": v})
+
+    if case["heads"] * case["n_of_call"] * case["m"] > READ_SIZE:
+        return (
+            report if report else replace(report, untried=(*report.untried, "reading the parts; pass smaller sizes."))
+        )
+    probe = Probe(mine, right, case, case["q"], case["k"], case["v"], report.precision)
+    return measured(report, lambda: read_attention(probe))
+
+
 GROUPED = "grouped heads (kv_heads=2)"
 
 
@@ -427,11 +449,23 @@ def softmax(
             softcap,
             sink,
         )
-        (found,), precision = parts("softmax", call("softmax", impl, *(array(x.copy()) for x in case["given"][:2])), 1)
-        return judge(SOFTMAX, found, {**case, "v": None}, coarser(dtype, precision))
+        stored = case["given"][0].dtype
+
+        def applied(q: Array, k: Array) -> tuple[Float64, str]:
+            called = call("softmax", impl, *(array(x.astype(stored)) for x in (q, k)))
+            (found,), precision = parts("softmax", called, 1)
+            return found, coarser(dtype, precision)
+
+        def with_values(q: Float64, k: Float64, v: Float64) -> tuple[Float64, str]:
+            found, precision = applied(q, k)
+            return found.reshape(heads, n, keys) @ v, precision
+
+        found, precision = applied(*case["given"][:2])
+        report = judge(SOFTMAX, found, {**case, "v": None}, precision)
+        return with_parts(report, case, with_values)
 
     report = run(n if m is None else m)
-    return further(report, lambda: run(n + 5), MORE_KEYS) if m is None and causal else report
+    return further(report, lambda: run(n + 5), MORE_KEYS, is_known) if m is None and causal else report
 
 
 def attention(
@@ -526,10 +560,8 @@ def attention(
             return out, coarser(dtype, precision)
 
         out, precision = applied(*case["given"])
-        right = lambda q, k, v: true_attention({**case, "q": q, "k": k, "v": v})  # noqa: E731
-        mine = lambda *given: applied(*given)[0].reshape(case["q"].shape[:-1] + case["v"].shape[-1:])  # noqa: E731
-        probe = Probe(mine, right, case, case["q"], case["k"], case["v"], precision)
-        return measured(judge(ATTENTION, out, case, precision), lambda: read_attention(probe))
+        report = judge(ATTENTION, out, case, precision)
+        return with_parts(report, case, applied)
 
     groups, keys, fewer = kv_heads or heads, n if m is None else m, grouped(heads)
     report = run(groups, keys)
@@ -723,13 +755,20 @@ def cache(
             sink,
             seed,
         )
-        outs, dtypes = [], []
-        for start, chunk in zip(starts, chunks, strict=True):
-            given = [x[:, start : start + chunk] for x in case["given"]]
-            found = call("cache", impl, *(array((one[None] if batch else one).copy()) for one in given), int(start))
-            (out,), precision = parts("cache", found, 1)
-            outs.append(out)
-            dtypes.append(precision)
+        stored = case["given"][0].dtype
+
+        def applied(*sequence: Array) -> tuple[Float64, str]:
+            """Pass a sequence chunk by chunk."""
+            outs, dtypes = [], []
+            for start, chunk in zip(starts, chunks, strict=True):
+                given = [x[:, start : start + chunk].astype(stored) for x in sequence]
+                called = call("cache", impl, *(array(one[None] if batch else one) for one in given), int(start))
+                (out,), precision = parts("cache", called, 1)
+                outs.append(out)
+                dtypes.append(precision)
+            return np.concatenate(outs, -2), coarser(dtype, *dtypes)
+
+        out, precision = applied(*case["given"])
         at, start_of, end_of = case["k_at"], np.repeat(starts, chunks), np.repeat(np.cumsum(chunks), chunks)
         of_tokens = {
             "start_of": start_of, "end_of": end_of, "chunk_of": np.repeat(np.arange(len(chunks)), chunks),
@@ -739,7 +778,8 @@ def cache(
         }  # fmt: skip
         case |= {**of_tokens, **{f"k_{name}": x for name, x in of_tokens.items()}, "window_start": 1.0 * start_of}
         case |= {"present": np.arange(total) < end_of[:, None], "later": {}, "reach": (window or (None,))[0]}
-        return judge(kind, np.concatenate(outs, -2), case, coarser(dtype, *dtypes))
+        report = judge(kind, out, case, precision)
+        return with_parts(report, case, applied) if kind is CACHE else report
 
     def second() -> Report:
         again = run(kv_heads or heads, 5, CACHE._replace(hypotheses=(), rare=lambda c: ()))
@@ -749,4 +789,4 @@ def cache(
 
     report = further(run(kv_heads or heads), second, "a second sequence")
     fewer = grouped(heads)
-    return further(report, lambda: run(fewer), GROUPED) if kv_heads is None and fewer else report
+    return further(report, lambda: run(fewer), GROUPED, is_known) if kv_heads is None and fewer else report

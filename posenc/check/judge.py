@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -361,6 +362,17 @@ def joined(chosen: Hypotheses) -> str:
     return " + ".join(h.name for h in chosen)
 
 
+def with_axes_moved(report: Report, numbers: Array, wanted: Float64, bound: Float64 | float) -> Report:
+    """Name the order of axes with which a result of another shape is right, if there is one."""
+    for order in itertools.permutations(range(numbers.ndim)):
+        moved = numbers.transpose(order)
+        if moved.shape == wanted.shape and in_bounds(moved.astype(np.float64), wanted, bound).max(initial=0) <= 1:
+            sentence = f"The result has shape {numbers.shape}; expected {wanted.shape}. Its numbers are right."
+            cause = Cause("order of axes", sentence, "the transposed result is right.", f"Transpose it by {order}.")
+            return replace(report, causes=(cause,))
+    return report
+
+
 @np.errstate(all="ignore")  # a wrong formula may divide by zero
 def judge(kind: Kind, got: object, case: Case, precision: str) -> Report:
     """Compare numbers with the right answer; if they differ, find the hypotheses that explain them."""
@@ -371,7 +383,9 @@ def judge(kind: Kind, got: object, case: Case, precision: str) -> Report:
     wanted = kind.truth(case)
     if [n for n in numbers.shape if n != 1] != [n for n in wanted.shape if n != 1]:
         where = f"The result has shape {numbers.shape}; expected {wanted.shape}."
-        return Report(kind.name, False, 0.0, np.inf, precision, where=where)
+        return with_axes_moved(
+            Report(kind.name, False, 0.0, np.inf, precision, where=where), numbers, wanted, kind.bound(case, wanted, u)
+        )
     numbers = numbers.reshape(wanted.shape).astype(np.float64)
     bound = np.broadcast_to(kind.bound(case, wanted, u), wanted.shape)
     off = in_bounds(numbers, wanted, bound)

@@ -12,6 +12,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from .inputs import rounded
 from .judge import ROUNDOFF, Case
 from .laws import law, listed, named, near, number, runs
 from .report import Float64, Reading
@@ -61,7 +62,7 @@ def read_attention(probe: Probe) -> Iterator[Reading]:
     if not near(first, again, 1e-6):
         yield Reading("repetition", "The same call gives other numbers the second time.")
         return
-    for part in (_values, _queries, _heads, _keys, _sums, _proportions, _added):
+    for part in (_values, _rounding, _queries, _heads, _keys, _sums, _proportions, _added):
         is_wrong = False
         for reading in part(probe):
             is_wrong = True
@@ -101,6 +102,16 @@ def _added(probe: Probe) -> Iterator[Reading]:
         more = ": the term that is added to the values is missing" if missing else ""
         text = f"With values of 0 the output is off by up to {number(float(abs(got - expected).max()))}{more}."
         yield Reading("values", text, missing)
+
+
+def _rounding(probe: Probe) -> Iterator[Reading]:
+    """Read whether the weights are numbers of 16 bits."""
+    weights, right = (probe.weights(attention, probe.q, probe.k) for attention in (probe.impl, probe.right))
+    for dtype in ("bfloat16", "float16"):
+        on_grid = [bool((one == rounded(one, dtype)).all()) for one in (weights, right)]
+        if ROUNDOFF[probe.precision] < ROUNDOFF[dtype] and on_grid == [True, False]:
+            yield Reading("rounding", f"All weights are numbers of {dtype}; expected {probe.precision}.", True)
+            return
 
 
 def _changed(attention: Attention, probe: Probe, which: str, axis: int) -> Bool:
@@ -168,7 +179,8 @@ def _ends(reads: Bool) -> str:
 
 
 def _keys(probe: Probe) -> Iterator[Reading]:
-    """Read which keys and which values each query uses."""
+    """Read which keys and which values each query uses. Small logits leave no weight so small that it seems 0."""
+    probe = probe._replace(q=0.1 * probe.q)
     got, expected = (
         [_any(_changed(attention, probe, which, 1), 1).T for which in ("k", "v")]
         for attention in (probe.impl, probe.right)
@@ -196,7 +208,10 @@ def _sums(probe: Probe) -> Iterator[Reading]:
     """Read the sums of the weights: if keys are 0, the denominator counts them."""
     got, expected = (probe.weights(attention, probe.q, 0 * probe.k) for attention in (probe.impl, probe.right))
     total, right = got.sum(-1), expected.sum(-1)
-    if near(total, right, probe.tolerance):
+    if (got < 0).any() and near(np.exp(got), expected, 10 * probe.tolerance):
+        yield Reading("sum of weights", "The weights are the logarithms of the right ones.", True)
+        return
+    if near(total, right, 5e-3):
         now, then = (probe.weights(attention, probe.q, probe.k).sum(-1) for attention in (probe.impl, probe.right))
         if not near(now, then, 10 * probe.tolerance) and near(then, 1 + 0 * right, probe.tolerance):
             yield from _joined(probe, probe.q, probe.k)
@@ -282,6 +297,7 @@ def _proportions(probe: Probe) -> Iterator[Reading]:
     times = float((x * y).sum() / (y * y).sum())
     if near(x, times * y, 20 * probe.tolerance) and abs(times - 1) > 1e-3:
         known = {"the scale": float(probe.case["scale"]), "the width of heads": float(probe.case["dim"])}
+        known["the number of heads"] = float(probe.case["heads"])
         text = f"Logits are {number(times)} times the right ones{named(times, known)}."
         yield Reading("scale", text, True)
         return

@@ -350,6 +350,8 @@ ROPE = Kind(
     rare=lambda c: on_one_side((*ROTATION, *COORDINATES, *FREQUENCIES)) if c["is_key"].any() else (),
 )
 
+READ_TOKENS = 48
+"""Most tokens whose rotation is read."""
 ROPE_TO_READ = ROPE._replace(last=lambda c, numbers: ())
 """The same check of a function, whose positions and frequencies are read."""
 
@@ -512,6 +514,10 @@ def rope(
         precision = coarser(dtype, precision)
         report = judged(np.concatenate(turned_back(found), -3), given, where, precision)
         places = [*before, where] if before or several or positions is not None else [where, FAR]
+        if where.shape[-1] > READ_TOKENS:
+            ends, middle = np.arange(READ_TOKENS // 4), np.linspace(0, where.shape[-1] - 1, READ_TOKENS // 2, dtype=int)
+            some = np.unique(np.concatenate([ends, middle, where.shape[-1] - 1 - ends]))
+            drawn, places = [one[..., some, :] for one in drawn], [where[..., some]]
         return measured(report, lambda: readings([one.astype(np.float64) for one in drawn], places, precision))
 
     if impl is None:

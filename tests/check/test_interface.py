@@ -58,7 +58,7 @@ SENTENCES = [  # (call, sentence), with numbers that are read off the results
     (partial(check.sinusoid, lambda p: plain.sinusoid(p % 16, 32), 32), "Position 16 is taken for 0."),
     (partial(check.sinusoid, plain.sinusoid(np.arange(24) + 3, 32), 32), "The positions are 3 too large."),
     (partial(at(lambda p: np.minimum(p, 2047)), positions=4096),
-     "Position 2048 is taken for 2047: position p is taken for min(p, 2047); expected p."),
+     "position p is taken for min(p, 2047); expected p."),
     (partial(check.rope, lambda x, p: plain.rope(x, p, plain.frequencies(32, 3e4)), **HALF),
      "The base is 30000; expected 10000."),
     (partial(check.sinusoid, plain.sinusoid(np.arange(24), 32, base=3e4), 32), "The base is 30000; expected 10000."),
