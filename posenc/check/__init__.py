@@ -2,7 +2,8 @@
 
 Each function compares an implementation, or its output, with the right answer of `posenc.reference` in float64, and
 returns a `Report`: right within a bound that is derived for the dtype, or wrong, with the known errors that explain the
-numbers, alone or two together. ``assert_rope`` and so on raise an AssertionError with the report.
+numbers, alone or two together, and with the wrong parts of a rotation or of attention. ``assert_rope`` and so on raise
+an AssertionError with the report.
 
 The module is imported at the first use of ``posenc.check``.
 """
@@ -17,7 +18,7 @@ from .command import run_command as run_command
 from .frequencies import frequencies
 from .gradient import gradient
 from .mask import mask
-from .report import Cause, Report
+from .report import Cause, Reading, Report
 from .rope import rope, sinusoid
 
 _P = _ParamSpec("_P")
@@ -52,9 +53,10 @@ assert_slopes = _asserting(slopes)
 assert_softmax = _asserting(softmax)
 
 __all__ = [
-    "Cause", "Report", "assert_attention", "assert_bias", "assert_buckets", "assert_cache", "assert_frequencies",
-    "assert_gradient", "assert_mask", "assert_rope", "assert_sinusoid", "assert_slopes", "assert_softmax", "attention",
-    "bias", "buckets", "cache", "frequencies", "gradient", "mask", "rope", "sinusoid", "slopes", "softmax",
+    "Cause", "Reading", "Report", "assert_attention", "assert_bias", "assert_buckets", "assert_cache",
+    "assert_frequencies", "assert_gradient", "assert_mask", "assert_rope", "assert_sinusoid", "assert_slopes",
+    "assert_softmax", "attention", "bias", "buckets", "cache", "frequencies", "gradient", "mask", "rope", "sinusoid",
+    "slopes", "softmax",
 ]  # fmt: skip
 
 _NAMES = {

@@ -62,7 +62,7 @@ def read_attention(probe: Probe) -> Iterator[Reading]:
     if not near(first, again, 1e-6):
         yield Reading("repetition", "The same call gives other numbers the second time.")
         return
-    for part in (_values, _rounding, _queries, _heads, _keys, _sums, _proportions, _added):
+    for part in (_values, _rounding, _queries, _heads, _keys, _order, _sums, _proportions, _added):
         is_wrong = False
         for reading in part(probe):
             is_wrong = True
@@ -202,6 +202,26 @@ def _keys(probe: Probe) -> Iterator[Reading]:
     words = [_ends(one[1]) for one in (got, expected)]
     more = f" {words[0]}; expected from {words[1].split('from ', 1)[1]}." if all(words) else ""
     yield Reading("keys", f"Query {row} reads the keys {now}; expected {then}.{more}", bool(more))
+
+
+def _order(probe: Probe) -> Iterator[Reading]:
+    """Read which value the logit of each key weighs: a change of one key changes the proportion of one value."""
+    q = 0.1 * probe.q
+    if probe.case["reads_content"] or probe.case["w"] is not None or probe.case["window"] or probe.case["causal"]:
+        return  # some keys are hidden from some queries, or logits depend on other keys
+    before = probe.weights(probe.impl, q, probe.k)
+    found = []
+    for j in range(before.shape[-1]):
+        other = probe.k.copy()
+        other[:, j] = 1 - 1.5 * other[:, j]
+        ratio = probe.weights(probe.impl, q, other) / np.where(before > SMALLEST, before, np.nan)
+        change = abs(ratio / np.nanmedian(ratio, -1, keepdims=True) - 1).mean((0, 1))
+        found.append(int(np.nanargmax(change)))
+    keys = np.arange(len(found))
+    if len(keys) > 2 and found != list(keys) and sorted(found) == list(keys):
+        words = law(keys, found, "j") or listed(found)
+        text = f"The weight of key j multiplies the value {words}; expected j. Keys and values are in another order."
+        yield Reading("values", text, True)
 
 
 def _sums(probe: Probe) -> Iterator[Reading]:

@@ -247,7 +247,9 @@ def _by_channel(probe: Probe, got: Float64, wanted: Float64, pair: tuple[int, in
         pairs_of = [abs(np.arccos(np.clip(one, -1, 1))[:, None] - w).argmin(1) for one in cosines]
         shown = [i for i in range(width) if wanted[0, 0, at[0], i, i] < 1 - probe.tolerance][: width // 2]
         of = [listed(one[shown]) for one in pairs_of]
-        yield Reading("formula", f"{text} Channels {runs(shown)} have the frequencies {of[0]}; expected {of[1]}.", True)
+        yield Reading(
+            "formula", f"{text} Channels {runs(shown)} have the frequencies of pairs {of[0]}; expected {of[1]}.", True
+        )
 
 
 def _rows_of(sources: Sequence[tuple[int, ...]], pairs: Pairs) -> Pairs:

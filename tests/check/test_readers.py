@@ -242,6 +242,9 @@ ATTENTION = {
     "heads": (other_heads, {"kv_heads": 2}, "heads", "reads the values of head (1, 1, 1, 0, 0, 0); expected h // 3."),
     "slopes": (steep, {"bias": ALIBI}, "bias", "The heads 0-1 and 2-3 and 4-5 have the same bias."),
     "values": (keys_for_values, {}, "values", "It is the weighted sum of the keys: keys are used as values."),
+    "order": (
+        lambda q, k, v: softmax(logits_of(q, k)) @ v[:, ::-1], {}, "values", "multiplies the value 8 - j; expected j.",
+    ),
     "scale": (
         lambda q, k, v: softmax(3 * logits_of(q, k)) @ v, {}, "scale", "Logits are 3 times the right ones.",
     ),
