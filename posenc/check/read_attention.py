@@ -210,13 +210,15 @@ def _order(probe: Probe) -> Iterator[Reading]:
     if probe.case["reads_content"] or probe.case["w"] is not None or probe.case["window"] or probe.case["causal"]:
         return  # some keys are hidden from some queries, or logits depend on other keys
     before = probe.weights(probe.impl, q, probe.k)
+    if (before <= SMALLEST).any():
+        return
     found = []
     for j in range(before.shape[-1]):
         other = probe.k.copy()
         other[:, j] = 1 - 1.5 * other[:, j]
-        ratio = probe.weights(probe.impl, q, other) / np.where(before > SMALLEST, before, np.nan)
-        change = abs(ratio / np.nanmedian(ratio, -1, keepdims=True) - 1).mean((0, 1))
-        found.append(int(np.nanargmax(change)))
+        ratio = probe.weights(probe.impl, q, other) / before
+        change = abs(ratio / np.median(ratio, -1, keepdims=True) - 1).mean((0, 1))
+        found.append(int(np.argmax(change)))
     keys = np.arange(len(found))
     if len(keys) > 2 and found != list(keys) and sorted(found) == list(keys):
         words = law(keys, found, "j") or listed(found)

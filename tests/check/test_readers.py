@@ -260,6 +260,26 @@ def test_attention_is_read(name):
     assert sentence in str(report)
 
 
+def test_weights_that_are_logarithms_are_read():
+    report = check.softmax(lambda q, k: np.log(softmax(logits_of(q, k))))
+    assert "The weights are the logarithms of the right ones." in str(report)
+
+
+def test_the_values_of_a_cache_that_are_lost_are_read():
+    """Decoding stores keys and forgets values, so it reads the last value again."""
+    stored = {}
+
+    def step(q, k, v, start):
+        new = {"k": k, "v": v if start == 0 else stored["v"][:, -1:].repeat(v.shape[-2], -2)}
+        for name, x in new.items():
+            stored[name] = x if start == 0 else np.concatenate([stored[name], x], -2)
+        n, m = q.shape[-2], stored["k"].shape[-2]
+        return softmax(np.where(np.tri(n, m, m - n, dtype=bool), logits_of(q, stored["k"]), -np.inf)) @ stored["v"]
+
+    report = check.cache(step)
+    assert "Query 4 reads the keys 0-4, but the values 0-3; expected 0-4." in str(report)
+
+
 def test_logarithms_of_base_2_are_named():
     report = check.attention(base_2_parts)
     assert "is 1.4427 times the right one (log2(e))" in report.causes[0].sentence
