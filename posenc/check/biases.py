@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import itertools
+import math
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -10,9 +12,10 @@ import numpy.typing as npt
 
 from .. import Bias, PositionBias, reference
 from .inputs import Precision, ToArray, call, converted
-from .judge import Case, Guard, Hypothesis, Kind, angle_roundoff, guarded, hypotheses, judge, when
-from .mask import MORE_KEYS, mask_case, some_rows
-from .report import Array, Float64, Report, further
+from .judge import Case, Kind, angle_roundoff, hypotheses, judge, known
+from .laws import law, listed, named, near, number, runs
+from .mask import MORE_KEYS, mask_case
+from .report import Float64, Reading, Report, further
 
 # ---- slopes of ALiBi ----
 
@@ -22,39 +25,40 @@ def powers(count: int, bias_max: float, first: int = 1) -> Float64:
     return np.asarray(2.0 ** (-bias_max * np.arange(first, first + count) / count))
 
 
-def slopes_of(c: Case) -> Float64:
-    heads, bias_max, first = c["heads"], c["bias_max"], c["first"]
-    power = 2 ** (heads.bit_length() - 1)
-    rest, above = heads - power, powers(2 * power, bias_max, first)
-    below, rule = powers(power, bias_max, first), c["rule"]
-    further = {"even": above[0::2], "odd": above[1::2], "dense": above}
-    if not rest or rule == "geometric":
-        found = powers(heads, bias_max, first)
-    elif rule in further:
-        found = np.concatenate([further[rule][:rest], below] if c["extra_first"] else [below, further[rule][:rest]])
-    else:
-        found = (above if rule == "above" else np.concatenate([above[0::2], above[1::2]]))[:heads]
-    found = {"sorted": np.sort(found)[::-1], "reversed": found[::-1], "given": found}[c["sorting"]]
-    return np.asarray(c["sign"] * found)
+def pieces(slopes: Float64) -> Case:
+    """The right slopes, those of the power of two below, and of the next power."""
+    power = 2 ** (len(slopes).bit_length() - 1)
+    recipe = {"below": powers(power, 8.0), "above": powers(2 * power, 8.0)}
+    return {"slopes": slopes, "known_slopes": True, "heads": len(slopes), **recipe}
 
 
-SLOPE_FIELDS: Case = {
-    "bias_max": 8.0,
-    "first": 1,
-    "rule": "even",
-    "extra_first": False,
-    "sorting": "given",
-    "sign": 1.0,
-}
-SLOPES = hypotheses("slopes")
+SLOPES = hypotheses("slopes", powers=powers)
+
+
+def read_slopes(c: Case, numbers: Float64, wanted: Float64) -> Iterator[Reading]:
+    """Read the sign, then a known recipe, a factor, an order, or slopes of fewer heads."""
+    if (numbers < 0).all():
+        yield Reading("sign of slopes", "The slopes are negative; the bias is -slope |j - i|.", True)
+        numbers = -numbers
+    causes = known(SLOPES, c, lambda c: c["slopes"], numbers, lambda c, x: 1e-6 * abs(x), "slopes")
+    heads, text = len(wanted), f"The slopes are {listed(numbers)}; expected {listed(wanted)}."
+    fewer = next((n for n in range(1, heads) if near(numbers, np.resize(numbers[:n], heads), 1e-6)), heads)
+    if causes:
+        yield Reading("slopes", text, True, causes)
+    elif not near(numbers, wanted, 1e-6):
+        words = multiplied(numbers, wanted) or moved(numbers[:, None], wanted[:, None], "slope")
+        if not words and near(numbers[:fewer], reference.alibi_slopes(fewer), 1e-6):
+            words = f"Head h has the slope of head h mod {fewer}, and these are the right slopes of {fewer} heads."
+        yield Reading("slopes", f"{text} {words}".strip(), bool(words))
+
 
 SLOPE = Kind(
     "slopes",
-    lambda c: np.asarray(reference.alibi_slopes(c["heads"])),
-    slopes_of,
-    SLOPES,
+    lambda c: c["slopes"],
+    (),
     ("head",),
     lambda c, wanted, u: 16 * u * abs(wanted),  # 2**-x: x <= 8 has a relative error of 2 u, which is 11 u of the power
+    read=read_slopes,
 )
 
 
@@ -80,7 +84,8 @@ def slopes(impl: object, heads: int = 12, *, dtype: Precision = "float32") -> Re
     >>> print(posenc.check.slopes(posenc.alibi_slopes))
     slopes: right. The largest error is 0; the bound is 4.8e-07 (float32).
     """
-    report = judge(SLOPE, call("slopes", impl, heads), {**SLOPE_FIELDS, "heads": heads}, dtype)
+    right = pieces(np.asarray(reference.alibi_slopes(heads)))
+    report = judge(SLOPE, call("slopes", impl, heads), right, dtype)
     is_power = heads & (heads - 1) == 0
     return further(report, None, "numbers of heads that are no power of two (heads=12)") if is_power else report
 
@@ -88,86 +93,132 @@ def slopes(impl: object, heads: int = 12, *, dtype: Precision = "float32") -> Re
 # ---- buckets of T5 ----
 
 
-def logarithmic(n: Float64, exact: float, c: Case, side: int) -> Float64:
-    """The number of the bucket before it is cut to an integer."""
-    span = np.log(c["max_distance"] / (exact if c["ratio"] else 1))
+def logarithmic(n: Float64, c: Case) -> Float64:
+    """The number of the bucket of a side before it is cut to an integer."""
+    exact, inside = c["exact"], c.get("inside", c["exact"])
     with np.errstate(all="ignore"):
-        large = np.log((n + c["log_offset"]) / exact) * c["log_times"]
-    if c["cut"] == "before the division":
-        large = np.floor(large + 1e-9)
-    large = large / span
-    if c["cut"] == "before the product":
-        large = np.floor(large + 1e-9)
-    return np.asarray(exact + large * (side - exact))
+        span = np.log(c["max_distance"] / (1 if c.get("no_ratio") else inside))
+        large = np.log((n + c.get("log_offset", 0)) / inside) * c.get("log_times", 1.0)
+        large = np.floor(large + 1e-9) if c.get("cut") == "before the division" else large
+        ratio = np.floor(large / span + 1e-9) if c.get("cut") == "before the product" else large / span
+        return np.asarray(exact + ratio * (c["side"] - exact))
 
 
-def bucket_of(c: Case, rel: Array | None = None) -> Float64:
-    rel = c["rel_sign"] * (c["rel"] if rel is None else rel).astype(np.float64)
-    both, buckets = c["bidirectional"], c["buckets"]
-    side = buckets // 2 if both and c["halved"] else buckets
-    exact = (side if c["all_exact"] else side // 2) + c["exact_offset"]
-    n = abs(rel) if both or c["folded"] else np.maximum(-rel, 0)
-    large = logarithmic(n, max(exact, 1), c, side)
-    cuts = {"ceil": np.ceil(large - 1e-9), "round": np.rint(large)}
-    large = cuts.get(c["cut"], np.floor(large + 1e-9))
-    found: Float64 = np.where(n < exact, n, np.minimum(large, side - 1 + c["last"]) if c["clamped"] else large)
-    if both:
-        upper = rel >= 0 if c["zero_above"] else rel > 0
-        found = found + np.where(upper, buckets // 2, 0) * (1 if c["separate"] else 0)
-    return np.asarray(found + c["bucket_offset"])
+def side_of(c: Case) -> Float64:
+    """The buckets of the distances of one side."""
+    n, large = c["n"], logarithmic(c["n"], c)
+    cut = {"up": np.ceil(large - 1e-9), "round": np.rint(large)}.get(c.get("cut", ""), np.floor(large + 1e-9))
+    return np.asarray(np.where(n < c["exact"], n, np.minimum(cut, c["last"])))
 
 
-BUCKET_FIELDS: Case = {
-    "rel_sign": 1, "halved": True, "all_exact": False, "exact_offset": 0, "ratio": True, "log_offset": 0,
-    "log_times": 1.0, "cut": "floor", "clamped": True, "last": 0, "zero_above": False, "separate": True,
-    "bucket_offset": 0, "folded": False,
-}  # fmt: skip
 BUCKETS = hypotheses("buckets")
-
-
-def _undecided(c: Case, wanted: Float64, u: float) -> Float64:
-    """Infinite where a logarithm in float32 decides between two buckets, otherwise less than one bucket."""
-    side = c["buckets"] // 2 if c["bidirectional"] else c["buckets"]
-    value = logarithmic(abs(c["rel"]).astype(np.float64), side // 2, {**c, **BUCKET_FIELDS}, side)
-    value = np.where(np.isfinite(value), value, 0)
-    near = abs(value - np.rint(value)) < 1e-5
-    return np.where(near & (abs(c["rel"]) < c["max_distance"]) & (value > side // 2 + 0.5), np.inf, 0.5)
-
-
+SIDES = hypotheses("side of buckets")
 DISTANCES = (128, 64, 256, 512, 32, 1024, 96, 192, 384, 16, 48, 24, 768, 2048, 4096, 8192, *range(10, 1001, 10))
 """Maximal distances that are tried."""
 
 
-def other_sizes(c: Case, numbers: Float64) -> Iterator[Hypothesis]:
-    """Another number of buckets, and another max_distance, of T5."""
-    (of_distance, of_number, of_both, of_exact), right = SIZES, (c["buckets"], c["max_distance"])
-    is_list = "rel" in c
-    counted = (int(np.nan_to_num(numbers).max()) + 1, 16, 64, 128, 2 * right[0]) if is_list else ()
-    for buckets in dict.fromkeys((right[0], *counted)):
-        side = buckets // 2 if c["bidirectional"] else buckets
-        distances = dict.fromkeys((right[1], *DISTANCES[: None if is_list else 16]))
-        for distance in (d for d in distances if 4 <= side < 2 * d):
-            h = of_distance if buckets == right[0] else of_number if distance == right[1] else of_both
-            sentence = h.sentence.replace("{other_buckets}", str(buckets)).replace("{other_distance}", f"{distance:g}")
-            yield h._replace(sentence=sentence, fields={"buckets": buckets, "max_distance": distance})
-    side = right[0] // 2 if c["bidirectional"] else right[0]
-    for exact in range(1, side):
-        sentence = of_exact.sentence.replace("{exact}", str(exact)).replace("{side}", str(side // 2))
-        yield of_exact._replace(sentence=sentence, fields={"exact_offset": exact - side // 2})
+def true_buckets(c: Case) -> Float64:
+    options = {"num_buckets": c["buckets"], "max_distance": c["max_distance"], "bidirectional": c["bidirectional"]}
+    return np.asarray(reference.t5_bucket(c["rel"], **options), np.float64)
 
 
-SIZES = hypotheses("sizes of buckets")
+def _undecided(c: Case, limit: float) -> Float64:
+    """Infinite where a logarithm in float32 decides between two buckets, otherwise less than one bucket."""
+    side = c["buckets"] // 2 if c["bidirectional"] else c["buckets"]
+    of_side = {"exact": side // 2, "side": side, "max_distance": c["max_distance"]}
+    value = logarithmic(abs(c["rel"]).astype(np.float64), of_side)
+    value = np.where(np.isfinite(value), value, 0)
+    near_edge = (abs(value - np.rint(value)) < 1e-5) & (value > side // 2 + 0.5)
+    return np.where(near_edge & (abs(c["rel"]) < limit), np.inf, 0.5)
+
+
+def read_buckets(c: Case, numbers: Float64, wanted: Float64) -> Iterator[Reading]:
+    """Read what is added to all buckets, then each side: exact buckets, the last one, and where the others begin."""
+    rel, got, right = (np.ravel(x).astype(float) for x in (c["rel"], numbers, wanted))
+    more, at_0 = float(got.min()), got[rel == 0]
+    if more and (at_0 == more).all():
+        yield Reading(
+            "offset of buckets", f"All buckets are {number(abs(more))} too {'large' if more > 0 else 'small'}.", True
+        )
+        got = got - more
+        if (got == right).all():
+            return
+    compute, bound = (lambda c: true_buckets(c).ravel()), (lambda c, x: np.ravel(_undecided(c, c["max_distance"])))
+    causes = known(BUCKETS, c, compute, got, bound, "buckets")
+    if causes:
+        yield Reading("buckets", f"The buckets of j - i = {listed(rel)} are {listed(got)}.", True, causes)
+        return
+    if len(at_0) and got[rel == 0][0]:
+        text = f"Distance 0 has the bucket {number(got[rel == 0][0])}; expected 0: half of all is added"
+        yield Reading("zero distance", f"{text} for j - i > 0, not >= 0.", True)
+    found = []
+    for sign, words in ((-1, "Of keys before the query: "), (1, "Of keys after the query: ")):
+        order = np.argsort(sign * rel, kind="stable")
+        order = order[sign * rel[order] > 0]
+        one = _read_side(sign * rel[order], got[order], right[order], c, sign)
+        found += [(words, one)] if one else []
+    if len(found) == 2 and found[0][1].sentence == found[1][1].sentence:
+        yield found[0][1]
+    else:
+        yield from (one._replace(sentence=words + one.sentence) for words, one in found)
+
+
+def _read_side(n: Float64, got: Float64, right: Float64, c: Case, sign: int) -> Reading | None:
+    """Read the buckets of the keys after the query, or of those before it."""
+    side = c["buckets"] // 2 if c["bidirectional"] else c["buckets"]
+    decided = np.ravel(_undecided({**c, "rel": sign * n}, np.inf)) < np.inf
+    if not len(n) or (got == right)[decided].all():
+        return None
+    if sign > 0 and not c["bidirectional"]:
+        return Reading("later keys", f"The buckets are {listed(got)}; expected 0.", True)
+    half, expected = (float(one[0]) - 1 if sign > 0 else 0.0 for one in (got, right))
+    if sign > 0 and not half:
+        return Reading("sides", "They have the buckets of keys before it: half of all is not added.", True)
+    got, exact = got - half, int(np.argmax(np.append(got - half != n, True)) + 1)
+    last, more = float(got.max()), []
+    if half != expected and (got == right - expected)[decided].all():
+        return Reading("sides", f"{number(half)} is added to the buckets; expected {number(expected)}.", True)
+    if last != right.max() - expected:
+        more = [f"The last bucket of a side is {number(last)}; expected {side - 1}."]
+    of = {**c, "n": n, "last": last, "exact": side // 2, "side": side}
+
+    def said(distance: float) -> Reading | None:
+        """The first numbers of exact and of all buckets with which the formula gives the buckets."""
+        for size in dict.fromkeys((side, int(last + 1), 2 ** math.ceil(math.log2(last + 1)))):
+            for start in (size // 2, *range(min(exact, size), 0, -1)):
+                made = side_of({**of, "exact": start, "side": size, "max_distance": distance})
+                if distance > start and (made == got)[decided].all():
+                    texts = [f"The number of buckets of a side is {size}; expected {side}."] * (size != side)
+                    texts += [f"The distances below {start} have a bucket each; expected below {size // 2}."] * (
+                        start != size // 2
+                    )
+                    texts += [f"max_distance is {distance:g}; expected {c['max_distance']}."] * (
+                        distance != c["max_distance"]
+                    )
+                    return Reading("buckets", " ".join(texts or more), True)
+        return None
+
+    if found := said(c["max_distance"]):
+        return found
+    starts = [[int(n[np.argmax(x == b)]) for b in np.unique(x) if b >= side // 2] for x in (got, right - expected)]
+    text = f"The further buckets begin at the distances {listed(starts[0])}; expected {listed(starts[1])}."
+    for start in dict.fromkeys((side // 2, max(exact - 1, 1), exact)):
+        causes = known(
+            SIDES, {**of, "exact": start}, side_of, got, lambda c, x: np.where(decided, 0.5, np.inf), "buckets"
+        )
+        if causes:
+            return Reading("buckets", " ".join([*more, text]), True, causes)
+    return next(filter(None, map(said, DISTANCES)), None) or Reading("buckets", " ".join([*more, text]))
+
+
 BUCKET = Kind(
     "buckets",
-    lambda c: reference.t5_bucket(
-        c["rel"], num_buckets=c["buckets"], max_distance=c["max_distance"], bidirectional=c["bidirectional"]
-    ).astype(np.float64),
-    bucket_of,
-    BUCKETS,
+    true_buckets,
+    (),
     ("distance",),
-    _undecided,
+    lambda c, wanted, u: _undecided(c, c["max_distance"]),
     lambda c: {"distance": [f"j - i = {r}" for r in c["rel"].ravel()]},
-    more=other_sizes,
+    read=read_buckets,
 )
 
 
@@ -208,7 +259,6 @@ def buckets(
     """
     distances = np.arange(-2 * max_distance, 2 * max_distance + 1) if rel is None else np.array(rel)
     case = {
-        **BUCKET_FIELDS,
         "rel": distances,
         "buckets": buckets,
         "max_distance": max_distance,
@@ -223,101 +273,10 @@ def buckets(
 def operator_of(c: Case) -> Any:
     """The operator of `posenc.reference` with the name, arrays, options and positions of one of posenc."""
     q, k = c["operator"].own_positions
-    return getattr(reference, c["operator"].name)(**c["arrays"], **c["options"]).at(q_positions=q, k_positions=k)
-
-
-def matrix_of(c: Case) -> Float64:
-    """The matrix of the operator, (H, n, m), with the errors that the fields of the case name."""
-    sign, i, j = c["matrix_rel"], c["bias_q"], c["bias_k"]
-    rel, name, arrays = j - i[:, None], c["operator"].name, c["arrays"]
-    if name == "alibi":
-        ramps = {"distance": -abs(rel), "key": j + 0 * rel, "last key": j - j[-1] + 0 * rel, "signed": rel}
-        found = (slopes_of(c) if c["known_slopes"] else arrays["slopes"])[:, None, None] * ramps[c["ramp"]]
-    elif name == "t5":
-        row = bucket_of(c, sign * rel).astype(int)
-        table = arrays["table"]
-        found = np.moveaxis(table[np.clip(row, 0, len(table) - 1)], -1, 0)
-    elif name in GRIDS:
-        found = np.moveaxis(arrays["table"][_grid_row(c, i, j)], -1, 0)
-    else:
-        made = operator_of(c)
-        at = made.reads(sign * i, sign * j)
-        found = made.equation(*at) if c["content"] is None else made.equation(*c["content"][:2], *at, *c["content"][2:])
-        if c["fold"]:
-            found = np.where(c["fold"] * rel > 0, made.equation(*made.reads(-sign * i, -sign * j)), found)
-        if c["shifted"]:
-            found = found + _shift(c, made, i, j)
-    if c["transposed"]:
-        found = np.swapaxes(found, -1, -2)
-    if c["matrix_reshaped"]:
-        found = np.moveaxis(found, -3, -1).reshape(found.shape)
-    found = c["matrix_scale"] * found
-    found = found[..., ::-1, :, :] if c["heads_reversed"] else found
-    if c["future"] is not None:
-        found = np.where(rel > 0, c["future"], found)
-    return np.asarray(found)
-
-
-def _shift(c: Case, made: Any, i: Float64, j: Float64) -> Float64:
-    """The error of Transformer-XL's shift that drops the last rows of the matrix, and not the first."""
-    q, k, *rest = c["content"]
-    n, m = len(i), len(j)
-    wanted = made.equation(q, 0 * k, *made.reads(i, j), *rest)
-    given = made.equation(q, 0 * k, *made.reads(np.full(n, m - 1.0), j), *rest)  # columns of the distances m - 1 .. 0
-    padded = np.concatenate([0 * given[..., :1], given], -1)
-    return np.asarray(padded.reshape(*padded.shape[:-2], -1)[..., : n * m].reshape(given.shape) - wanted)
-
-
-def _folded(side: int) -> Callable[[Case], object]:
-    """The diagonals of both sides read on one."""
-
-    def diagonals(c: Case) -> object:
-        given, zero = c["arrays"]["diagonals"], c["n"] - 1
-        row = zero + side * abs(np.arange(given.shape[-1]) - zero)
-        return {**c["arrays"], "diagonals": given[..., np.clip(row, 0, given.shape[-1] - 1)]}
-
-    return diagonals
-
-
-def _grid_row(c: Case, i: Float64, j: Float64) -> npt.NDArray[np.int64]:
-    i, first = i[:, None], float(c["operator"].name == "beit")  # position of the first patch
-    height, width = c["options"]["height"], c["options"]["width"]
-    rows, columns = (width, height) if c["swin_window"] else (height, width)
-    places = ((p - first).astype(np.int64) for p in (i, j))
-    (yq, xq), (yk, xk) = (np.divmod(p, rows)[::-1] if c["by_columns"] else np.divmod(p, columns) for p in places)
-    y, x = c["matrix_rel"] * (yq - yk), c["matrix_rel"] * (xq - xk)
-    y, x = (x, y) if c["swin_axes"] else (y, x)
-    stride = {"width": 2 * columns - 1, "height": 2 * rows - 1, "window": columns}[c["swin_stride"]]
-    y, x = (y + columns - 1, x + rows - 1) if c["swin_offsets"] else (y + rows - 1, x + columns - 1)
-    row = (y * stride + x) % len(c["arrays"]["table"])
-    return np.select([(i < first) & (j < first), i < first, j < first], [-1, *c["class_rows"]], row)
-
-
-def moved(c: Case, step: int) -> object:
-    """The positions of the queries moved by a step, for operators that read distances."""
-    return None if c["operator"].name in PLACED else c["bias_q"] + step
-
-
-def of(*names: str) -> Guard:
-    """Fields that only some operators have."""
-    return when(lambda c: c["operator"].name in names)
-
-
-MATRIX_FIELDS: Case = {
-    "matrix_rel": 1, "transposed": False, "matrix_reshaped": False, "matrix_scale": 1.0, "heads_reversed": False,
-    "future": None, "fold": 0, "shifted": False, "ramp": "distance", "swin_stride": "width", "swin_axes": False,
-    "swin_window": False, "swin_offsets": False, "by_columns": False, "content": None, "class_rows": (-3, -2),
-}  # fmt: skip
-
-
-def _reshaped(c: Case) -> object:
-    table = c["arrays"]["table"]
-    return {**c["arrays"], "table": table.reshape(table.shape[::-1]).T}
-
-
-def _threshold(change: Callable[[Any, Case], object]) -> Callable[[Case], object]:
-    """FIRE with another threshold."""
-    return lambda c: {**c["arrays"], "threshold": change(abs(c["arrays"]["threshold"]), c)}
+    places = (c["bias_q"] if q is None else q, c["bias_k"] if k is None else k)
+    arrays = {**c["arrays"], "slopes": c["slopes"]} if c["operator"].name == "alibi" else c["arrays"]
+    made = getattr(reference, c["operator"].name)(**arrays, **c["options"])
+    return made.at(q_positions=places[0], k_positions=places[1])
 
 
 GRIDS = ("swin", "beit")
@@ -329,63 +288,33 @@ OF_LOGARITHMS = ("alibi", "kerple_log", "kerple_power", "t5", "toeplitz", "dense
 """Operators whose numbers are read from an array, or have no argument but the distance and its logarithm."""
 RELATIVE = ("shaw", "relative_key_query", "transformer_xl", "deberta")
 """Operators that read queries and keys, and the distance."""
-SWAPPED = ("t5", "swin", "tisa")
+SWAPPED = ("t5", "tisa", *RELATIVE, "fire")
 """Functions of the distance without symmetry: queries and keys exchanged are the other direction."""
-known = when(lambda c: c["known_slopes"])
-MATRICES = (
-    *hypotheses(
-        "bias",
-        {
-            "direction": {"matrix_rel": of(*SWAPPED, *RELATIVE, "fire", "beit")(-1)},
-            "transposed": {"transposed": when("square")(when(lambda c: c["operator"].name not in SWAPPED)(True))},
-            "alignment": {"bias_q": when("unequal")(lambda c: c["other_q"])},
-            "offset +1": {"bias_q": lambda c: moved(c, 1)},
-            "offset -1": {"bias_q": lambda c: moved(c, -1)},
-            "reshaped table": {"arrays": of("t5", *GRIDS)(_reshaped)},
-            "normalised by the length": {"arrays": of("fire")(_threshold(lambda x, c: np.maximum(x, c["m"])))},
-            "normalised by the last position": {
-                "arrays": of("fire")(_threshold(lambda x, c: np.maximum(x, c["m"] - 1)))
-            },
-            "no threshold": {"arrays": of("fire")(_threshold(lambda x, c: 1e-6))},
-            "parameters exchanged": {
-                "arrays": of("kerple_log", "kerple_power")(lambda c: {"r1": c["arrays"]["r2"], "r2": c["arrays"]["r1"]})
-            },
-            "keys after the query as before": {"fold": of("tisa", "distance_function")(1)},
-            "keys before the query as after": {"fold": of("tisa", "distance_function")(-1)},
-            "diagonals after the query as before": {"arrays": of("toeplitz")(_folded(-1))},
-            "diagonals before the query as after": {"arrays": of("toeplitz")(_folded(1))},
-        },
-    ),
-    *guarded((h for h in BUCKETS if h.name not in ("direction", "bucket -1", "not limited")), of("t5")),
-    *guarded((h for h in SLOPES if h.name not in ("sign of slopes", "reversed slopes")), known),
-)
-"""Known errors of the matrix of a bias."""
+
+
+MATRICES = (*hypotheses("bias", SWAPPED=SWAPPED, PLACED=PLACED), *SLOPES)
+"""Known errors of the arguments of a bias."""
 
 
 def of_operator(operator: Bias) -> Case:
     """Return the fields of the matrix of an operator."""
     given = operator.arrays._asdict()
     arrays = {name: np.array(x, np.float64) if isinstance(x, np.ndarray) else x for name, x in given.items()}
-    heads = len(arrays["slopes"]) if operator.name == "alibi" else 0
-    known = heads > 0 and np.allclose(arrays["slopes"], reference.alibi_slopes(heads), rtol=1e-6)
+    slopes: Any = arrays.get("slopes")
+    is_known = slopes is not None and np.allclose(slopes, reference.alibi_slopes(len(slopes)), rtol=1e-6)
     table = arrays.get("table")
     return {
-        **MATRIX_FIELDS,
-        **BUCKET_FIELDS,
-        **SLOPE_FIELDS,
         "operator": operator,
         "arrays": arrays,
         "options": {**operator.options},
-        "indexed": operator.name in INDEXED,
-        "heads": heads,
-        "known_slopes": known,
+        **(pieces(slopes) if is_known else {"slopes": slopes, "known_slopes": False}),
         "buckets": 0 if table is None else len(table),
         "bidirectional": operator.options.get("bidirectional", True),
         "max_distance": operator.options.get("max_distance") or 128,
     }
 
 
-def _true_matrix(c: Case) -> Float64:
+def true_matrix(c: Case) -> Float64:
     made = operator_of(c)
     return np.asarray(made.equation(*made.reads(c["bias_q"], c["bias_k"])))
 
@@ -399,20 +328,162 @@ def _bias_bound(c: Case, wanted: Float64, u: float) -> Float64:
     return np.where(c["causal"] & (c["mask_k"] > c["mask_q"][:, None]), np.inf, size)
 
 
-def _other_table(c: Case, numbers: Float64) -> Iterator[Hypothesis]:
-    return other_sizes(c, numbers) if c["operator"].name == "t5" else iter(())
+# ---- readers of matrices ----
+
+
+def multiplied(
+    x: Float64,
+    y: Float64,
+    subject: str = "All numbers",
+    known_numbers: Mapping[str, float] | None = None,
+    tolerance: float = 1e-4,
+) -> str:
+    """Say by what numbers are multiplied, or nothing: by one factor, or by one for each head or each row."""
+    for axes in (None,) if x.ndim == 1 else (None, (1, 2), (0, 2)):
+        with np.errstate(all="ignore"):
+            times = np.sum(x * y, axes, keepdims=True) / np.sum(y * y, axes, keepdims=True)
+        if np.isfinite(times).any() and near(x, np.where(np.isfinite(times), times, 0) * y, tolerance):
+            ratios = np.ravel(times)
+            break
+    else:
+        return ""
+    if axes == (1, 2):
+        return f"{subject} are {listed(ratios)} times the right ones by head.{equal_heads(ratios, y)}"
+    groups = {number(t): np.flatnonzero(abs(ratios - t) < 1e-3) for t in ratios[np.isfinite(ratios)]}
+    words = [f"{t}{named(float(t), known_numbers)} times the right ones" for t in groups]
+    if axes:
+        words = [f"{text} for queries {runs(at)}" for text, at in zip(words, groups.values(), strict=True)]
+    return f"{subject} are {', '.join(words)}." if len(groups) < 5 else ""
+
+
+def equal_heads(times: Float64, y: Float64) -> str:
+    """Say which heads have the same bias, if they are in groups."""
+    slopes = times * abs(y).max((1, 2))
+    groups: list[list[int]] = []
+    for head, slope in enumerate(slopes):
+        if groups and abs(slope / slopes[groups[-1][0]] - 1) < 1e-3:
+            groups[-1].append(head)
+        else:
+            groups.append([head])
+    is_group = len(groups) < len(slopes) and len({len(group) for group in groups}) == 1
+    return f" The heads {' and '.join(map(runs, groups))} have the same bias." if is_group else ""
+
+
+def moved(x: Float64, y: Float64, what: str) -> str:
+    """Say which heads are those of other heads, or nothing."""
+    source = abs(x[:, None] - y[None]).reshape(len(x), len(y), -1).max(-1).argmin(1)
+    if not near(x, y[source]) or (source == np.arange(len(x))).all():
+        return ""
+    words = law(np.arange(len(x)), source, "h") or listed(source)
+    return f"Head h has the {what} of head {words}; expected of head h."
+
+
+def read_matrix(c: Case, x: Float64, y: Float64, compared: npt.NDArray[np.bool_]) -> Iterator[Reading]:
+    """Read a matrix of a bias, (H, n, m), where it is compared: factors, heads, axes, sides, and rows of a table."""
+    rel, every = c["bias_k"] - c["bias_q"][:, None], bool(compared.all())
+
+    def same(a: Float64, b: Float64, where: npt.NDArray[np.bool_] = compared) -> bool:
+        return near(a[..., where], b[..., where])
+
+    a, b = (np.where(compared, z, 0.0) for z in (x, y))
+    words = multiplied(a, b) or moved(a, b, "bias")
+    if words:
+        yield Reading("bias", words, True)
+    elif x.shape[-1] == x.shape[-2] and same(x, np.swapaxes(y, -1, -2)):
+        yield Reading("axes", "The matrix is transposed: queries and keys are exchanged.", True)
+    elif every and same(x, np.moveaxis(y, 0, -1).reshape(y.shape)):
+        text = (
+            "The matrix (queries, keys, heads) is reshaped to (heads, queries, keys); expected transposed, (2, 0, 1)."
+        )
+        yield Reading("axes", text, True)
+    elif rows := list(_read_rows(c, x, y, compared)):
+        yield from rows
+    elif same(x, y, compared & (rel <= 0)) or same(x, y, compared & (rel >= 0)):
+        yield _one_sided(c, x, y, compared, rel)
+    elif c["operator"].name == "alibi" and same(x, x[:, :1] + 0 * x):
+        first = float(np.median(x[:, 0, 0] / c["arrays"]["slopes"]))
+        text = f"slope * (j {'-' if first < 0 else '+'} {number(abs(first))})" if abs(first) > 1e-6 else "slope * j"
+        text = f"The bias is {text}, by the key alone. A causal softmax does not notice it (check.attention)."
+        is_ramp = same(x, c["arrays"]["slopes"][:, None, None] * (c["bias_k"] + first) + 0 * x)
+        yield Reading("bias by key", text, is_ramp)
+    else:
+        head, query = (int(i) for i in np.argwhere(abs(a - b) > 1e-4 * (1 + abs(b)))[0][:2])
+        now, then = (listed(one[head, query]) for one in (a, b))
+        yield Reading("bias", f"For head {head} and query {query} the bias is {now}; expected {then}.")
+
+
+def _one_sided(c: Case, x: Float64, y: Float64, compared: npt.NDArray[np.bool_], rel: Float64) -> Reading:
+    """Say what a matrix has after the query, or before it, if it is right on the other side."""
+    later = near(x[:, compared & (rel < 0)], y[:, compared & (rel < 0)])
+    names = ("after", "before")[:: 1 if later else -1]
+    where = compared & ((rel > 0) if later else (rel < 0))
+    found, expected = x[:, where], y[:, where]
+    if len(set(found.ravel())) == 1:
+        has = number(float(found.flat[0]))
+        text = f"Keys {names[0]} the query have {has}; expected a bias on both sides."
+        return Reading("one side", f"{text} This is right for causal attention: pass causal=True.", True)
+    if x.shape[-1] == x.shape[-2] and near(found, np.swapaxes(y, -1, -2)[:, where]):
+        text = f"Keys {names[0]} the query have the numbers of keys {names[1]} it: the sign of the distance is lost."
+        return Reading("one side", text, True)
+    return Reading("one side", f"Keys {names[0]} the query have {listed(found[0])}; expected {listed(expected[0])}.")
+
+
+def _read_rows(c: Case, x: Float64, y: Float64, compared: npt.NDArray[np.bool_]) -> Iterator[Reading]:
+    """Read which row of a table each pair has."""
+    name, table = c["operator"].name, c["arrays"].get("table")
+    if name not in ("t5", *GRIDS) or x.size * len(table) > 2**24:
+        return
+    apart = [abs(np.moveaxis(one, 0, -1)[:, :, None] - table).max(-1) for one in (x, y)]
+    row, right = (one.argmin(-1) for one in apart)
+    if apart[0].min(-1)[compared].max() > 1e-4:
+        return
+    if name != "t5":
+        yield from _read_grid(c, row, right)
+        return
+    rel = (c["bias_k"] - c["bias_q"][:, None])[compared].astype(int)
+    places, first = np.unique(rel, return_index=True)
+    rows, reach = row[compared][first], int(abs(places).max()) + 1
+    if not near(row[compared], rows[np.searchsorted(places, rel)]):
+        return
+    for sign, shift in itertools.product((1, -1), range(-reach, reach)):
+        if (true_buckets({**c, "rel": sign * places + shift}) == rows).all():
+            text = f"j - i is taken for {'-' * (sign < 0)}(j - i) {'-' if shift < 0 else '+'} {abs(shift)}."
+            yield Reading("distance", text, True)
+            return
+    yield from read_buckets({**c, "rel": places}, rows, right[compared][first])
+
+
+def _read_grid(c: Case, row: npt.NDArray[np.intp], right: npt.NDArray[np.intp]) -> Iterator[Reading]:
+    """Read the rows of the class token, and the row of two patches as a linear function of the step between them."""
+    start, (height, width) = int(c["operator"].name == "beit"), (c["options"][side] for side in ("height", "width"))
+    tokens, classes = slice(1, None), (("Class to patch", 0, slice(1, None)), ("Patch to class", slice(1, None), 0))
+    for text, i, j in (*classes, ("Class to class", 0, 0)) if start else ():
+        if (row[i, j] != right[i, j]).any():
+            now, then = (listed(np.unique(one[i, j])) for one in (row, right))
+            yield Reading("rows of the class token", f"{text} reads the rows {now}; expected {then}.", True)
+    row, right = (one[tokens, tokens] if start else one for one in (row, right))
+    token, last = np.arange(height * width), len(c["arrays"]["table"]) - 1
+    for by_columns in (False, True) if (row != right).any() else ():
+        place = np.stack(np.divmod(token, height)[::-1] if by_columns else np.divmod(token, width), -1)
+        step = np.append(place[:, None] - place, np.ones((len(token), len(token), 1)), -1).reshape(-1, 3)
+        inside = (abs(step) <= 1).all(1)
+        laws = [np.rint(np.linalg.lstsq(step[inside], one.ravel()[inside], rcond=None)[0]) for one in (row, right)]
+        if any((one == row.ravel()).all() for one in (np.clip(step @ laws[0], 0, last), step @ laws[0] % (last + 1))):
+            now, then = (f"{a:g} dy + {b:g} dx + {first:g}" for a, b, first in laws)
+            then = "rows and columns of tokens that are numbered along the rows" if by_columns else then
+            text = f"The row of the table is {now} for the steps dy and dx of rows and columns"
+            more = ", with tokens numbered down the columns" if by_columns else ""
+            yield Reading("rows of the table", f"{text}{more}; expected {then}.", True)
+            return
 
 
 BIAS = Kind(
     "bias",
-    _true_matrix,
-    matrix_of,
+    true_matrix,
     MATRICES,
     ("head", "query", "key"),
     _bias_bound,
-    part=some_rows,
-    whole=frozenset(["transposed", "matrix_reshaped"]),
-    more=_other_table,
+    read=lambda c, x, y: read_matrix(c, x, y, ~(c["causal"] & (c["mask_k"] > c["mask_q"][:, None]))),
 )
 
 
@@ -457,8 +528,8 @@ def bias(
     >>> y, x = np.divmod(np.arange(24), 6)
     >>> rows = (y[:, None] - y + 3) * 7 + x[:, None] - x + 5
     >>> report = posenc.check.bias(table[rows].transpose(2, 0, 1), posenc.swin(table, 4, 6), 24)
-    >>> print(report.causes[0].change)
-    Multiply by 2 * width - 1.
+    >>> print(report.causes[0].sentence)
+    The row of the table is 7 dy + 1 dx + 26 for the steps dy and dx of rows and columns; expected 11 dy + 1 dx + 38.
     """
     if not isinstance(bias, PositionBias) or len(bias.parts) > 1:
         has, expected = f"has type {type(bias).__name__}", "a bias that reads positions, such as alibi(slopes)"

@@ -26,7 +26,7 @@ def run_command(parser: ArgumentParser, words: Sequence[str]) -> int:
     """Let a parser without arguments read these words, print the report, and return the status."""
     about = "Check an implementation against the equations, and name the cause of a difference."
     parser.description = f"{about} The status is 0 if it is right, 1 if it is wrong, and 2 if the check could not run."
-    kinds = [name for name in posenc.check.__all__ if f"assert_{name}" in posenc.check.__all__]
+    kinds = [name for name in posenc.check.__all__ if name.islower()]
     parser.add_argument("function", metavar="MODULE:FUNCTION", help="modules of the current directory are found, too")
     parser.add_argument("--as", dest="kind", choices=kinds, required=True, help="the kind of check")
     parser.add_argument("--config", metavar="FILE", help="the config.json of the right frequencies")

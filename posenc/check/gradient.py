@@ -3,31 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from .. import reference
 from .inputs import Precision, call, draw, parts
-from .judge import Case, Kind, coarser, hypotheses, judge, when
-from .judge import Hypothesis as H
-from .report import Float64, Report
+from .judge import Case, Kind, coarser, hypotheses, judge
+from .laws import listed, number
+from .report import Float64, Reading, Report
 
 
 def _flat(gradients: Sequence[Float64]) -> Float64:
     return np.concatenate([one.ravel() for one in gradients])
-
-
-def _exchanged(first: int, second: int) -> dict[str, object]:
-    def change(c: Case) -> object:
-        g = list(c["gradients"])
-        if second >= len(g) or g[first].shape != g[second].shape:
-            return None
-        g[first], g[second] = g[second], g[first]
-        return g
-
-    return {"gradients": change}
 
 
 def _gathered(function: Callable[[Float64], Float64], x: Float64, grad: Float64) -> Float64 | None:
@@ -41,57 +30,38 @@ def _gathered(function: Callable[[Float64], Float64], x: Float64, grad: Float64)
     return None
 
 
-GRADIENTS = hypotheses(
-    "gradient",
-    {
-        "mean": {"gradients": lambda c: [one / c["results"] for one in c["gradients"]]},
-        "forward": {
-            "gradients": when(lambda c: c["forward"] is not None)(lambda c: [c["forward"], *c["gradients"][1:]])
-        },
-        "straight through": {
-            "gradients": when(lambda c: c["grad"].shape == c["gradients"][0].shape)(
-                lambda c: [c["grad"], *c["gradients"][1:]]
-            )
-        },
-        "last row read": {"gradients": when(lambda c: c["gathered"] is not None)(lambda c: [c["gathered"]])},
-        **{f"arguments {i} and {j} exchanged": _exchanged(i, j) for i in range(3) for j in range(i + 1, 4)},
-    },
-)
+GRADIENTS = hypotheses("gradient")
 
 
-def _multiplied(c: Case, numbers: Float64) -> list[H]:
-    """Read the factor of the gradient of each argument off the numbers."""
-    ends = np.cumsum([one.size for one in c["gradients"]])[:-1]
-    both = zip(c["gradients"], np.split(numbers, ends), strict=True)
-    factors = [float(got @ one.ravel() / (one**2).sum()) if one.any() else 1.0 for one, got in both]
-    text = " ".join(
-        f"The gradient of argument {i} is {factor:.6g} times the right one."
-        for i, factor in enumerate(factors)
-        if abs(factor - 1) > 1e-6
-    )
-    change = "Look for a sign, a scale, a sum that became a mean, or a detached argument."
-    return [
-        H(
-            "factor",
-            text,
-            change,
-            {
-                "gradients": list(map(np.multiply, factors, c["gradients"])),
-                "uncertainty": c["uncertainty"] * max(1.0, *map(abs, factors)),
-            },
-        )
-    ]
+def _read(c: Case, numbers: Float64, wanted: Float64) -> Iterator[Reading]:
+    """Read the factor of the gradient of each argument, or the argument that it belongs to."""
+    right = c["gradients"]
+    found = np.split(numbers, np.cumsum([one.size for one in right])[:-1])
+    for i, (got, one) in enumerate(zip(found, right, strict=True)):
+        y, text = one.ravel(), f"The gradient of argument {i} is"
+        factor = float(got @ y / (y @ y)) if y.any() else 0.0
+        error = c["uncertainty"] * max(1.0, abs(factor)) + 1e-6 * abs(got).max(initial=0)
+        other = [
+            j for j, z in enumerate(right) if j != i and z.size == y.size and (abs(got - z.ravel()) <= error).all()
+        ]
+        if (abs(got - y) <= error).all():
+            continue
+        if (abs(got - factor * y) <= error).all():
+            yield Reading("factor", f"{text} {number(factor)} times the right one.", True)
+        elif other:
+            yield Reading("arguments", f"{text} that of argument {other[0]}.", True)
+        else:
+            yield Reading(f"argument {i}", f"{text} {listed(got)}; expected {listed(y)}.")
 
 
 GRADIENT = Kind(
     "gradient",
     lambda c: _flat(c["gradients"]),
-    lambda c: _flat(c["gradients"]),
     GRADIENTS,
     ("number",),
     lambda c, wanted, u: c["uncertainty"] + 64 * u * float(abs(wanted).max(initial=0)),
     labels=lambda c: {"number": c["places"]},
-    more=_multiplied,
+    read=_read,
 )
 
 

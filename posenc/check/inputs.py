@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import Bias
-from .judge import Case, as_numbers, coarser
+from .judge import as_numbers, coarser
 from .report import Array, Float64
 
 Precision: TypeAlias = Literal["float16", "bfloat16", "float32", "float64"]
@@ -35,11 +35,6 @@ def rounded(x: Float64, dtype: str) -> Float64:
     if dtype == "float64":
         return x
     return to_bfloat16(x) if dtype == "bfloat16" else np.asarray(x, dtype).astype(np.float64)
-
-
-def rounding(field: str, dtype: str) -> Callable[[Case], object]:
-    """A field of the case, rounded to a dtype."""
-    return lambda c: rounded(c[field], dtype)
 
 
 def call(subject: str, impl: Any, *arguments: Any) -> Any:

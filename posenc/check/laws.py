@@ -32,12 +32,14 @@ def listed(numbers: npt.ArrayLike) -> str:
     return f"({', '.join(map(number, values[:SHOWN]))}{', ...' if len(values) > SHOWN else ''})"
 
 
-def runs(indices: Iterable[int]) -> str:
-    """Format 1, 2, 3, 7 as "1-3, 7"."""
+def runs(indices: Iterable[int] | npt.NDArray[np.bool_]) -> str:
+    """Format 1, 2, 3, 7 as "1-3, 7", or the places at which an array is true."""
+    if isinstance(indices, np.ndarray) and indices.dtype == bool:
+        indices = np.flatnonzero(indices)
     ordered = sorted({int(i) for i in indices})
     groups = [[i for _, i in group] for _, group in itertools.groupby(enumerate(ordered), lambda one: one[1] - one[0])]
     words = [f"{group[0]}-{group[-1]}" if len(group) > 1 else str(group[0]) for group in groups]
-    return ", ".join(words[:SHOWN]) + (", ..." if len(words) > SHOWN else "")
+    return ", ".join(words[:SHOWN]) + (", ..." if len(words) > SHOWN else "") or "none"
 
 
 def near(x: npt.ArrayLike, y: npt.ArrayLike, tolerance: float = 1e-4) -> bool:

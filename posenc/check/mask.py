@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
 
+from ..reference.attention import visible as seen_pairs
 from .inputs import call, choice
-from .judge import Case, Kind, as_numbers, hypotheses, judge, when
-from .judge import Hypothesis as H
-from .report import Float64, Report, further
+from .judge import Case, Kind, as_numbers, hypotheses, judge, known
+from .laws import law, runs
+from .report import Reading, Report, further
 
 MORE_KEYS = "more keys than queries (m = n + 5)"
 Window = tuple[int | None, int | None]
@@ -22,127 +22,74 @@ normal number of float32. Swin adds -100."""
 
 
 def visible(c: Case) -> npt.NDArray[np.bool_]:
-    """The pairs that see each other, (n, m), with the errors that the fields of the case name."""
-    rel = c["mask_k"] - c["mask_q"][:, None]
-    left, right = c["window"] or (None, None)
-    seen = np.ones(rel.shape, bool)
-    if c["causal"]:
-        seen &= rel <= c["diagonal"]
-    if left is not None:
-        seen &= (rel if c["window_q"] is None else c["mask_k"] - c["window_q"][:, None]) >= -left
-    if right is not None:
-        seen &= rel <= right
-    if c["k_segments"] is not None:
-        seen &= c["q_segments"][:, None] == c["k_segments"]
-    seen = seen.T if c["mask_transposed"] else seen
-    return ~seen if c["inverted"] else seen
+    """The pairs that see each other, (n, m)."""
+    options = {name: c[name] for name in ("causal", "window", "q_segments", "k_segments")}
+    return np.asarray(seen_pairs(c["mask_q"], c["mask_k"], keep=c.get("keep"), **options)[0])
 
 
-def widened(step: int) -> Callable[[Case], object]:
-    def change(c: Case) -> object:
-        left, right = c["window"] or (None, None)
-        return None if left is None or left + step < 0 else (left + step, right)
-
-    return change
-
-
-def _both_sides(c: Case) -> object:
-    left, right = c["window"] or (None, None)
-    return (left, left) if left is not None and right != left else None
-
-
-def _in_chunks(side: str) -> Callable[[Case], object]:
-    """The attention chunk of each query, or of each key, as large as the window."""
-    return of_window(lambda c: None if c["window"][0] is None else c[f"mask_{side}"] // (c["window"][0] + 1))
-
-
-of_window, of_segments, of_padding = when("window"), when("segments"), when("padding")
-NO_SEGMENTS = {name: of_segments(lambda c, name=name: 0 * c[name]) for name in ("q_segments", "k_segments")}
-MASK_FIELDS: Case = {"diagonal": 0, "mask_transposed": False, "inverted": False, "window": None, "window_q": None}
-MASKS = hypotheses(
-    "mask",
-    {
-        "alignment": {"mask_q": when("unequal")(lambda c: c["other_q"])},
-        "window one wider": {"window": widened(1)},
-        "window one narrower": {"window": widened(-1)},
-        "window on both sides": {"window": _both_sides},
-        "chunks in place of a window": {
-            "window": of_window((None, None)),
-            "q_segments": _in_chunks("q"),
-            "k_segments": _in_chunks("k"),
-        },
-        "window in place of chunks": {"window": lambda c: c["chunk"] and (c["chunk"] - 1, None), **NO_SEGMENTS},
-        "segments of the query": {"k_segments": of_padding(lambda c: c["row_segments"][:, None])},
-        "padding on the other side": {"k_segments": of_segments(lambda c: c["k_segments"][::-1])},
-        "no segments": NO_SEGMENTS,
-    },
-)
-OF_ROWS = ("mask_q", "other_q", "window_start", "q_segments", "row_segments", "q_at", "bias_q", "present", "start_of",
-           "end_of", "chunk_of", "in_chunk", "one_late", "one_early", "first_twice", "start_twice",
-           "after_update")  # fmt: skip
-"""Fields with a number for each query."""
-
-
-def sample(off: Float64, axis: int = -2) -> npt.NDArray[np.intp]:
-    """Some places along an axis: the first ones, for small steps, and some where numbers are wrong."""
-    wrong = np.flatnonzero((off > 1).any(tuple(a for a in range(off.ndim) if a != axis % off.ndim)))
-    some = wrong[np.linspace(0, len(wrong) - 1, min(len(wrong), 6)).astype(int)]
-    return np.union1d(np.arange(min(4, off.shape[axis])), some)
-
-
-def some_rows(c: Case, off: Float64) -> tuple[Any, Case]:
-    """The case of some queries; of all, if an operator reads their numbers and not their positions."""
-    if c.get("indexed"):
-        return ..., c
-    rows = sample(off)
-    part = {name: c[name][rows] for name in OF_ROWS if np.ndim(c.get(name, 0)) > 0}
-    part |= {"q": c["q"][..., rows, :]} if "q" in c else {}
-    return (..., rows, slice(None)), {**c, **part, "n": len(rows)}
+MASKS = hypotheses("mask")
+"""Known errors of masks, and of the keys that a chunk of a cache sees."""
 
 
 def mask_options(c: Case) -> Case:
     """The arguments of `reference.attention` that say which pairs see each other."""
     return {
         **{name: c[name] for name in ("causal", "window", "q_segments", "k_segments")},
+        "keep": c.get("keep"),
         "q_positions": c["mask_q"],
         "k_positions": c["mask_k"],
     }
 
 
-def _other_window(c: Case, numbers: Float64) -> Sequence[H]:
-    """Read the window off the mask: the keys before and after its own position that a query sees at most."""
-    if c["window"] is None:
-        return ()
-    row, key = np.nonzero(numbers)
-    rel = c["mask_k"][key] - c["mask_q"][row]
-    back, ahead = int(-rel.min(initial=0)), int(rel.max(initial=0))
-    left, right = c["window"]
-    expected = f"{left} and {0 if c['causal'] else right}".replace("None", "all")
-    text = f"The window reaches {back} keys back and {ahead} ahead; expected {expected}."
-    return [
-        H(
-            "window",
-            text,
-            "Count the keys on each side; the query is not one of them.",
-            {"causal": False, "window": (back, ahead)},
+def ends(reads: npt.NDArray[np.bool_]) -> str:
+    """Describe the keys of each query by the first and the last, if they are in a row and follow a law."""
+    if not reads.any(1).all():
+        return ""
+    first, last = reads.argmax(1), reads.shape[1] - 1 - reads[:, ::-1].argmax(1)
+    in_a_row = (reads.sum(1) == last - first + 1).all()
+    words = [law(np.arange(len(reads)), one, "i") for one in (first, last)]
+    return f"from {words[0]} to {words[1]}" if in_a_row and all(words) else ""
+
+
+def read_mask(c: Case, numbers: npt.ArrayLike, wanted: npt.ArrayLike) -> Iterator[Reading]:
+    """Read which keys each query sees."""
+    got, right = np.asarray(numbers) > 0, np.asarray(wanted) > 0
+    if (got == right).all():
+        return
+    row = int(np.flatnonzero((got != right).any(1))[0])
+    now, then = (runs(one[row]) for one in (got, right))
+    text = f"Query {row} reads the keys {now}; expected {then}."
+    causes = known(MASKS, c, lambda c: visible(c).astype(np.float64), got.astype(np.float64), lambda c, x: 0.5, "keys")
+    if causes:
+        yield Reading("keys", text, True, causes)
+        return
+    rel = c["mask_k"] - c["mask_q"][:, None]
+    back, ahead = (int(side * rel[got].max(initial=0) if side > 0 else -rel[got].min(initial=0)) for side in (-1, 1))
+    words, expected = ends(got), ends(right)
+    if (got == ~right).all():
+        yield Reading("polarity", "True marks the pairs to leave out; expected the pairs to keep.", True)
+    elif got.shape[0] == got.shape[1] and (right == got.T).all():
+        yield Reading(
+            "axes", "The mask is transposed: queries see the keys after them. Exchange queries and keys.", True
         )
-    ]
-
-
-def _seen(c: Case) -> Float64:
-    return visible(c).astype(np.float64)
+    elif (got == ((rel >= -back) & (rel <= ahead))).all():
+        left, right_side = c["window"] or (None, None)
+        then = f"{left} and {0 if c['causal'] else right_side}".replace("None", "all")
+        reach = ["all" if one == most else one for one, most in ((back, -rel.min()), (ahead, rel.max()))]
+        yield Reading("window", f"The window reaches {reach[0]} keys back and {reach[1]} ahead; expected {then}.", True)
+    elif words and expected:
+        yield Reading("keys", f"{text} Query i reads the keys {words}; expected {expected}.", True)
+    else:
+        yield Reading("keys", text, False)
 
 
 MASK = Kind(
     "mask",
-    _seen,
-    _seen,
-    MASKS,
+    lambda c: visible(c).astype(np.float64),
+    (),
     ("query", "key"),
     lambda c, wanted, u: 0.5,
-    part=some_rows,
-    whole=frozenset(["mask_transposed"]),
-    more=_other_window,
+    read=read_mask,
 )
 
 
@@ -157,9 +104,9 @@ def mask_case(
     at, past, names = np.arange(float(n)), m - n, ("i", f"i + {m - n}")
     q_at = at + past if at_end else at
     case: Case = {
-        **MASK_FIELDS, "n": n, "m": m, "causal": causal, "window": window, "align": align, "past": past,
+        "n": n, "m": m, "causal": causal, "window": window, "align": align, "past": past,
         "place": names[at_end], "other_place": names[not at_end], "mask_q": q_at, "mask_k": np.arange(float(m)),
-        "other_q": at if at_end else at + past, "window_start": np.full(n, q_at[0] if n else 0.0),
+        "other_q": at if at_end else at + past,
         "q_segments": None if q_segments is None else np.array(q_segments),
         "k_segments": None if k_segments is None else np.array(k_segments), "row_segments": None, "chunk": None,
     }  # fmt: skip
@@ -210,6 +157,7 @@ def mask(
     Cause: alignment. The mask puts query i at position i; expected i + 5.
     Change: Put query i at position i + 5, as align="end" says: "end" counts the cached keys (bottom-right).
     Evidence: this explanation leaves an error of 0; the best other hypothesis, diagonal, leaves 1.
+    Read: keys. Query 0 reads the keys 0; expected 0-5.
     First difference: query 0, key 1: 0 instead of 1.
     Right for key 0.
     Wrong (#) and right (.) numbers, query downwards and key across.

@@ -12,16 +12,23 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from .biases import moved, multiplied, true_matrix
+from .frequencies import read_frequencies
 from .inputs import rounded
-from .judge import ROUNDOFF, Case
-from .laws import law, listed, named, near, number, runs
-from .report import Float64, Reading
+from .judge import ROUNDOFF, Case, hypotheses, known
+from .laws import law, listed, named, near, number, runs, solved
+from .mask import read_mask
+from .report import Array, Float64, Reading
 
 Attention: TypeAlias = Callable[[Float64, Float64, Float64], Float64]
 """Attention of q (heads, n, dim), k and v (kv heads, m, dim)."""
 Bool: TypeAlias = npt.NDArray[np.bool_]
 SMALLEST = 1e-12
 """A weight below is 0."""
+
+
+TURNS = hypotheses("turns")
+"""Known errors of the positions by which attention rotates, and histories of them in a cache."""
 
 
 def _any(reads: Bool, axis: int | tuple[int, ...]) -> Bool:
@@ -44,6 +51,13 @@ class Probe(NamedTuple):
         """The largest error of a number that counts as equal."""
         return max(1e-4, 16 * ROUNDOFF[self.precision])
 
+    @property
+    def numbers(self) -> dict[str, float]:
+        """Numbers by which logits may be multiplied."""
+        names = {"scale": "scale", "dim": "width of heads", "heads": "number of heads"}
+        names |= {"softmax_factor": "softmax factor", "factor": "attention factor"}
+        return {f"the {words}": float(self.case[name]) for name, words in names.items()}
+
     def weights(self, attention: Attention, q: Float64, k: Float64) -> Float64:
         """Return the weights (heads, n, m): the output for values that are 1 at one key, less the output for 0."""
         without = attention(q, k, 0 * self.v)
@@ -58,16 +72,15 @@ class Probe(NamedTuple):
 
 def read_attention(probe: Probe) -> Iterator[Reading]:
     """Read the parts of attention that are wrong."""
-    first, again = (probe.impl(probe.q, probe.k, probe.v) for _ in range(2))
-    if not near(first, again, 1e-6):
+    if not near(probe.impl(probe.q, probe.k, probe.v), probe.impl(probe.q, probe.k, probe.v), 1e-6):
         yield Reading("repetition", "The same call gives other numbers the second time.")
         return
-    for part in (_values, _rounding, _queries, _heads, _keys, _order, _sums, _proportions, _added):
-        is_wrong = False
-        for reading in part(probe):
-            is_wrong = True
-            yield reading
-        if is_wrong:
+    for part in (_values, _rounding, _axis, _queries, _heads, _keys, _order, _sums, _proportions, _added):
+        readings = list(part(probe))
+        yield from readings
+        if part is _heads and readings and all(one.explained for one in readings):
+            probe = probe._replace(right=_with_heads(probe.right, *(_sources(probe, which) for which in ("k", "v"))))
+        elif readings and not (part is _keys and readings[0].part in ("keys", "window")):
             return
 
 
@@ -87,9 +100,7 @@ def _values(probe: Probe) -> Iterator[Reading]:
     one[..., 0] = 1.0
     reached = np.flatnonzero(abs(probe.impl(q, k, one) - without).max((0, 1)) > 10 * probe.tolerance)
     if list(reached) != [0]:
-        text = (
-            f"Channel 0 of the values reaches the channels {runs(reached) or 'none'} of the output; expected 0 alone."
-        )
+        text = f"Channel 0 of the values reaches the channels {runs(reached)} of the output; expected 0 alone."
         turned = len(reached) == 2 and probe.case["w"] is not None
         yield Reading("values", f"{text} Values are rotated." if turned else text, turned)
 
@@ -129,22 +140,54 @@ def _changed(attention: Attention, probe: Probe, which: str, axis: int) -> Bool:
     return np.array(found, bool)
 
 
+def _axis(probe: Probe) -> Iterator[Reading]:
+    """Read whether the softmax is over the queries."""
+    got = probe.weights(probe.impl, probe.q, probe.k)
+    if near(got.sum(-2), np.ones(got.shape[::2]), 1e-3) and not near(got.sum(-1), np.ones(got.shape[:2]), 1e-3):
+        text = "The weights of a key sum to 1 over the queries; expected the weights of a query over the keys."
+        yield Reading("axis of the softmax", text, True)
+
+
 def _queries(probe: Probe) -> Iterator[Reading]:
     """Read which query each row of the output depends on."""
-    for axis, name in ((1, "query"), (0, "head")):
-        got = _changed(probe.impl, probe, "q", axis)
-        reads = _any(got, 1) if axis == 1 else _any(got, 2)  # (count of the input, count of the output)
-        alone = np.eye(len(reads), dtype=bool)
-        wrong = reads & ~alone
-        if wrong.any():
-            row = int(np.flatnonzero(_any(wrong, 0))[0])
-            sources = [np.flatnonzero(column) for column in reads.T]
-            words = None
-            if all(len(one) == 1 for one in sources):
-                words = law(np.arange(len(sources)), [one[0] for one in sources], "i")
-            text = f"Row {row} of the output depends on the {name} {runs(sources[row])}; expected {row} alone."
-            yield Reading("queries", f"{text} Row i reads {name} {words}." if words else text, words is not None)
+    changed = [_changed(probe.impl, probe, "q", axis) for axis in (1, 0)]  # (queries or heads, heads, rows)
+    heads, n = changed[0].shape[1:]
+    flat = np.arange(heads * n).reshape(heads, n)
+    query, head = (one.argmax(0) for one in changed)
+    right = [(query == flat % n), (head == flat // n)]
+    for one, name, of in zip(changed, ("query", "head"), (flat % n, flat // n), strict=True):
+        several = np.argwhere(one.sum(0) > 1)
+        if len(several):
+            h, row = (int(i) for i in several[0])
+            reads = np.flatnonzero(one[:, h, row])
+            text = f"Row {row} of the output of head {h} depends on the {name} {runs(reads)}; expected {of[h, row]}."
+            is_shift = probe.case["reads_content"] and list(reads) == [row - 1, row]
+            more = " The relative shift drops the last row of the padded matrix; expected the first, x[:, 1:]."
+            yield Reading("queries", text + more * is_shift, is_shift)
             return
+    if all(one.all() for one in right) or not all(_any(one, 0).all() for one in changed):
+        return
+    if (query == flat // heads).all() and (head == flat % heads).all():
+        text = "The output (queries, heads, dim) is reshaped to (heads, queries, dim); expected transpose(0, 1)."
+        yield Reading("axes of the output", text, True)
+    elif right[0].all() and (head == head[:, :1]).all():
+        words = law(np.arange(heads), head[:, 0], "h") or listed(head[:, 0])
+        yield Reading("order of heads", f"Head h of the output is the result of head {words}; expected of h.", True)
+    else:
+        of_row = law(np.arange(n), query[0], "i") if right[1].all() and (query == query[0]).all() else None
+        h, row = (int(i) for i in np.argwhere(~(right[0] & right[1]))[0])
+        text = f"Row {row} of the output depends on the query {query[h, row]}; expected {row} alone."
+        yield Reading("queries", f"{text} Row i reads query {of_row}." if of_row else text, of_row is not None)
+
+
+def _with_heads(right: Attention, of_keys: Array, of_values: Array) -> Attention:
+    """The right attention with the heads that were read."""
+    return lambda q, k, v: right(q, k[of_keys], v[of_values])
+
+
+def _sources(probe: Probe, which: str) -> Array:
+    """Return the head of keys or values that each query head uses."""
+    return np.asarray(_any(_changed(probe.impl, probe, which, 0), 2).T.argmax(1))
 
 
 def _heads(probe: Probe) -> Iterator[Reading]:
@@ -157,25 +200,12 @@ def _heads(probe: Probe) -> Iterator[Reading]:
             found = reads.argmax(1)
             words = law(np.arange(heads), found, "h") or listed(found)
             right = law(np.arange(heads), expected, "h") or listed(expected)
-            yield Reading("heads", f"Query head h reads the {name} of head {words}; expected {right}.", True)
+            text = f"Query head h reads the {name} of head {words}; expected {right}."
+            yield Reading("heads", f"{text} Repeat each head in a row (repeat_interleave).", True)
         elif (reads.sum(1) > 1).any():
             head = int(reads.sum(1).argmax())
-            yield Reading(
-                "heads",
-                f"Query head {head} reads the {name} of the heads {runs(np.flatnonzero(reads[head]))}; expected "
-                f"{expected[head]} alone.",
-                True,
-            )
-
-
-def _ends(reads: Bool) -> str:
-    """Describe the keys of each query by the first and the last, if they are in a row."""
-    if not _any(reads, 1).all():
-        return ""
-    first, last = reads.argmax(1), reads.shape[1] - 1 - reads[:, ::-1].argmax(1)
-    in_a_row = (reads.sum(1) == last - first + 1).all()
-    words = [law(np.arange(len(reads)), one, "i") for one in (first, last)]
-    return f"Query i reads the keys from {words[0]} to {words[1]}" if in_a_row and all(words) else ""
+            text = f"Query head {head} reads the {name} of the heads {runs(reads[head])}; expected"
+            yield Reading("heads", f"{text} {expected[head]} alone.")
 
 
 def _keys(probe: Probe) -> Iterator[Reading]:
@@ -188,20 +218,28 @@ def _keys(probe: Probe) -> Iterator[Reading]:
     several = (got[1].sum(1) > 1) & (expected[1].sum(1) > 1)  # the weight of a single key is 1, whatever the key is
     apart = _any(got[0] != got[1], 1) & several
     if apart.any() and (expected[0] == expected[1])[several].all():
-        row = int(np.flatnonzero(apart)[0])
-        text = f"Query {row} reads the keys {runs(np.flatnonzero(got[0][row])) or 'none'}, but the values"
-        never = np.flatnonzero(~_any(got[1], 0) & _any(got[0], 0))
-        more = f" The values of the keys {runs(never)} are never read." if len(never) else ""
-        right = runs(np.flatnonzero(expected[0][row]))
-        yield Reading("keys", f"{text} {runs(np.flatnonzero(got[1][row]))}; expected {right}.{more}", True)
-        return
-    if (got[1] == expected[1]).all():
-        return
-    row = int(np.flatnonzero((got[1] != expected[1]).any(1))[0])
-    now, then = (runs(np.flatnonzero(one[1][row])) or "none" for one in (got, expected))
-    words = [_ends(one[1]) for one in (got, expected)]
-    more = f" {words[0]}; expected from {words[1].split('from ', 1)[1]}." if all(words) else ""
-    yield Reading("keys", f"Query {row} reads the keys {now}; expected {then}.{more}", bool(more))
+        yield _apart(probe, got, expected[1], int(np.flatnonzero(apart)[0]))
+    else:
+        yield from read_mask(probe.case, got[1], expected[1])
+
+
+def _apart(probe: Probe, got: list[Bool], expected: Bool, row: int) -> Reading:
+    """Say how the keys and the values that a query uses differ: by hidden keys, or by values that are lost."""
+    if (got[0] <= expected).all() and _any(got[1] & ~expected, 1).any():
+        weights = probe.weights(probe.impl, probe.q, 0 * probe.k)
+        hidden = np.log(weights / weights.max(-1, keepdims=True))[:, got[1] & ~expected]
+        value = float(np.median(hidden))
+        text = f"Hidden keys have a weight: their logit is {number(round(value, 3))}; expected -inf."
+        return Reading("hidden logits", text, probe.case["operator"] is None and near(hidden, 0 * hidden + value, 1e-2))
+    if (got[1] == expected).all():
+        text = f"Query {row} reads the values {runs(got[1][row])}, and its sum of weights the keys"
+        text = f"{text} {runs(got[0][row])}: the mask multiplies the weights after the softmax."
+        return Reading("hidden logits", text, True)
+    text = f"Query {row} reads the keys {runs(got[0][row])}, but the values"
+    never = np.flatnonzero(~_any(got[1], 0) & _any(got[0], 0))
+    more = f" The values of the keys {runs(never)} are never read." if len(never) else ""
+    right = runs(expected[row])
+    return Reading("keys", f"{text} {runs(got[1][row])}; expected {right}.{more}", True)
 
 
 def _order(probe: Probe) -> Iterator[Reading]:
@@ -229,42 +267,59 @@ def _order(probe: Probe) -> Iterator[Reading]:
 def _sums(probe: Probe) -> Iterator[Reading]:
     """Read the sums of the weights: if keys are 0, the denominator counts them."""
     got, expected = (probe.weights(attention, probe.q, 0 * probe.k) for attention in (probe.impl, probe.right))
-    total, right = got.sum(-1), expected.sum(-1)
+    total, right, case = got.sum(-1), expected.sum(-1), probe.case
     if (got < 0).any() and near(np.exp(got), expected, 10 * probe.tolerance):
         yield Reading("sum of weights", "The weights are the logarithms of the right ones.", True)
         return
     if near(total, right, 5e-3):
-        now, then = (probe.weights(attention, probe.q, probe.k).sum(-1) for attention in (probe.impl, probe.right))
-        if not near(now, then, 10 * probe.tolerance) and near(then, 1 + 0 * right, probe.tolerance):
-            yield from _joined(probe, probe.q, probe.k)
-            where = f"they sum to {listed(now[0])} for the queries of head 0"
-            text = f"If all keys are 0 the weights of a query sum to 1, but with random keys {where}; expected 1."
-            yield Reading("sum of weights", text, True)
+        yield from _sums_of_random_keys(probe)
         return
-    text = (
-        f"If all keys are 0, the weights of query {len(total[0]) - 1} sum to {listed(total[:, -1])} by head; expected"
-    )
-    text = f"{text} {listed(right[:, -1])}."
     used = (expected > SMALLEST).sum(-1)
-    ratio = total / np.where(right > 0, right, np.nan)
-    per_key = ratio * used
-    if near(np.nan_to_num(per_key), 1.0 * (right > 0), 10 * probe.tolerance):
+    text = f"If all keys are 0, the weights of the last query sum to {listed(total[:, -1])} by head; expected"
+    text = f"{text} {listed(right[:, -1])}."
+    more = used / total - used
+    if near(total * used, right, 10 * probe.tolerance):
         yield Reading("sum of weights", f"{text} They are divided by the number of keys.", True)
-    elif probe.case["operator"] is None and probe.case["sink"] is None and (right > 0).all():
-        more = used / total - used
-        same = near(more, np.median(more) + 0 * more, 1e-2)
-        words = f" The denominator holds {number(round(float(np.median(more)), 3))} more than the sum over the keys, as"
-        rows = " rows of zeros that are not masked have." if same else ""
-        factor = near(ratio, ratio[0, 0] + 0 * ratio, probe.tolerance) and np.ptp(used) == 0 and more[0, 0] < 0
-        yield Reading("sum of weights", text + words + rows if rows and not factor else text, same)
+    elif near(got, 1.0 * (expected > 0), probe.tolerance):
+        yield Reading("sum of weights", f"{text} The weights are exp(logits), not divided by their sum.", True)
+    elif case["operator"] is None and (more > -1e-3).all() and case["sink"] is not None:
+        sinks = np.log(np.maximum(more.mean(-1), SMALLEST))
+        words = f"the sinks {listed(sinks)}" if (sinks > -10).all() else "no sink"
+        yield Reading("sink", f"{text} The sum holds {words}; expected {listed(case['sink'])}.", True)
+    elif case["operator"] is None and (more > -1e-3).all() and (right > 0).all():
+        rows = np.rint(more[0])
+        words = f"{text} The denominator holds {runs(rows)} more than the sum over the keys, as rows of zeros"
+        ends = case.get("end_of", 0) + rows
+        is_cache = "end_of" in case and np.ptp(ends[rows > 0]) == 0
+        size = f" of a cache of {number(float(ends[rows > 0][0]))} rows" if is_cache else ""
+        same = near(more, rows + 0 * more, 1e-2)
+        yield Reading("sum of weights", f"{words}{size} that are not masked have." if same else text, same)
     else:
         yield Reading("sum of weights", text)
 
 
-def _logarithms(probe: Probe, q: Float64, k: Float64) -> list[Float64]:
-    """Return the logarithms of weights, NaN where the right weights or those of the implementation are 0."""
+def _sums_of_random_keys(probe: Probe) -> Iterator[Reading]:
+    """Read sums of weights that are right if keys are 0."""
+    got, expected = (probe.weights(attention, probe.q, probe.k) for attention in (probe.impl, probe.right))
+    now, then = got.sum(-1), expected.sum(-1)
+    if near(now, then, 10 * probe.tolerance):
+        return
+    if probe.case["sink"] is not None:  # exp(sink) = s, the sum of exp(logit) = s then / (1 - then)
+        size = np.exp(probe.case["sink"])[:, None] / (1 - then)
+        top = expected.max(-1) * size
+        if near(np.log(size * then * (1 / now - 1) / (size - size * then)), np.log(top), 1e-2):
+            text = "exp(sink) is added to a sum of exp(logit - maximum); expected exp(sink - maximum)."
+            yield Reading("sink", text, True)
+    elif near(then, 1 + 0 * then, probe.tolerance):
+        yield from _joined(probe)
+        text = "If all keys are 0 the weights of a query sum to 1, but with random keys they sum to"
+        yield Reading("sum of weights", f"{text} {listed(now[0])} for the queries of head 0; expected 1.", True)
+
+
+def _logarithms(probe: Probe, q: Float64, k: Float64, least: float = 1e-4) -> list[Float64]:
+    """Return the logarithms of weights, NaN where one is below the least: its logarithm is inexact."""
     got, expected = (probe.weights(attention, q, k) for attention in (probe.impl, probe.right))
-    seen = (got > SMALLEST) & (expected > SMALLEST)
+    seen = (got > least) & (expected > least)
     return [np.log(np.where(seen, one, np.nan)) for one in (got, expected)]
 
 
@@ -275,9 +330,9 @@ def _centred(logarithms: Float64) -> Float64:
     return np.where(seen, logarithms - mean, 0.0)
 
 
-def _joined(probe: Probe, q: Float64, k: Float64) -> Iterator[Reading]:
+def _joined(probe: Probe) -> Iterator[Reading]:
     """Read whether keys fall into a few parts, within which the proportions of weights are right."""
-    got, expected = _logarithms(probe, q, k)
+    got, expected = _logarithms(probe, probe.q, probe.k, SMALLEST)
     off = got - expected
     steps = np.nanmax(abs(np.diff(off, axis=-1)), (0, 1), initial=0)
     cuts = np.flatnonzero(steps > 1e-2) + 1
@@ -288,18 +343,13 @@ def _joined(probe: Probe, q: Float64, k: Float64) -> Iterator[Reading]:
     text = f"Within the keys {' and '.join(runs(part) for part in parts)} weights have the right proportions, but"
     text = f"{text} between these parts they have not"
     if len(parts) == 2:
-        logs = [
-            np.log(np.exp(one[..., parts[0]]).sum(-1) / np.exp(one[..., parts[1]]).sum(-1)).ravel()
-            for one in (got, expected)
-        ]
+        sums = [[np.exp(one[..., part]).sum(-1).ravel() for part in parts] for one in (got, expected)]
+        logs = [np.log(first / second) for first, second in sums]
         times = float((logs[0] * logs[1]).sum() / (logs[1] ** 2).sum())
         if near(logs[0], times * logs[1], 2e-2):
-            words = "Their proportion is the same for all queries: parts are averaged."
-            words = (
-                words
-                if abs(times) < 1e-3
-                else f"The logarithm of their proportion is {number(times)} times the right one{named(times)}."
-            )
+            words = f"The logarithm of their proportion is {number(times)} times the right one{named(times)}."
+            same = "Their proportion is the same for all queries: parts are averaged."
+            words = same if abs(times) < 1e-3 else words
             yield Reading("parts of keys", f"{text}. {words}", True)
             return
     yield Reading("parts of keys", f"{text}: parts are joined wrongly.", True)
@@ -307,64 +357,114 @@ def _joined(probe: Probe, q: Float64, k: Float64) -> Iterator[Reading]:
 
 def _proportions(probe: Probe) -> Iterator[Reading]:
     """Read the proportions of the weights of a query: parts of keys, the bias with keys of 0, then the products."""
-    joined = list(_joined(probe, probe.q, probe.k)) if probe.case["operator"] is None else []
+    joined = list(_joined(probe)) if probe.case["operator"] is None else []
     if joined:
         yield from joined
         return
-    bias, right_bias = (_centred(one) for one in _logarithms(probe, probe.q, 0 * probe.k))
+    still, right_still = _logarithms(probe, probe.q, 0 * probe.k)
+    bias, right_bias = _centred(still), _centred(right_still)
     if not near(bias, right_bias, 10 * probe.tolerance):
         yield from _bias(bias, right_bias, probe)
+    turns = list(_turns(probe)) if probe.case["w"] is not None else []
+    yield from turns
+    got, expected = _logarithms(probe, probe.q, probe.k)
+    x, y = _centred(got - still), _centred(expected - right_still)
+    if turns or near(x, y, 20 * probe.tolerance):
         return
-    x, y = (_centred(one) for one in _logarithms(probe, probe.q, probe.k))
-    times = float((x * y).sum() / (y * y).sum())
-    if near(x, times * y, 20 * probe.tolerance) and abs(times - 1) > 1e-3:
-        known = {"the scale": float(probe.case["scale"]), "the width of heads": float(probe.case["dim"])}
-        known["the number of heads"] = float(probe.case["heads"])
-        text = f"Logits are {number(times)} times the right ones{named(times, known)}."
-        yield Reading("scale", text, True)
+    words = multiplied(x, y, "Logits", probe.numbers, 20 * probe.tolerance)
+    if words:
+        yield Reading("scale", words, True)
         return
     wrong = abs(x - y) > 20 * probe.tolerance
-    if wrong.any():
-        axes = zip(("heads", "queries", "keys"), ((1, 2), (0, 2), (0, 1)), strict=True)
-        where = ", ".join(f"{name} {runs(np.flatnonzero(_any(wrong, others)))}" for name, others in axes)
-        text = f"With keys of 0 the weights are right. With random keys their proportions are wrong at {where}"
-        yield Reading("products", f"{text}: the products of queries and keys are, or what is done to them.")
+    axes = zip(("heads", "queries", "keys"), ((1, 2), (0, 2), (0, 1)), strict=True)
+    where = ", ".join(f"{name} {runs(_any(wrong, others))}" for name, others in axes)
+    text = f"With keys of 0 the weights are right. With random keys their proportions are wrong at {where}"
+    yield Reading("products", f"{text}: the products of queries and keys are, or what is done to them.")
 
 
 def _bias(x: Float64, y: Float64, probe: Probe) -> Iterator[Reading]:
-    """Read the bias: its factor by head, or where it is wrong."""
-    text = "With keys of 0 the logits are the bias, up to a number for each query."
-    size = (y * y).sum((1, 2))
+    """Read the bias: its factor, its heads, or where it is wrong."""
+    text, tolerance, cap = "With keys of 0 the logits are the bias.", 20 * probe.tolerance, probe.case["softcap"]
     if near(y, 0 * y, probe.tolerance):
-        yield Reading("bias", f"With keys of 0 the logits of a query differ by up to {number(np.ptp(x))}; expected 0.")
+        yield Reading("bias", f"{text} Those of a query differ by up to {number(np.ptp(x))}; expected 0.")
         return
-    if (size > 0).all():
-        scale = {"the scale": float(probe.case["scale"])}
-        times = (x * y).sum((1, 2)) / size
-        if near(x, times[:, None, None] * y, 20 * probe.tolerance):
-            alike = np.ptp(times) < 1e-3
-            shown = f"{number(times[0])}{named(float(times[0]), scale)}" if alike else f"{listed(times)} by head"
-            more = "" if alike else _equal_heads(times, y)
-            yield Reading("bias", f"{text} It is {shown} times the right one.{more}", True)
-            return
-    head, query, key = (int(i) for i in np.argwhere(abs(x - y) > 20 * probe.tolerance)[0])
-    wrong = abs(x - y) > 20 * probe.tolerance
-    heads = runs(np.flatnonzero(_any(wrong, (1, 2))))
-    yield Reading(
-        "bias",
-        f"{text} For head {head} and query {query} it is {listed(x[head, query])}; expected {listed(y[head, query])}. "
-        f"Wrong are heads {heads}, first at key {key}.",
-    )
+    words = multiplied(x, y, "Its numbers", probe.numbers, tolerance) or moved(x, y, "bias")
+    if not words and cap and not probe.case["reads_content"]:
+        seen = probe.weights(probe.right, probe.q, 0 * probe.k) > SMALLEST
+        capped = _centred(np.where(seen, cap * np.tanh(true_matrix(probe.case) / cap), np.nan))
+        words = "The cap is applied to the sum with the bias; expected before it is added." * near(x, capped, tolerance)
+    wrong = abs(x - y) > tolerance
+    head, query, key = (int(i) for i in np.argwhere(wrong)[0])
+    if not words:
+        text = f"{text} Less its mean, for head {head} and query {query} it is {listed(x[head, query])}; expected"
+        text = f"{text} {listed(y[head, query])}. Wrong are heads {runs(np.flatnonzero(_any(wrong, (1, 2))))}, first at"
+    yield Reading("bias", f"{text} {words or f'key {key}.'}", bool(words))
 
 
-def _equal_heads(times: Float64, bias: Float64) -> str:
-    """Say which heads have the same bias, if they are in groups."""
-    slopes = times * abs(bias).max((1, 2))
-    groups: list[list[int]] = []
-    for head, slope in enumerate(slopes):
-        if groups and abs(slope / slopes[groups[-1][0]] - 1) < 1e-3:
-            groups[-1].append(head)
-        else:
-            groups.append([head])
-    is_group = len(groups) < len(slopes) and len({len(group) for group in groups}) == 1
-    return f" The heads {' and '.join(map(runs, groups))} have the same bias." if is_group else ""
+def distances_of(c: Case) -> Float64:
+    """The distance by which each query and key are rotated, (n, m)."""
+    return np.asarray(c["q_at"][:, None] - c["k_at"])
+
+
+def _turns(probe: Probe) -> Iterator[Reading]:
+    """Read the angle between each query and each key, pair by pair; then positions, or frequencies."""
+    case, w = probe.case, probe.case["w"]
+    i = np.arange(len(w))
+    pairs = np.stack([2 * i, 2 * i + 1] if case["layout"] == "interleaved" else [i, i + len(w)], 1)
+    size = (0.1 if case["softcap"] else 1.0) / abs(case["scale"])
+    q, zero = np.zeros(probe.q.shape), 0 * probe.k
+    still = np.log(np.maximum(probe.weights(probe.impl, probe.q, zero), SMALLEST))
+
+    def product(a: int, b: int) -> Float64:
+        """The products of queries that are 1 in channel a and keys in channel b, from each second key."""
+        q[:], found = 0.0, np.full(still.shape, np.nan)
+        q[..., a] = size
+        for parity in (0, 1):
+            k = zero.copy()
+            k[:, parity::2, b] = 1.0
+            logits = np.log(np.maximum(probe.weights(probe.impl, q, k), SMALLEST)) - still
+            logits = np.where(still > np.log(SMALLEST) / 2, logits, np.nan)
+            found[..., parity::2] = logits[..., parity::2] - np.nanmean(logits[..., 1 - parity :: 2], -1, keepdims=True)
+        return np.asarray(found / (size * case["scale"]))
+
+    z = np.array([product(a, a) + 1j * product(a, b) for a, b in pairs])  # (pairs, heads, n, m)
+    lengths, seen = abs(z), ~np.isnan(z).any(0)[0]
+    times = float(np.nanmedian(lengths)) / case["factor"] ** 2
+    angle = np.angle(np.nanmean(z, 1))[:, seen].T  # (places, pairs)
+    alike = np.nanmax(abs(z - np.nanmean(z, 1, keepdims=True))) < 0.01 * times
+    if not alike or np.nanmax(lengths) - np.nanmin(lengths) > 0.01 * times or not len(angle):
+        return
+    if abs(times - 1) > 1e-3:
+        text = f"Logits are {number(times)}{named(times, probe.numbers)} times the right ones."
+        yield Reading("scale", text, True)
+
+    def error(p: Float64) -> Float64:
+        return np.asarray(abs(np.exp(1j * p[:, None] * w) - np.exp(1j * angle)).max(-1))
+
+    def apart(c: Case) -> Float64:
+        return np.asarray(np.broadcast_to(distances_of(c), seen.shape)[seen])
+
+    right = apart(case)
+    if error(right).max() < 5e-3:
+        return
+    found = [solved(angle, w), right + solved(angle - right[:, None] * w, w)]
+    distance = np.rint(np.where(error(found[0]) < error(found[1]), *found))
+    if error(distance).max() < 2e-2:
+        causes = known(
+            TURNS,
+            case,
+            lambda c: np.broadcast_to(distances_of(c), seen.shape)[seen],
+            distance,
+            lambda c, x: 0.5,
+            "turns",
+        )
+        first = int(np.flatnonzero(distance != right)[0])
+        n, m = (one[first] for one in np.nonzero(seen))
+        text = f"Query {n} and key {m} are rotated as {number(distance[first])} positions apart; expected"
+        words = law(right, distance, "d")
+        more = f" The distance d is taken for {words}." if words else ""
+        yield Reading("turns", f"{text} {number(right[first])}.{more}", bool(causes or words), causes)
+        return
+    w_read = solved(angle.T, right)
+    if abs(np.exp(1j * right[:, None] * w_read) - np.exp(1j * angle)).max() < 2e-2:
+        yield from read_frequencies(w_read, case, np.full(len(w), 2e-5 / size), whole=True)

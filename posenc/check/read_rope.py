@@ -1,4 +1,4 @@
-"""Readers of a rotation: its rows, channels, formula, lengths, positions, coordinates and frequencies.
+"""Readers of rotations and sinusoids: rows, channels, formula, lengths, positions, coordinates and frequencies.
 
 A reader calls the implementation with chosen inputs, and the right rotation with the same inputs. It is used only if
 the implementation is wrong. Parts are read from the outside inwards, and a part that hides the inner ones ends the
@@ -7,22 +7,32 @@ reading.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from .frequencies import read_factor, read_frequencies
 from .inputs import rounded
-from .judge import ROUNDOFF, Case
-from .laws import geometric, law, listed, named, near, number, runs, same_angles, solved
-from .report import Array, Float64, Reading
+from .judge import ROUNDOFF, Case, hypotheses, known
+from .laws import law, listed, named, near, number, runs, same_angles, solved
+from .report import Array, Cause, Float64, Reading
 
 Rotation: TypeAlias = Callable[[Float64, Array], Float64]
 """A rotation of x (batch, heads, N, width) by positions (N,), or by coordinates (C, N)."""
 Pairs: TypeAlias = list[tuple[int, int]]
 TERMS = ("", "cos", "sin", "cos sin", "sin sin")
 """The terms of the formula; the first is a constant."""
+PLAIN = np.array([[0, 1, 0, 0, 0], [0, 0, -1, 0, 0], [0, 0, 1, 0, 0], [0, 1, 0, 0, 0]], float)
+"""The factors of the terms of (x, y) in both channels of a pair: x cos - y sin, x sin + y cos."""
+CHANNELS = hypotheses("channels")
+"""Known errors of the layouts: `turn` of the pairs that are read, `turn_out` of their results, `tables` of angles."""
+FORMULAS = hypotheses("formula")
+"""Known errors of the formula, whose factors are `terms` times `sizes`."""
+ANGLES = hypotheses("angles")
+"""Known errors of the precision of angles."""
 
 
 class Probe(NamedTuple):
@@ -48,30 +58,25 @@ def read_rope(probe: Probe) -> Iterator[Reading]:
     if not near(probe.impl(probe.x, probe.places[0]), probe.impl(probe.x, probe.places[0]), 1e-6):
         yield Reading("repetition", "The same call gives other numbers the second time.")
         return
-    for part in (_rows, _inner, _rounding):
-        is_wrong = False
-        for reading in part(probe):
-            is_wrong = True
-            yield reading
-        if is_wrong:
-            return
+    rows = list(_rows(probe))
+    yield from rows
+    if not rows:
+        for dtype, text in _roundings(probe):
+            yield Reading("rounding", text, True)
+            probe = probe._replace(precision=dtype)
+        yield from _inner(probe)
 
 
-def _rounding(probe: Probe) -> Iterator[Reading]:
+def _roundings(probe: Probe) -> list[tuple[str, str]]:
     """Read whether the numbers are numbers of 16 bits: all results, or those of x = 1 only, which show the tables."""
-    place = probe.places[0]
-    result, tables = probe.impl(probe.x, place), _matrix(probe.impl, probe.x, place)
+    result, tables = probe.impl(probe.x, probe.places[0]), _matrix(probe.impl, probe.x, probe.places[0])
     for dtype in ("bfloat16", "float16"):
-        if ROUNDOFF[probe.precision] >= ROUNDOFF[dtype]:
-            continue
-        if near(result, rounded(result, dtype), 1e-7):
-            yield Reading(
-                "rounding", f"All numbers of the result are numbers of {dtype}; expected {probe.precision}.", True
-            )
-            return
-        if near(tables, rounded(tables, dtype), 1e-7):
-            yield Reading("rounding", f"The tables of cos and sin are rounded to {dtype}; the result is not.", True)
-            return
+        if ROUNDOFF[probe.precision] < ROUNDOFF[dtype]:
+            if near(result, rounded(result, dtype), 1e-7) and result.any():
+                return [(dtype, f"All numbers of the result are numbers of {dtype}; expected {probe.precision}.")]
+            if near(tables, rounded(tables, dtype), 1e-7) and len(np.unique(tables)) > 8:
+                return [(dtype, f"The tables of cos and sin are rounded to {dtype}; the result is not.")]
+    return []
 
 
 def _rows(probe: Probe) -> Iterator[Reading]:
@@ -80,24 +85,22 @@ def _rows(probe: Probe) -> Iterator[Reading]:
     if probe.tolerance > 0.01:  # 16 bits cannot tell the rows apart
         return
     vector = np.broadcast_to(probe.x[:1, :1, :1], probe.x.shape)
-    size = 1 + np.arange(np.prod(shape)).reshape(shape) / 8.0
-    base, scaled = (
-        np.linalg.norm(probe.impl(one, probe.places[0]), axis=-1) for one in (vector, vector * size[..., None])
+    every = np.arange(np.prod(shape))
+    size = 1 + every.reshape(*shape, 1) / 8.0
+    base, scaled, found = (
+        np.linalg.norm(probe.impl(one, probe.places[0]), axis=-1).ravel() for one in (vector, vector * size, probe.x)
     )
     source = 8 * (scaled / np.maximum(base, 1e-30) - 1)
-    at = np.rint(source)
-    if not near(source, at, 0.1) or (at < 0).any() or (at >= size.size).any():
+    at = np.rint(source).astype(int)
+    if not near(source, at, 0.1) or (at < 0).any() or (at >= len(every)).any() or (at == every).all():
         return
-    lengths = np.linalg.norm(probe.x, axis=-1).ravel()[at.ravel().astype(int)].reshape(shape)
-    found_lengths = np.linalg.norm(probe.impl(probe.x, probe.places[0]), axis=-1)
-    if (at.ravel() == np.arange(size.size)).all() or np.ptp(found_lengths / lengths) > probe.tolerance:
-        return
-    index = np.unravel_index(int(np.flatnonzero(at.ravel() != np.arange(size.size))[0]), shape)
-    found = np.unravel_index(int(at[index]), shape)
-    here, there = ("batch row {}, head {}, token {}".format(*one) for one in (index, found))
-    share = float((at.ravel() != np.arange(size.size)).mean())
-    text = f"The result at {here} is the rotated {there} of x; {100 * share:.0f} % of the rows are from another place."
-    yield Reading("rows", text, True)
+    lengths = np.linalg.norm(probe.x, axis=-1).ravel()[at]
+    if np.ptp(found / lengths) <= probe.tolerance:
+        i = int(np.flatnonzero(at != every)[0])
+        places = (np.unravel_index(one, shape) for one in (i, at[i]))
+        here, there = ("batch row {}, head {}, token {}".format(*one) for one in places)
+        share = f"{100 * (at != every).mean():.0f} % of the rows are from another place."
+        yield Reading("rows", f"The result at {here} is the rotated {there} of x; {share}", True)
 
 
 def _matrix(rotation: Rotation, x: Float64, place: Array) -> Float64:
@@ -138,6 +141,36 @@ def _layout(pairs: Pairs) -> str:
     return ", ".join(map(str, pairs[:4])) + (", ..." if len(pairs) > 4 else "")
 
 
+def _pairs_of(layout: str, r: int) -> Array:
+    """The pairs of channels of a layout, (pairs, 2)."""
+    i = np.arange(r // 2)
+    return np.stack([2 * i, 2 * i + 1] if layout == "interleaved" else [i, i + r // 2], 1)
+
+
+def channels_of(c: Case) -> Float64:
+    """The other channel that each channel reads, and the one that has the same angle, (2, width)."""
+    found = np.tile(np.arange(float(c["width"])), (2, 1))
+    turn, out, tables = (
+        _pairs_of(c[name] if name in c else c["layout"], c["rotary_dim"]) for name in ("turn", "turn_out", "tables")
+    )
+    moves = c["w"] != 0
+    found[0, out[moves]], found[1, tables[moves]] = turn[moves, ::-1], tables[moves, ::-1]
+    return found
+
+
+def _read_channels(sources: Sequence[tuple[int, ...]], matrix: Float64) -> Float64:
+    """Read the numbers of `channels_of`; -1 where a channel of the result reads several others."""
+    width = len(sources)
+    others = [[i for i in one if i != at] or [at] for at, one in enumerate(sources)]
+    partner = [one[0] if len(one) == 1 else -1 for one in others]
+    rows = np.arange(width)
+    own, other = (matrix[0, 0][:, rows, at] for at in (rows, partner))
+    angle = np.arctan2(abs(other), own)  # (N, width)
+    apart = abs(angle[:, :, None] - angle[:, None]).max(0) + np.where(np.eye(width) > 0, np.inf, 0.0)
+    moves = np.array([len(one) > 1 for one in sources])
+    return np.array([partner, np.where(moves, np.where(moves, apart, np.inf).argmin(1), rows)], float)
+
+
 def _inner(probe: Probe) -> Iterator[Reading]:
     """Read channels and pairs, then the formula; then, of a rotation, lengths and angles."""
     tolerance, place, width = probe.tolerance, probe.places[0], probe.x.shape[-1]
@@ -147,7 +180,9 @@ def _inner(probe: Probe) -> Iterator[Reading]:
         more = f" Of x = 0 it makes numbers up to {number(zero)}." if zero > tolerance else ""
         yield Reading("linearity", f"The result is not linear in x; expected a rotation of x.{more}")
         return
-    seen = [got, *_further_matrices(probe)]
+    seen = [got]
+    with contextlib.suppress(Exception):  # it may not take the last positions
+        seen.append(_matrix(probe.impl, probe.x, probe.places[-1]))
     far = np.broadcast_to(977 * np.arange(place.shape[-1]), place.shape)  # slow pairs turn, too
     wanted, of_far = (_matrix(probe.right, probe.x, one) for one in (place, far))
     sources, right_sources = _sources(seen, tolerance), _sources([wanted, of_far], tolerance)
@@ -156,100 +191,60 @@ def _inner(probe: Probe) -> Iterator[Reading]:
     if not turned:
         yield Reading("channels", "No channel is rotated: the result is x.", True)
         return
-    if not turned <= right_turned:
-        yield Reading("channels", f"Channels {runs(turned)} are rotated; expected {runs(right_turned)}.", True)
+    if not any(sources):
+        yield Reading("channels", "The result does not depend on x.", True)
+        return
     fewer = set(pairs) < set(right_pairs) and turned < right_turned
     if fewer:  # the others may turn so slowly that they seem to stand
         pairs, sources = right_pairs, right_sources
-    elif pairs != right_pairs:
-        if not pairs or max(map(len, sources)) > 2:
-            i = next(i for i in range(width) if sources[i] != right_sources[i])
-            text = f"Channel {i} of the result reads channels {runs(sources[i]) or 'none'} of x; expected"
-            yield Reading("pairs", f"{text} {runs(right_sources[i])}.")
+    table, numbers = CHANNELS if probe.case["axis"] is None else (), _read_channels(sources, seen[-1])
+    causes = known(table, probe.case, channels_of, numbers, lambda c, x: 0.5, "pairs")
+    if not turned <= right_turned and not causes:
+        yield Reading("channels", f"Channels {runs(turned)} are rotated; expected {runs(right_turned)}.", True)
+    i = next((i for i in range(width) if sources[i] != right_sources[i]), 0)
+    reads = f"Channel {i} of the result reads channels {runs(sources[i])} of x; expected"
+    if pairs != right_pairs:
+        if not pairs or max(map(len, sources)) > 2 or 2 * len(pairs) != len({i for pair in pairs for i in pair}):
+            yield Reading("pairs", f"{reads} {runs(right_sources[i])}.", bool(causes), causes)
             return
-        yield Reading("pairs", f"Pairs of channels are {_layout(pairs)}; expected {_layout(right_pairs)}.", True)
+        text = f"Pairs of channels are {_layout(pairs)}; expected {_layout(right_pairs)}."
+        yield Reading("pairs", text, True, causes)
     elif sources != right_sources:
-        i = next(i for i in range(width) if sources[i] != right_sources[i])
-        yield Reading(
-            "order of channels",
-            f"Channel {i} of the result reads channels {runs(sources[i])} of x; expected {runs(right_sources[i])}. The "
-            "pairs are right, and their results are stored in another order.",
-            True,
-        )
+        text = f"{reads} {runs(right_sources[i])}. The pairs are right, and their results are stored in another order."
+        yield Reading("order of results", f"{text} Products q.k do not notice it; a cache of keys does.", True)
     if not pairs or not right_pairs:
         return
-    inner = list(_of_pairs(probe, got, wanted, pairs, right_pairs, sources, right_sources))
+    rows, right_rows = _rows_of(sources, pairs), _rows_of(right_sources, right_pairs)
+    entries = _entries(got, pairs, rows)
+    inner = list(_formula(entries, _entries(wanted, right_pairs, right_rows), probe))
+    a, b, c, d = entries
+    apart = [i for i in range(len(pairs)) if not (near(a[i], d[i], 5 * tolerance) and near(b[i], -c[i], 5 * tolerance))]
+    index = [right_pairs.index(one) if one in right_pairs else i for i, one in enumerate(pairs)]
+    if not inner and apart:
+        inner = [_by_channel(probe, pairs[apart[0]], causes)]
+        inner += read_factor(float(np.sqrt(np.median(a**2 + b**2))), probe.case)
+    elif not inner and max(index) < len(probe.case["w"]):
+        inner = list(_angles(probe, pairs, rows, index))
     if fewer and not any(one.part == "positions" for one in inner):
         yield Reading("channels", f"Channels {runs(turned)} are rotated; expected {runs(right_turned)}.", True)
     yield from inner
 
 
-def _further_matrices(probe: Probe) -> list[Float64]:
-    """Return the matrices at the last positions, if the implementation takes them."""
-    if len(probe.places) == 1:
-        return []
-    try:
-        return [_matrix(probe.impl, probe.x, probe.places[-1])]
-    except Exception:
-        return []
-
-
-def _of_pairs(
-    probe: Probe,
-    got: Float64,
-    wanted: Float64,
-    pairs: Pairs,
-    right_pairs: Pairs,
-    sources: Sequence[tuple[int, ...]],
-    right_sources: Sequence[tuple[int, ...]],
-) -> Iterator[Reading]:
-    """Read the formula of known pairs, and the angles if it is the one of a rotation."""
-    rows, tolerance = _rows_of(sources, pairs), probe.tolerance
-    entries = _entries(got, pairs, rows)
-    if len(pairs) == len(right_pairs):
-        formula = list(_formula(entries, _entries(wanted, right_pairs, _rows_of(right_sources, right_pairs)), probe))
-        yield from formula
-        if formula:
-            return
-    a, b, c, d = entries
-    apart = [i for i in range(len(pairs)) if not (near(a[i], d[i], 5 * tolerance) and near(b[i], -c[i], 5 * tolerance))]
-    if apart:
-        yield from _by_channel(probe, got, wanted, pairs[apart[0]])
-        return
-    known = set(pairs) <= set(right_pairs)
-    index = [right_pairs.index(one) for one in pairs] if known else list(range(len(pairs)))
-    if max(index) < len(probe.case["w"]):
-        yield from _angles(probe, pairs, rows, index)
-
-
-def _by_channel(probe: Probe, got: Float64, wanted: Float64, pair: tuple[int, int]) -> Iterator[Reading]:
-    """Read which coordinate or which frequency turns each channel, if the channels of a pair differ."""
+def _by_channel(probe: Probe, pair: tuple[int, int], causes: tuple[Cause, ...]) -> Reading:
+    """Read which coordinates turn each channel, if the channels of a pair differ."""
     text = f"The channels {pair[0]} and {pair[1]} of a pair are turned by different angles."
-    place, width = probe.places[0], probe.x.shape[-1]
-    axis, w = probe.case["axis"], probe.case["w"]
-    if axis is not None:
-        found = []
-        for rotation in (probe.impl, probe.right):
-            words = []
-            for one in range(len(place)):
-                moved = np.zeros(place.shape, int)
-                moved[one] = 977 * np.arange(place.shape[1])
-                own = np.einsum("...cc->...c", _matrix(rotation, probe.x, moved))[0, 0]
-                words.append(
-                    f"coordinate {one} turns {runs(np.flatnonzero(np.ptp(own, 0) > probe.tolerance)) or 'none'}"
-                )
-            found.append(", ".join(words))
-        yield Reading("coordinates", f"{text} Of the channels, {found[0]}; expected: {found[1]}.", found[0] != found[1])
-        return
-    at = np.flatnonzero(place == 1)
-    if len(at):
-        cosines = (np.einsum("...cc->...c", one)[0, 0, at[0]] for one in (got, wanted))
-        pairs_of = [abs(np.arccos(np.clip(one, -1, 1))[:, None] - w).argmin(1) for one in cosines]
-        shown = [i for i in range(width) if wanted[0, 0, at[0], i, i] < 1 - probe.tolerance][: width // 2]
-        of = [listed(one[shown]) for one in pairs_of]
-        yield Reading(
-            "formula", f"{text} Channels {runs(shown)} have the frequencies of pairs {of[0]}; expected {of[1]}.", True
-        )
+    place, found = probe.places[0], []
+    if probe.case["axis"] is None:
+        return Reading("pairs" if causes else "formula", text, bool(causes), causes)
+    for rotation in (probe.impl, probe.right):
+        words = []
+        for one in range(len(place)):
+            moved = 977 * np.arange(place.shape[1]) * (np.arange(len(place)) == one)[:, None]
+            own = np.ptp(np.einsum("...cc->...c", _matrix(rotation, probe.x, moved))[0, 0], 0)
+            words.append(f"coordinate {one} turns {runs(own > probe.tolerance)}")
+        found.append(", ".join(words))
+    text = f"{text} Of the channels, {found[0]}; expected: {found[1]}."
+    return Reading("coordinates", text, found[0] != found[1])
 
 
 def _rows_of(sources: Sequence[tuple[int, ...]], pairs: Pairs) -> Pairs:
@@ -271,28 +266,30 @@ def _formula(got: Float64, wanted: Float64, probe: Probe) -> Iterator[Reading]:
     """Read the four numbers as sums of products of cos and sin of the right angles."""
     cos, sin, tolerance = wanted[0], wanted[2], probe.tolerance
     size = float(np.sqrt((cos**2 + sin**2).mean()))
-    if probe.case["decay"] is not None or near(got, wanted, tolerance) or near(np.ptp(cos), 0.0, tolerance):
+    is_known = probe.case["decay"] is not None or got.shape != wanted.shape or near(got, wanted, tolerance)
+    if is_known or near(np.ptp(cos), 0.0, tolerance):
         return
     cos, sin = cos / size, sin / size
     basis = np.stack([np.ones_like(cos), cos, sin, cos * sin, sin * sin]).reshape(len(TERMS), -1).T
     factors = [np.linalg.lstsq(basis, one.ravel(), rcond=None)[0] for one in got]
     left = [abs(basis @ f - one.ravel()).max() for f, one in zip(factors, got, strict=True)]
-    plain = [[0, size, 0, 0, 0], [0, 0, -size, 0, 0], [0, 0, size, 0, 0], [0, size, 0, 0, 0]]
-    if max(left) > 10 * tolerance or near(factors, plain, tolerance):
+    if max(left) > 10 * tolerance or near(factors, size * PLAIN, tolerance):
         return
-    times = float(factors[0][1] / size)
-    if times > 0 and near(factors, times * np.array(plain), 2 * tolerance):
-        words = named(times, {"the right factor": size})
-        yield Reading("lengths", f"Rotated vectors are {number(times)} times as long as they should be{words}.", True)
+    times = float(factors[0][1])
+    if times > 0 and near(factors, times * PLAIN, 2 * tolerance):
+        yield from read_factor(times, probe.case)
         return
+
+    causes = known(FORMULAS, probe.case, formula_of, np.array(factors) / size, lambda c, x: 5 * tolerance, "formula")
     a, b, c, d = (_sum(f, 10 * tolerance) for f in factors)
-    e, f, g, h = (_sum(np.array(one), 1e-6) for one in plain)
-    yield Reading(
-        "formula",
-        f"With cos and sin of the right angles, the pair (x, y) becomes x ({a}) + y ({b}), x ({c}) + y ({d}); expected "
-        f"x ({e}) + y ({f}), x ({g}) + y ({h}).",
-        True,
-    )
+    e, f, g, h = (_sum(one, 1e-6) for one in size * PLAIN)
+    text = f"With cos and sin of the right angles, the pair (x, y) becomes x ({a}) + y ({b}), x ({c}) + y ({d})"
+    yield Reading("formula", f"{text}; expected x ({e}) + y ({f}), x ({g}) + y ({h}).", True, causes)
+
+
+def formula_of(c: Case) -> Float64:
+    """The factors of TERMS in the four numbers of a pair's matrix."""
+    return np.asarray(np.array(c.get("terms", PLAIN), float) * c.get("sizes", np.ones(5)))
 
 
 def _sum(factors: Float64, least: float) -> str:
@@ -312,8 +309,7 @@ def _sum(factors: Float64, least: float) -> str:
 
 def _angles(probe: Probe, pairs: Pairs, rows: Pairs, index: Sequence[int]) -> Iterator[Reading]:
     """Read lengths, then positions if one position explains the angles of all pairs, else frequencies."""
-    w = probe.case["w"][::-1] if probe.case["reversed"] else probe.case["w"]
-    w = w[list(index)]
+    w = probe.case["w"][list(index)]
 
     def turns(place: Array, rotation: Rotation = probe.impl) -> npt.NDArray[np.complex128]:
         """Return the complex number that each pair is multiplied with, (batch, heads, N, pairs)."""
@@ -344,148 +340,117 @@ def _angles(probe: Probe, pairs: Pairs, rows: Pairs, index: Sequence[int]) -> It
     elif np.ptp(abs(z)) > 10 * probe.tolerance:
         lengths = abs(z).mean((0, 1, 2))
         yield Reading("lengths", f"The lengths of pairs become {listed(lengths)} times as long; expected one factor.")
-    positions = list(_positions(np.angle(z), at, w, probe, len(at) // len(found)))
-    yield from positions
-    if not positions:
-        yield from _frequencies(np.angle(z), at, w, probe)
+    else:
+        yield from read_factor(float(abs(z).mean()), probe.case)
+    case = probe.case if len(w) == len(probe.case["w"]) else {**probe.case, "w": w, "plain": w}
+    yield from read_angles(np.angle(z), at, {**case, "p": at}, probe.tolerance, len(at) // len(found), whole=True)
 
 
-def _positions(theta: Float64, at: Float64, w: Float64, probe: Probe, tokens: int) -> Iterator[Reading]:
-    """Read the position that each token is rotated by, (batch, heads, N)."""
-    expected = at[:, None] * w
+def waves_of(c: Case) -> Float64:
+    """Cosines and sines of the angles of positions p."""
+    p, w, angles = (c.get(f"{name}_dtype", "float64") for name in ("p", "w", "angle"))
+    turns = rounded(rounded(c["p"], p)[:, None] * rounded(c["w"], w), angles)
+    return np.concatenate([np.cos(turns), np.sin(turns)])
+
+
+def read_angles(
+    theta: Float64, at: Float64, case: Case, tolerance: float, tokens: int, whole: bool
+) -> Iterator[Reading]:
+    """Read positions if one position explains the angles of all pairs, (batch, heads, N, pairs), else frequencies."""
+    w = case["w"][: theta.shape[-1]]
+    turns = np.concatenate([np.cos(theta[0, 0]), np.sin(theta[0, 0])])
+    causes = known(ANGLES, {**case, "w": w}, waves_of, turns, lambda c, x: 5 * tolerance, "angles")
+    if causes:
+        text = f"The angles of pair 0 are {listed(theta[0, 0, :, 0])} for positions {listed(at)}."
+        yield Reading("angles", text, True, causes)
+        return
+    p = _position(theta, at, w, tolerance)
+    with np.errstate(all="ignore"):
+        times = float(np.nanmedian(p / at)) if p is not None else 0.0
+    if p is None or (near(p, times * at + 0 * p, tolerance) and abs(times - 1) > tolerance and times):
+        yield from _frequencies(theta, at, w, case, tolerance, whole)
+    else:
+        yield from _positions(p, at, w, tolerance, tokens)
+
+
+def _position(theta: Float64, at: Float64, w: Float64, tolerance: float) -> Float64 | None:
+    """Return the position that each token is rotated by, (batch, heads, N), if it explains the angles of all pairs."""
 
     def error(p: Float64) -> Float64:
         return np.asarray(abs(np.exp(1j * p[..., None] * w) - np.exp(1j * theta)).max(-1))
 
-    near_zero, near_right = solved(theta, w), at + solved(theta - expected, w)
+    near_zero, near_right = solved(theta, w), at + solved(theta - at[:, None] * w, w)
     p = np.where(error(near_right) <= error(near_zero), near_right, near_zero)
-    p = np.where(error(np.rint(p)) <= 5 * probe.tolerance, np.rint(p), p)
-    fits = error(p) <= 5 * probe.tolerance
-    if not fits.all():
-        return
-    slack = np.maximum(5 * probe.tolerance / max(w.max(), 1e-30), 1e-6 * abs(at))
+    p = np.where(error(np.rint(p)) <= 5 * tolerance, np.rint(p), p)
+    return p if (error(p) <= 5 * tolerance).all() else None
+
+
+def _positions(p: Float64, at: Float64, w: Float64, tolerance: float, tokens: int) -> Iterator[Reading]:
+    """Say which positions tokens are rotated by."""
+    slack = np.maximum(5 * tolerance / max(w.max(), 1e-30), 1e-6 * abs(at))
     wrong = abs(p - at) > slack
     if not wrong.any():
         return
     batch, heads = p.shape[:2]
-    rows = [(b, h) for b in range(batch) for h in range(heads) if wrong[b, h].any()]
-    alike = all(near(p[one], p[rows[0]], probe.tolerance) for one in rows)
-    if alike:
-        which = [f"batch rows {runs(b for b, _ in rows)}"] if len({b for b, _ in rows}) < batch else []
-        which += [f"heads {runs(h for _, h in rows)}"] if len({h for _, h in rows}) < heads else []
-        only = f" Only in {' and '.join(which)}." if which else ""
-        yield _one_position(p[rows[0]], at, wrong[rows[0]], tokens, probe.tolerance, only)
-        return
-    same_head = near(np.ptp(p[..., :tokens], -1), np.zeros((batch, heads)), probe.tolerance)
-    if same_head:
+    rows = np.argwhere(wrong.any(-1))
+    text = "; ".join(f"batch {b}, head {h} by {listed(p[b, h])}" for b, h in rows[:3])
+    if near(p[wrong.any(-1)], np.broadcast_to(p[tuple(rows[0])], (len(rows), len(at))), tolerance):
+        pairs = zip(("batch rows", "heads"), rows.T, (batch, heads), strict=True)
+        only = " and ".join(f"{name} {runs(one)}" for name, one, count in pairs if len(set(one)) < count)
+        only = f" Only in {only}." if only else ""
+        yield _one_position(p[tuple(rows[0])], at, wrong[tuple(rows[0])], tokens, tolerance, only)
+    elif near(np.ptp(p[..., :tokens], -1), np.zeros((batch, heads)), tolerance):
         text = ", ".join(f"batch {b}, head {h} by {number(p[b, h, 0])}" for b, h in rows[:4])
-        yield Reading(
-            "positions", f"All tokens of a head are rotated by one position: {text}; expected their own.", True
-        )
-        return
-    heads_shown = "; ".join(f"batch {b}, head {h} by positions {listed(p[b, h])}" for b, h in rows[:3])
-    yield Reading(
-        "positions",
-        f"The position depends on the head or the batch row: {heads_shown}; expected {listed(at)} in all.",
-        True,
-    )
+        text = f"All tokens of a head are rotated by one position: {text}; expected their own."
+        yield Reading("positions", text, True)
+    else:
+        text = f"The position depends on the head or the batch row: {text}; expected {listed(at)} in all."
+        yield Reading("positions", text, True)
 
 
 def _one_position(p: Float64, at: Float64, wrong: Array, tokens: int, tolerance: float, only: str) -> Reading:
     """Say which positions tokens are rotated by, if this is the same in all heads that are wrong."""
     count = np.arange(len(at)) % tokens
-    words = law(at, p, "p", tolerance)
+    words = law(at, p, "p", tolerance if (p % 1).any() else 1e-6)
     first = int(np.flatnonzero(wrong)[0])
     text = f"Position {number(at[first])} is taken for {number(p[first])}"
     if words:
-        scales = near(p[at != 0] / at[at != 0], np.median(p[at != 0] / at[at != 0]) + 0 * p[at != 0], tolerance)
-        also = f"{named(abs(float(p[-1] / at[-1])))} (or the frequencies have this factor)" if scales else ""
-        return Reading("positions", f"{text}: position p is taken for {words}{also}; expected p.{only}", True)
-    of_token = law(count, p, "n", tolerance)
+        return Reading("positions", f"{text}: position p is taken for {words}; expected p.{only}", True)
+    of_token = "n" if near(p, count) else law(count, p, "n", tolerance)
     if of_token:
         return Reading("positions", f"{text}: token n is rotated by {of_token}, not by its position.{only}", True)
     right = f" Right are the positions {runs(at[~wrong].astype(int))}." if not wrong.all() else ""
     return Reading("positions", f"{text}; the positions {listed(at[wrong])} for {listed(p[wrong])}.{right}{only}")
 
 
-def _frequencies(theta: Float64, at: Float64, w: Float64, probe: Probe) -> Iterator[Reading]:
+def _frequencies(
+    theta: Float64, at: Float64, w: Float64, case: Case, tolerance: float, whole: bool
+) -> Iterator[Reading]:
     """Read the frequency of each pair, and the position at which its angle is 0."""
-    if not same_angles(theta, theta[:1, :1], 5 * probe.tolerance):
-        yield Reading(
-            "angles", f"Angles differ between heads or batch rows: pair 0 of token 1 has {listed(theta[:, :, 1, 0])}."
-        )
+    if not same_angles(theta, theta[:1, :1], 5 * tolerance):
+        text = f"Angles differ between heads or batch rows: pair 0 of token 1 has {listed(theta[:, :, 1, 0])}."
+        yield Reading("angles", text)
         return
     angle = theta[0, 0]
     found = solved((angle - angle[0]).T, at - at[0])
     left = np.angle(np.exp(1j * (angle - at[:, None] * found)))
     start = np.angle(np.exp(1j * left).mean(0))
-    if abs(np.angle(np.exp(1j * (left - start)))).max() > 10 * probe.tolerance:
-        worst = int(abs(np.angle(np.exp(1j * (left - start)))).max(0).argmax())
-        yield Reading(
-            "angles",
-            f"The angle of pair {worst} is {listed(angle[:, worst])} for positions {listed(at)}; expected "
-            f"{listed(np.angle(np.exp(1j * at * w[worst])))}. It is no multiple of the position.",
-        )
+    off = abs(np.angle(np.exp(1j * (left - start)))).max(0)
+
+    if off.max() > 5 * tolerance:
+        worst = int(off.argmax())
+        text = f"The angle of pair {worst} is {listed(angle[:, worst])} for positions {listed(at)}; expected"
+        text = f"{text} {listed(np.angle(np.exp(1j * at * w[worst])))}. It is no multiple of the position."
+        yield Reading("angles", text)
         return
-    if abs(start).max() > 10 * probe.tolerance:
+    if abs(start).max() > 10 * tolerance:
         shift = float(solved(start[None], found)[0])
         text = f"At position 0 the angles are {listed(start)}; expected 0."
-        is_shift = same_angles(start, shift * found, 10 * probe.tolerance)
-        yield Reading(
-            "positions", f"{text} Position p is taken for p + {number(shift)}." if is_shift else text, is_shift
-        )
-    yield from say_frequencies(found, w, probe.case)
-
-
-def say_frequencies(got: Float64, wanted: Float64, case: Case) -> Iterator[Reading]:
-    """Say what frequencies are, compared with the right ones."""
-    count, base = len(wanted), case["base"]
-    off = np.flatnonzero(abs(got - wanted) > 2e-5 + 1e-4 * abs(wanted))
-    if not len(off):
-        return
-    k = int(off[0])
-    first = f"The frequency of pair {k} is {number(got[k])}; expected {number(wanted[k])}."
-    for dtype in ("bfloat16", "float16"):
-        if abs(got - rounded(wanted, dtype)).max() < 1e-5 and off.any():
-            yield Reading("frequencies", f"{first} Frequencies are rounded to {dtype}.", True)
-            return
-    if same_angles(1 / np.where(wanted == 0, np.inf, wanted), got, 1e-2):
-        yield Reading("frequencies", f"{first} Frequencies are the reciprocals of the right ones: wavelengths.", True)
-        return
-    distance = abs(got[:, None] - wanted)
-    source = distance.argmin(1)
-    if distance.min(1).max() < 1e-6 + 1e-5 * abs(got).max() and len(set(wanted)) == count and count > 4:
-        words = law(np.arange(count), source, "k")
-        text = f"Pair k has the frequency of pair {words or listed(source)}; expected of pair k."
-        yield Reading("frequencies", f"{first} {text}", True)
-        return
-    series, expected = geometric(got), geometric(wanted)
-    if series and expected:
-        (start, ratio), (right_start, right_ratio) = series, expected
-        power = float(np.log(ratio) / np.log(right_ratio))
-        text = f"Frequencies are {number(start)} * {number(ratio**-count)}**(-k / {count}); expected "
-        text += f"{number(right_start)} * {number(right_ratio**-count)}**(-k / {count})."
-        more = f" The base is {number(ratio**-count)}, or exponents are {number(power)} times the right ones"
-        same_base = abs(power - 1) < 1e-4
-        known = {"the number of pairs / (it - 1)": count / (count - 1)}
-        known["the rotated share of the head"] = case["rotary_dim"] / case["width"]
-        yield Reading("frequencies", text if same_base else f"{text}{more}{named(power, known)}.", True)
-        return
-    plain = case["plain"][:count]
-    if case["scales"] and len(plain) == count and (got > 0).all():
-        by, right_by = plain / got, plain / wanted
-        yield Reading(
-            "frequencies",
-            f"{first} Of the frequencies {number(base)}**(-k / {count}), those of pairs {runs(off)} are divided by "
-            f"{listed(by[off])}; expected {listed(right_by[off])}.",
-            near(by, 1.0 + 0 * by, 1e-4),
-        )
-        return
-    zero = [int(i) for i in off if abs(got[i]) < 1e-6]
-    text = f" Pairs {runs(zero)} do not turn." if zero else ""
-    yield Reading(
-        "frequencies", f"{first} Wrong are pairs {runs(off)}.{text}", 4 * len(off) <= count or len(zero) == len(off)
-    )
+        is_shift = same_angles(start, shift * found, 10 * tolerance)
+        text = f"{text} Position p is taken for p + {number(shift)}." if is_shift else text
+        yield Reading("positions", text, is_shift)
+    error = np.full(len(w), tolerance / 16 / max(float(abs(at - at[0]).max()), 1.0))
+    yield from read_frequencies(found, case, error, whole)
 
 
 def _coordinates(
@@ -500,26 +465,19 @@ def _coordinates(
         text = f"With all coordinates 0, pair {k} is turned by {number(float(np.angle(still[0, k])))}; expected 0."
         yield Reading("coordinates", f"{text} Its coordinate has the offset {number(shift)}.", True)
         return
-    found = []
-    for one in range(shape[0]):
-        place = np.zeros(shape, int)
-        place[one] = np.arange(shape[1])
-        found.append(solved(np.angle(turns(place)[0, 0]).T, np.arange(float(shape[1]))))
-    got = np.array(found)
+    steps = np.arange(shape[1])
+    moved = [steps * (np.arange(shape[0]) == one)[:, None] for one in range(shape[0])]
+    got = np.array([solved(np.angle(turns(place)[0, 0]).T, steps.astype(np.float64)) for place in moved])
     reads = abs(got) > 1e-6
-    if (reads.sum(0) > 1).any():
-        k = int(np.flatnonzero(reads.sum(0) > 1)[0])
-        yield Reading(
-            "coordinates",
-            f"Pair {k} turns with the coordinates {runs(np.flatnonzero(reads[:, k]))}; expected with {axis[k]} alone.",
-            True,
-        )
+    several = np.flatnonzero(reads.sum(0) > 1)
+    if len(several):
+        text = f"Pair {several[0]} turns with the coordinates {runs(reads[:, several[0]])}; expected with"
+        yield Reading("coordinates", f"{text} {axis[several[0]]} alone.", True)
         return
     own = abs(got).argmax(0)
     if ((own != axis) & reads.any(0)).any():
         now, then = (
-            "; ".join(f"coordinate {one}: pairs {runs(np.flatnonzero(of == one))}" for one in range(shape[0]))
-            for of in (own, axis)
+            "; ".join(f"coordinate {one}: pairs {runs(of == one)}" for one in range(shape[0])) for of in (own, axis)
         )
         yield Reading("coordinates", f"Pairs read {now}; expected {then}.", True)
     by_pair = got[own, np.arange(len(own))]
@@ -531,19 +489,91 @@ def _by_coordinate(got: Float64, w: Float64, own: Array, axis: Array, case: Case
     off = np.flatnonzero(abs(got - w) > 2e-5 + 1e-3 * abs(w))
     if not len(off):
         return
-    every = np.unique(case["w"])[::-1]
-    texts = []
-    for one in np.unique(own):
+    every, texts = np.unique(case["w"])[::-1], []
+    for one in np.unique(own[off]):
         pairs = np.flatnonzero(own == one)
-        if not set(pairs) & set(off):
-            continue
-        near_ones = abs(got[pairs][:, None] - every)
-        source = near_ones.argmin(1)
-        if near_ones.min(1).max() > 1e-5 + 1e-3 * abs(got[pairs]).max():
-            series = geometric(got[pairs])
-            has = f"a base of {number(series[1] ** -len(pairs))}" if series else f"the frequencies {listed(got[pairs])}"
-        else:
-            has = f"frequencies {runs(source)}"
-        right = [int(abs(every - w[k]).argmin()) for k in pairs]
-        texts.append(f"The pairs {runs(pairs)} of coordinate {one} have {has}; expected {runs(right)}.")
+        apart = abs(got[pairs][:, None] - every)
+        steps = np.diff(np.log(np.maximum(got[pairs], 1e-30)))
+        has = f"the frequencies {listed(got[pairs])}"
+        if apart.min(1).max() <= 1e-5 + 1e-3 * abs(got[pairs]).max():
+            has = f"frequencies {runs(apart.argmin(1))}"
+        elif len(steps) and np.ptp(steps) <= 1e-3 * abs(steps.mean()) + 2e-5:
+            has = f"a base of {number(float(np.exp(-steps.mean() * len(pairs))))}"
+        right = runs(abs(every - w[pairs][:, None]).argmin(1))
+        texts.append(f"The pairs {runs(pairs)} of coordinate {one} have {has}; expected {right}.")
     yield Reading("frequencies", " ".join(texts), True)
+
+
+# ---- numbers without a function ----
+
+
+def read_numbers(probe: Probe) -> Iterator[Reading]:
+    """Read the layout and the angles off one result: in the right layout, turns of a pair are alike in all heads."""
+    case, place = probe.case, probe.places[0]
+    x, y = probe.right(probe.x, place), probe.impl(probe.x, place)
+    for layout in (case["layout"], case["other"]):
+        a, b = _pairs_of(layout, case["rotary_dim"]).T
+        z = (y[..., a] + 1j * y[..., b]) / (x[..., a] + 1j * x[..., b])
+        lengths = abs(z)
+        if np.ptp(lengths) > 10 * probe.tolerance or case["axis"] is not None:
+            continue
+        if layout != case["layout"]:
+            numbers = channels_of({**case, "turn": layout, "turn_out": layout, "tables": layout})
+            causes = known(CHANNELS, case, channels_of, numbers, lambda c, x: 0.5, "pairs")
+            text = f"Pairs of channels are {case['other_pairs']}; expected {case['pairs']}."
+            yield Reading("pairs", text, True, causes)
+        yield from read_factor(float(lengths.mean()), case)
+        at = place.astype(float)
+        yield from read_angles(np.angle(z), at, {**case, "p": at}, probe.tolerance, len(at), whole=True)
+        return
+
+
+# ---- sinusoids ----
+
+
+def read_sinusoid(c: Case, numbers: Float64, wanted: Float64) -> Iterator[Reading]:
+    """Read a table of sines and cosines: layout, order and size, then angles as those of a rotation of (1, 0)."""
+    pairs, at, tolerance = c["dim"] // 2, c["positions"], 1e-3
+    is_half = c["sine_layout"] == "half"
+    sides = {False: (numbers[:, : 2 * pairs : 2], numbers[:, 1::2]), True: (numbers[:, :pairs], numbers[:, -pairs:])}
+    for half in (is_half, not is_half):
+        for exchanged in (False, True):
+            sine, cosine = sides[half][:: 1 if (c["order"] == "sincos") != exchanged else -1]
+            z = cosine + 1j * sine
+            size = float(abs(z).mean())
+            starts = abs(np.angle(z[at == 0])).max(initial=0) < tolerance * 10 or (not exchanged and half == is_half)
+            if not pairs or np.ptp(abs(z)) > tolerance * size or not starts or size == 0:
+                continue
+            if half != is_half:
+                names = ("half", "interleaved")[:: 1 if half else -1]
+                text = f"The sines and cosines have the layout {names[0]}; expected {names[1]}."
+                yield Reading("layout", text, True)
+            if exchanged:
+                yield Reading("order", f"Sines and cosines are exchanged; expected the order {c['order']}.", True)
+            if abs(size - 1) > tolerance:
+                text = f"The numbers are {number(size)} times the right ones{named(size, {'dim': float(c['dim'])})}."
+                yield Reading("size", text, True)
+            whole = bool((at == np.rint(at)).all())
+            yield from read_angles(np.angle(z)[None, None], at, {**c, "p": at}, tolerance, len(at), whole)
+            return
+    yield from _waves(c, numbers, wanted)
+
+
+def _waves(c: Case, numbers: Float64, wanted: Float64) -> Iterator[Reading]:
+    """Read each channel as a wave: f(n + 1) + f(n - 1) = 2 cos(w) f(n) at whole positions in a row."""
+    if len(numbers) < 8 or (np.diff(c["positions"]) != 1).any():
+        return
+    sums, middle = ([table[2:] + table[:-2] for table in (numbers, wanted)], [one[1:-1] for one in (numbers, wanted)])
+    turns = ((a * b).sum(0) / (2 * (b**2).sum(0)) for a, b in zip(sums, middle, strict=True))
+    found = [np.arccos(np.clip(one, -1, 1)) for one in turns]
+    if not near(sums[0], 2 * np.cos(found[0]) * middle[0], 1e-3):
+        return
+    sines = [runs(abs(table[0]) < 0.5) for table in (numbers, wanted)]
+    text = f"Channels have the frequencies {listed(found[0])}; expected {listed(found[1])}, one for a sine and a cosine"
+    text = f"{text}. Sines are the channels {sines[0]}; expected {sines[1]}."
+    channel = np.arange(c["dim"])
+    laws = {f"base**(-{step} c / dim)": c["base"] ** (-step * channel / c["dim"]) for step in (1, 2)}
+    words = [name for name, w in laws.items() if near(found[0], w, 2e-3)]
+    same = near(found[0], found[1], 2e-3)
+    more = f" Channel c has the frequency {words[0]}: use 2 (c // 2) in place of c." if words else ""
+    yield Reading("frequency of channels", text + more, bool(words) or same)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,21 +21,21 @@ CROWDED = 0.9
 """A larger share of wrong numbers is not drawn in text."""
 SHOWN = 6
 """Most places of an axis that are listed as right."""
-LISTED = 12
-"""Most names of excluded hypotheses in a text."""
 
 
 class Cause(NamedTuple):
     """An error that explains the numbers: a known one with the change that mends it, or one that was measured."""
 
     name: str
-    """Short name of the error, such as "layout"; two errors together are joined by " + ". Or the part that was read."""
+    """Short name of the error, such as "layout", or the part that was read."""
     sentence: str
     """The error in words."""
     evidence: str
     """The error that is left under this hypothesis, and the error of the best other one; or how it was measured."""
     change: str
     """The change to make; empty if the error was measured, and no known error gives these numbers."""
+    part: str = ""
+    """The part that has the error, if it was read alone. Causes of one part are alternatives."""
 
 
 class Reading(NamedTuple):
@@ -45,9 +47,11 @@ class Reading(NamedTuple):
     """What was read and what was expected, in numbers."""
     explained: bool = False
     """True if a law gives all numbers that were read; false if the part is known, but not its error."""
+    causes: tuple[Cause, ...] = ()
+    """The known errors that give the numbers that were read."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Report:
     """The result of a check. A report is true if the implementation is right.
 
@@ -73,23 +77,32 @@ class Report:
     """The causes that fit; empty if the implementation is right, or if no known error explains the numbers."""
     where: str = ""
     """The place of the first difference, and a picture of all places."""
-    excluded: tuple[str, ...] = ()
-    """Names of the hypotheses that do not explain the numbers, if none does."""
     untried: tuple[str, ...] = ()
     """What the inputs of this call could not show."""
-    got: Float64 | None = field(default=None, repr=False)
+    got: Float64 | None = None
     """The numbers of the implementation, in float64."""
-    wanted: Float64 | None = field(default=None, repr=False)
+    wanted: Float64 | None = None
     """The right numbers."""
-    wrong: npt.NDArray[np.bool_] | None = field(default=None, repr=False)
+    wrong: npt.NDArray[np.bool_] | None = None
     """Which numbers are wrong."""
-    axes: tuple[str, ...] = field(default=(), repr=False)
+    axes: tuple[str, ...] = ()
     """The names of the axes of the numbers."""
-    readings: tuple[Reading, ...] = field(default=(), repr=False)
+    readings: tuple[Reading, ...] = ()
     """The parts that were measured and are wrong, the outer ones first."""
 
     def __bool__(self) -> bool:
         return self.right
+
+    def __repr__(self) -> str:
+        """The verdict and the first cause, in 200 characters: pytest shows them if an assertion fails."""
+        text = " ".join(line for line in str(self).split("\n") if not line.startswith(" "))
+        return f"<{text[:200]}{'...' if len(text) > 200 else ''}>"
+
+    def assert_right(self) -> None:
+        """Raise an AssertionError with the report, unless it is right."""
+        __tracebackhide__ = True  # pytest shows the line of the test
+        if not self:
+            raise AssertionError(str(self))
 
     def __str__(self) -> str:
         verdict = "right" if self.right else "wrong"
@@ -97,22 +110,20 @@ class Report:
             f"{self.subject}: {verdict}. The largest error is {self.error:.2g}; the bound is {self.bound:.2g} "
             f"({self.precision})."
         ]
-        if len(self.causes) > 1 and self.causes[0].change:
-            lines.append(f"These {len(self.causes)} causes cannot be told apart by the inputs:")
-        for cause in self.causes:
-            lines.append(f"Cause: {cause.name}. {cause.sentence}")
-            lines += [f"Change: {cause.change}"] if cause.change else []
-            lines.append(f"Evidence: {cause.evidence}")
+        for _, same in itertools.groupby(self.causes, lambda cause: cause.part):
+            causes = list(same)
+            if len(causes) > 1 and causes[0].change:
+                lines.append(f"These {len(causes)} causes cannot be told apart by the inputs:")
+            for cause in causes:
+                lines.append(f"Cause: {cause.name}. {cause.sentence}")
+                lines += [f"Change: {cause.change}"] if cause.change else []
+                lines.append(f"Evidence: {cause.evidence}")
         if not self.right and not self.causes:
             parts = ", ".join(dict.fromkeys(one.part for one in self.readings))
             where = f"unknown, in this part: {parts}" if parts else "unknown"
-            lines.append(f"Cause: {where}. No known error, alone or in the pairs tried, gives these numbers.")
+            lines.append(f"Cause: {where}. No known error gives these numbers.")
         told = {cause.sentence for cause in self.causes}
         lines += [f"Read: {one.part}. {one.sentence}" for one in self.readings if one.sentence not in told]
-        if self.excluded:
-            names = ", ".join(self.excluded[:LISTED])
-            more = len(self.excluded) - LISTED
-            lines.append(f"Excluded, alone and in pairs: {names}{f' and {more} more' if more > 0 else ''}.")
         lines += [f"Not tried: {one}" for one in self.untried]
         return "\n".join([*lines, *([self.where] if self.where else [])])
 
@@ -134,45 +145,41 @@ class Report:
         return png.getvalue()
 
 
-def measured(report: Report, read: Callable[[], Iterable[Reading]]) -> Report:
-    """Measure the parts of a wrong implementation. What the list of known errors does not explain has these causes."""
+def with_readings(report: Report, read: Callable[[], Iterable[Reading]]) -> Report:
+    """Read the parts of a wrong implementation. What known errors of the whole do not explain has their causes."""
+    readings: list[Reading] = []
     if report or report.got is None:
         return report
-    readings: list[Reading] = []
-    with contextlib.suppress(Exception):  # an implementation may not take the inputs of a probe
+    with contextlib.suppress(Exception), warnings.catch_warnings():  # it may not take the inputs of a probe
+        warnings.simplefilter("ignore")
         readings.extend(read())
-    evidence = "measured with chosen inputs; no known error gives these numbers."
-    causes = tuple(Cause(one.part, one.sentence, evidence, "") for one in readings if one.explained)
+    evidence = "measured; no known error gives these numbers."
+    causes = [
+        cause
+        for one in readings
+        for cause in one.causes or [Cause(one.part, one.sentence, evidence, "", one.part)] * one.explained
+    ]
     if report.causes or not causes:
-        return replace(report, readings=tuple(readings))
-    return replace(report, readings=tuple(readings), causes=causes, excluded=(), untried=())
+        return replace(report, readings=(*report.readings, *readings))
+    return replace(report, readings=tuple(readings), causes=tuple(dict.fromkeys(causes)), untried=())
 
 
 def further(
-    report: Report,
-    run: Callable[[], Report] | None,
-    what: str,
-    accepted: Callable[[Cause], bool] | None = lambda cause: True,
+    report: Report, run: Callable[[], Report] | None, what: str, accepts: Callable[[Report], bool] = lambda other: True
 ) -> Report:
     """Judge an implementation that is right with other inputs, too.
 
     It need not take them. If it raises an exception or returns another shape, the report says that they were not tried.
-    It says so, too, if no cause passes `accepted`; None stands for any wrong number.
+    It says so, too, if `accepts` does not take the other report, or `run` is None.
     """
     if not report:
         return report
-    if run is None:
-        return replace(report, untried=(*report.untried, f"{what}."))
-    try:
-        other = run()
-    except (Exception, SystemExit):
-        return replace(report, untried=(*report.untried, f"{what}: the implementation does not take them."))
-    if other:
-        return report
-    if other.got is None or not (accepted is None or any(map(accepted, other.causes))):
-        text = f"{what}: the implementation does not take them, or is wrong there; pass them to see it."
-        return replace(report, untried=(*report.untried, text))
-    return replace(other, where=f"The implementation is wrong with {what} only.\n{other.where}")
+    other, text = None, f"{what}: the implementation does not take them."
+    with contextlib.suppress(Exception, SystemExit):
+        other = run() if run else None
+    if other is None or (not other and (other.got is None or not accepts(other))):
+        return replace(report, untried=(*report.untried, text if run else f"{what}."))
+    return report if other else replace(other, where=f"The implementation is wrong with {what} only.\n{other.where}")
 
 
 def matrix(x: Float64) -> Float64:

@@ -4,56 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from .. import reference
-from .frequencies import FREQUENCIES, SERIES, angles, each_off_phases, factors, off_phases, other_factor
-from .inputs import FAR, SEED, Precision, ToArray, call, choice, converted, draw, parts, places, rounded, rounding
-from .judge import Case, Kind, angle_roundoff, as_numbers, coarser, hypotheses, judge, on_one_side, when
-from .judge import Hypothesis as H
-from .mask import sample
-from .read_rope import Probe, read_rope
-from .report import Array, Cause, Float64, Reading, Report, further, measured
+from .frequencies import angles
+from .inputs import FAR, SEED, Precision, ToArray, call, choice, converted, draw, parts, places
+from .judge import Case, Kind, angle_roundoff, as_numbers, coarser, judge
+from .read_rope import Probe, read_numbers, read_rope, read_sinusoid
+from .report import Array, Float64, Reading, Report, further, with_readings
 
 FAR_POSITIONS = "positions above 23 (positions=4096)"
 
 
-def in_16_bits(cause: Cause) -> bool:
-    """Far positions show numbers in 16 bits; tables of other lengths are no error."""
-    return "float16" in cause.name
+def in_16_bits(report: Report) -> bool:
+    """Far positions show numbers in 16 bits; frequencies by the length of the sequence are no error."""
+    return any("float16" in cause.sentence for cause in report.causes)
 
 
-OTHER = {
-    "half": "interleaved",
-    "interleaved": "half",
-    "sincos": "cossin",
-    "cossin": "sincos",
-    "code": "paper",
-    "paper": "code",
-}
-NARROW = ("bfloat16", "float16")
+OTHER = {"half": "interleaved", "interleaved": "half"}
 PAIRS = {"half": "(i, i + {0})", "interleaved": "(2 i, 2 i + 1)"}
-
-
-def turned(x: Float64, source: str, target: str, sign: float) -> Float64:
-    """(-x2, x1) of each pair; pairs are read in one layout and written in another. sign=1 forgets the minus."""
-    first, second = np.split(converted_layout(x, source, "half"), 2, -1)
-    return converted_layout(np.concatenate([sign * second, first], -1), "half", target)
-
-
-def converted_layout(x: Float64, source: str, target: str) -> Float64:
-    return x if source == target else np.asarray(reference.convert_layout(x, source=source, target=target))
-
-
-def angles_of(positions: Float64, c: Case) -> Float64:
-    """The angle of each position and pair, (..., N, pairs). Several coordinates are along the first axis."""
-    w = c["w"][::-1] if c["reversed"] else c["w"]
-    w = w if c["exponent_times"] == 1 else w ** c["exponent_times"]
-    at = positions[..., None] if c["axis"] is None else np.moveaxis(positions[c["axis"]], 0, -1)
-    return np.asarray(c["angle_times"] * at * w)
 
 
 def channels(pairs: Float64, layout: str) -> Float64:
@@ -71,27 +42,7 @@ def _decay(positions: Float64, c: Case) -> Float64 | float:
     if c["decay"] is None:
         return 1.0
     zeta = (np.arange(len(c["w"])) / len(c["w"]) + 0.4) / 1.4
-    sign = np.where(c["is_key"], c["decay_of_keys"], 1.0)
-    return np.asarray(zeta ** (c["decay_times"] * sign * positions / c["decay"])[..., None])
-
-
-def rotate(x: Float64, positions: Float64, c: Case) -> Float64:
-    """Rotate as the fields of the case say; `reference.rope` in the case of the right answer."""
-    start, r = c["rotary_offset"], c["rotary_dim"]
-    angle, size = rounded(angles_of(positions, c), c["angle_dtype"]), _decay(positions, c)
-    cos = rounded(c["cos_factor"] * size * np.cos(angle), c["table_dtype"])
-    sin = rounded(c["sin_factor"] * size * np.sin(angle), c["table_dtype"])
-    cos, sin = (sin, cos) if c["swapped"] else (cos, sin)
-    cos, sin = channels(cos, c["tables"]), channels(sin, c["tables"])
-    part = x[..., start : start + r]
-    part = part[..., _blocks(r)] if c["blocks"] else part
-    second = part * cos if c["product_in_place"] else part
-    y = part * cos + turned(second, c["turn"], c["turn_out"], c["turn_sign"]) * sin
-    if c["in_place"]:
-        y = y + turned(y - part, c["turn"], c["turn_out"], 0.0) * sin
-    y = converted_layout(y, c["turn"], c["out_layout"])
-    y = y[..., np.argsort(_blocks(r))] if c["blocks"] else y
-    return np.concatenate([x[..., :start], y, x[..., start + r :]], -1)
+    return np.asarray(zeta ** (np.where(c["is_key"], -1.0, 1.0) * positions / c["decay"])[..., None])
 
 
 def true_rotation(x: Float64, positions: Float64, c: Case) -> Float64:
@@ -121,33 +72,9 @@ def layouts(subject: str, layout: str | None, case: Case, out_layout: str | None
     """The fields of a layout, and of the other one for sentences."""
     layout, r = choice(subject, "layout", layout, *PAIRS), case["rotary_dim"]
     other, out_layout = OTHER[layout], choice(subject, "out_layout", out_layout or layout, *PAIRS)
-    return {
-        "layout": layout,
-        "other": other,
-        "pairs": PAIRS[layout].format(r // 2),
-        "other_pairs": PAIRS[other].format(r // 2),
-        "tables": layout,
-        "turn": layout,
-        "turn_out": layout,
-        "out_layout": out_layout,
-        "turn_sign": -1.0,
-        "swapped": False,
-        "rotary_offset": 0,
-        "angle_times": 1.0,
-        "exponent_times": 1.0,
-        "angle_dtype": "float64",
-        "table_dtype": "float64",
-        "in_place": False,
-        "product_in_place": False,
-        "of_queries": {},
-        "of_keys": {},
-        "given_w": case["w"],
-        "axis": None,
-        "axes": None,
-        "sections": None,
-        "blocks": False,
-        "decay": None,
-    }
+    names = {"other": other, "pairs": PAIRS[layout].format(r // 2), "other_pairs": PAIRS[other].format(r // 2)}
+    none = dict.fromkeys(("axis", "axes", "sections", "decay"))
+    return {"layout": layout, "out_layout": out_layout, "given_w": case["w"], "blocks": False, **names, **none}
 
 
 def coordinates(c: Case, axes: str | None, sections: Sequence[int] | None, interleaved: bool) -> Case:
@@ -158,8 +85,7 @@ def coordinates(c: Case, axes: str | None, sections: Sequence[int] | None, inter
             raise ValueError(f"check.rope: sections is {sections}; expected three numbers that add up to {len(w)}")
         k, runs = np.arange(len(w)), np.repeat(np.arange(3), sections)
         mixed = np.where(k < 3 * np.take(sections, k % 3), k % 3, 0)
-        axis, other = (mixed, runs) if interleaved else (runs, mixed)
-        return {"axis": axis, "other_axis": other, "sections": tuple(sections), "interleaved": interleaved}
+        return {"axis": mixed if interleaved else runs, "sections": tuple(sections), "interleaved": interleaved}
     if axes is None:
         return {}
     choice("rope", "axes", axes, "concat", "blocks", "alternate")
@@ -176,117 +102,27 @@ def coordinates(c: Case, axes: str | None, sections: Sequence[int] | None, inter
     }
 
 
-def only(keys: bool) -> Callable[[Case], object]:
-    """Positions with which only the queries, or only the keys, are rotated."""
-
-    def change(c: Case) -> object:
-        if not c["is_key"].any():
-            return None
-        return np.where(c["is_key"] == keys, c["positions"], 0.0)
-
-    return change
-
-
-def _axes(*order: int) -> Callable[[Case], object]:
-    """Coordinates in another order."""
-    return lambda c: np.take(order, c["axis"]) if max(order) <= max(c["axis"]) else None
-
-
-partial_head = when("part of the head")
-_whole_head = partial_head(lambda c: c["base"] ** (-2 * np.arange(c["width"] // 2) / c["width"]))
-PLACES = hypotheses(
-    "places",
-    {
-        "offset +1": {"positions": lambda c: c["positions"] + 1},
-        "offset -1": {"positions": lambda c: c["positions"] - 1},
-        **{f"positions in {dtype}": {"positions": rounding("positions", dtype)} for dtype in NARROW},
-        **{
-            f"positions, frequencies and angles in {dtype}": {
-                "positions": rounding("positions", dtype),
-                "w": rounding("w", dtype),
-                "angle_dtype": dtype,
-            }
-            for dtype in NARROW
-        },
-    },
-)
-"""Known errors of positions and angles, which rotations and sinusoidal encodings share."""
-COORDINATES = hypotheses(
-    "coordinates",
-    {
-        **{
-            f"order of coordinates {order}": {"axis": _axes(*order)}
-            for order in ((1, 0), *((0, 2, 1), (1, 0, 2), (2, 1, 0), (1, 2, 0), (2, 0, 1)))
-        },
-        **{f"coordinate {axis} only": {"axis": _axes(axis, axis, axis)} for axis in range(3)},
-        "alternating coordinates": {
-            "axis": lambda c: np.arange(len(c["w"])) % 2,
-            "w": lambda c: c["w"].reshape(2, -1).T.ravel(),
-        },
-        "frequencies over both coordinates": {
-            "w": lambda c: None if c["axes"] == "alternate" else c["base"] ** (-np.arange(len(c["w"])) / len(c["w"]))
-        },
-    },
-)
-"""Known errors of rotations by several coordinates."""
-ROTATION = (
-    *hypotheses(
-        "rotation",
-        {
-            "order of results": {"out_layout": lambda c: OTHER[c["out_layout"]]},
-            "no rotation": {"positions": lambda c: 0 * c["positions"], **factors(1.0)},
-            "rotated twice": {"positions": lambda c: 2 * c["positions"], **factors(lambda c: c["factor"] ** 2)},
-            "positions over heads": {
-                "positions": when(lambda c: c["heads"] > 1)(
-                    lambda c: np.arange(float(c["heads"]))[:, None] + 0 * c["positions"]
-                )
-            },
-            "first positions": {"positions": lambda c: c["row"] + 0 * c["positions"]},
-            "queries only": {"positions": only(False)},
-            "keys only": {"positions": only(True)},
-            "whole head": {"w": _whole_head, "plain": _whole_head, "rotary_dim": lambda c: c["width"]},
-            "last channels": {"rotary_offset": partial_head(lambda c: c["width"] - c["rotary_dim"])},
-        },
-    ),
-    *PLACES,
-)
-"""Known errors of a rotation."""
-
-
 def angle_error(c: Case, positions: Float64, u: float) -> Float64:
     """The largest error of each angle p w, (..., N, pairs): that of the frequency, and one rounding of the product.
 
     A frequency may be a power, whose error grows with the logarithm of the base, or a product of its number of factors.
     """
     w = np.maximum(abs(c["w"]), np.minimum(c["plain"], abs(c["w"]).max(initial=0)))
-    w = w[::-1] if c["reversed"] else w
     roundings = 16 + 4 * np.arange(len(w)) + 2 * abs(np.log(np.maximum(w, 1e-300)))
     at = positions[..., None] if c["axis"] is None else np.moveaxis(positions[c["axis"]], 0, -1)
     return np.asarray(angle_roundoff(u) * abs(at) * w * roundings)
 
 
 def rotation_error(c: Case, positions: Float64, u: float) -> Float64:
-    """Error of a rotated number, as a share of the largest: of the angle, of the tables and of the products.
-
-    If angles or tables are rounded to 16 bits, an error of an angle may round some of them to a neighbour.
-    """
-    error, angle = angle_error(c, positions, u), angles_of(positions, c)
-    if c["angle_dtype"] != "float64":
-        error = error + abs(rounded(angle + error, c["angle_dtype"]) - rounded(angle - error, c["angle_dtype"]))
-    if c["table_dtype"] != "float64":
-        near, neighbours = error + 4 * u, 0 * error
-        for table in (c["cos_factor"] * np.cos(angle), c["sin_factor"] * np.sin(angle)):
-            ends = [rounded(table + side * near, c["table_dtype"]) for side in (-1, 1)]
-            neighbours = np.maximum(neighbours, abs(ends[1] - ends[0]))
-        error = error + neighbours
-    return np.asarray(np.sqrt(2) * max(c["cos_factor"], c["sin_factor"]) * _decay(positions, c) * (error + 4 * u))
+    """Error of a rotated number, as a share of the largest: of the angle, of the tables and of the products."""
+    return np.asarray(np.sqrt(2) * c["factor"] * _decay(positions, c) * (angle_error(c, positions, u) + 4 * u))
 
 
 def _rope_bound(c: Case, wanted: Float64, u: float) -> Float64:
     error = channels(rotation_error(c, c["positions"], u), c["out_layout"])
     error = error[..., np.argsort(_blocks(c["rotary_dim"]))] if c["blocks"] else error
     found = np.full(wanted.shape, 4 * u)
-    found[..., c["rotary_offset"] : c["rotary_offset"] + c["rotary_dim"]] = error
+    found[..., : c["rotary_dim"]] = error
     return found * float(abs(c["x"]).max(initial=0))
 
 
@@ -296,64 +132,16 @@ def _pair(channel: int, c: Case) -> str:
     return f" (pair {pair})" if channel < r else ""
 
 
-def _rotated(c: Case) -> Float64:
-    if not (c["of_queries"] or c["of_keys"]):
-        return rotate(c["x"], c["positions"], c)
-    q, k = (rotate(c["x"], one["positions"], one) for one in ({**c, **c["of_queries"]}, {**c, **c["of_keys"]}))
-    return np.where(c["is_key"][..., None], k, q)
-
-
-def _phases(c: Case, numbers: Float64) -> Float64:
-    """The angle of each position and pair, (N, pairs)."""
-    start, r = c["rotary_offset"], c["rotary_dim"]
-    before, after = (
-        converted_layout(x[..., start : start + r], layout, "half")
-        for x, layout in ((c["x"], c["turn"]), (numbers, c["out_layout"]))
-    )
-    before, after = (x[..., : r // 2] + 1j * x[..., r // 2 :] for x in (before, after))
-    return np.asarray(np.angle((before.conj() * after).sum(tuple(range(before.ndim - 2)))))
-
-
-def _read(c: Case, numbers: Float64) -> Iterator[H]:
-    """Read frequencies off the angles, and the attention factor off the lengths of the rotated vectors."""
-    r, start = c["rotary_dim"], c["rotary_offset"]
-    before, after = (np.square(x[..., start : start + r]).sum() for x in (c["x"], numbers))
-    factor = float(np.sqrt(after / before))
-    if c["axis"] is None and c["decay"] is None:
-        yield from off_phases(c, _phases(c, numbers), factor)
-    yield from other_factor(c, factor)
-
-
-def _last(c: Case, numbers: Float64) -> Sequence[H]:
-    return each_off_phases(c, _phases(c, numbers)) if c["axis"] is None else ()
-
-
-def _some_places(c: Case, off: Float64) -> tuple[Any, Case]:
-    """The case of some positions, in the batch row with the largest error."""
-    worst = np.unravel_index(int(off.argmax()), off.shape)
-    index = (*(slice(b, b + 1) for b in worst[:-3]), *[slice(None)] * (min(off.ndim, 3) - 2), sample(off))
-    at = index[-1] if c["axis"] is None else (slice(None), *index)
-    return index, {**c, "x": c["x"][index], "row": c["row"][index[-1]], "positions": c["positions"][at]}
-
-
 ROPE = Kind(
     "rope",
     lambda c: true_rotation(c["x"], c["positions"], c),
-    _rotated,
-    (*ROTATION, *COORDINATES, *FREQUENCIES),
+    (),
     ("batch", "head", "position", "channel"),
     _rope_bound,
     labels=lambda c: {"channel": [f"channel {i}{_pair(i, c)}" for i in range(c["width"])]},
-    part=_some_places,
-    more=_read,
-    last=_last,
-    rare=lambda c: on_one_side((*ROTATION, *COORDINATES, *FREQUENCIES)) if c["is_key"].any() else (),
 )
-
 READ_TOKENS = 48
 """Most tokens whose rotation is read."""
-ROPE_TO_READ = ROPE._replace(last=lambda c, numbers: ())
-"""The same check of a function, whose positions and frequencies are read."""
 
 
 def rope(
@@ -444,21 +232,19 @@ def rope(
     case |= layouts("rope", layout or case["layout"], case, out_layout)
     case |= coordinates(case, axes, sections, interleaved)
     width = dim or (np.shape(x)[-1] if x is not None else max(case["width"], case["rotary_dim"]))
-    case |= {"width": width, "decay": scale_base, "decay_of_keys": -1.0, "decay_times": 1.0}
+    case |= {"width": width, "decay": scale_base}
 
     def judged(got: object, given: Float64, where: Array, precision: str) -> Report:
         heads = given.shape[-3] if given.ndim > 2 else 1
+        is_key = (np.arange(heads) >= 3)[:, None] & (len(inputs) == 2)
+        of_x = {"x": given, "is_key": is_key, "positions": placed(where, given)}
+        return judge(ROPE, got, {**case, **of_x}, precision)
+
+    def placed(where: Array, x: Float64) -> Float64:
+        """Several coordinates get the shape of x."""
         at = where.astype(np.float64)
-        if several:
-            at = np.broadcast_to(at.reshape(len(at), *[1] * (given.ndim - 2), -1), (len(at), *given.shape[:-1]))
-        of_x = {
-            "x": given,
-            "heads": heads,
-            "is_key": (np.arange(heads) >= 3)[:, None] & (len(inputs) == 2),
-            "row": np.arange(float(where.shape[-1])),
-            "positions": at,
-        }
-        return judge(ROPE if impl is None else ROPE_TO_READ, got, {**case, **of_x}, precision)
+        shape = (len(at), *x.shape[:-1])
+        return np.broadcast_to(at.reshape(len(at), *[1] * (x.ndim - 2), -1), shape) if several else at
 
     def applied(xs: Sequence[Float64], where: Array, order: int = 1) -> tuple[list[Float64], str]:
         """Call the implementation with arrays (batch, heads, N, width)."""
@@ -477,10 +263,7 @@ def rope(
             return turned_back(applied([x if i == side else one for i, one in enumerate(drawn)], where)[0])[side]
 
         def right_one(x: Float64, where: Array) -> Float64:
-            at = where.astype(np.float64)
-            if several:
-                at = np.broadcast_to(at.reshape(len(at), *[1] * (x.ndim - 2), -1), (len(at), *x.shape[:-1]))
-            return true_rotation(x, at, {**case, "x": x, "is_key": np.full((x.shape[-3], 1), side == 1)})
+            return true_rotation(x, placed(where, x), {**case, "is_key": np.full((x.shape[-3], 1), side == 1)})
 
         return Probe(measured_one, right_one, case, drawn[side], places, precision)
 
@@ -518,20 +301,24 @@ def rope(
             ends, middle = np.arange(READ_TOKENS // 4), np.linspace(0, where.shape[-1] - 1, READ_TOKENS // 2, dtype=int)
             some = np.unique(np.concatenate([ends, middle, where.shape[-1] - 1 - ends]))
             drawn, places = [one[..., some, :] for one in drawn], [where[..., some]]
-        return measured(report, lambda: readings([one.astype(np.float64) for one in drawn], places, precision))
+        return with_readings(report, lambda: readings([one.astype(np.float64) for one in drawn], places, precision))
 
     if impl is None:
         given, precision = as_numbers(x, "rope")
         got, other_precision = as_numbers(got, "rope")
         where = places("rope", 24 if positions is None else positions, several)
-        return judged(got, given.astype(np.float64), where, coarser(precision, other_precision))
+        given, precision = given.astype(np.float64), coarser(precision, other_precision)
+        x4 = given.reshape(-1, *[1] * max(0, 3 - given.ndim), *given.shape[-3:]) if given.ndim < 4 else given
+        stored = Probe(lambda *_: np.reshape(got, x4.shape), lambda *_: x4, case, x4, [where], precision)
+        return with_readings(judged(got, given, where, precision), lambda: read_numbers(stored))
     if positions is not None:
         return run(places("rope", positions, several))
     if several:
         return run(np.random.default_rng(SEED).integers(0, 24, (2 if sections is None else 3, 24)))
     by_length = case["rope_type"] in ("dynamic", "longrope")  # the positions themselves may then choose frequencies
     near_ones = np.arange(24)
-    return further(run(near_ones), lambda: run(FAR, [near_ones]), FAR_POSITIONS, in_16_bits if by_length else None)
+    accepts = in_16_bits if by_length else lambda other: True
+    return further(run(near_ones), lambda: run(FAR, [near_ones]), FAR_POSITIONS, accepts)
 
 
 def _fits(called: Callable[[int], tuple[list[Float64], str]], shapes: list[tuple[int, ...]]) -> bool:
@@ -545,60 +332,9 @@ def _fits(called: Callable[[int], tuple[list[Float64], str]], shapes: list[tuple
 # ---- sinusoidal encodings ----
 
 
-def _encode(c: Case) -> Float64:
-    channel = np.arange(c["dim"])
-    if c["by_channel"] is None:
-        angle = np.repeat(angles_of(c["positions"], c), 2, -1)[:, : c["dim"]]
-    else:
-        angle = c["positions"][:, None] * c["by_channel"]
-    angle = rounded(angle, c["angle_dtype"])
-    sine = (channel % 2 == 0) == (c["order"] == "sincos")
-    table = c["sign"] * np.where(sine | c["all_sine"], np.sin(angle), np.cos(angle)) * c["scaled"]
-    if c["sine_layout"] == "half":
-        table = np.concatenate([table[:, 0::2], table[:, 1::2]], -1)
-    return rounded(table, c["table_dtype"])
-
-
-SINUSOIDS = (
-    *SERIES,
-    *PLACES,
-    *hypotheses(
-        "sinusoid",
-        {
-            "exponent over dim": {
-                "w": when(lambda c: c["denominator"] == "half-1")(lambda c: c["plain"] ** (1 - 1 / len(c["plain"])))
-            },
-            "order": {"order": lambda c: OTHER[c["order"]]},
-            "a frequency for each channel": {
-                "by_channel": lambda c: c["base"] ** (-2 * np.arange(c["dim"]) / c["dim"])
-            },
-            "exponent of the channel": {"by_channel": lambda c: c["base"] ** (-np.arange(c["dim"]) / c["dim"])},
-            "offset +2": {"positions": lambda c: c["positions"] + 2},
-            "root of dim": {"scaled": lambda c: c["dim"] ** 0.5},
-        },
-    ),
-)
-
-
-def _sine_phases(c: Case, numbers: Float64) -> Float64:
-    """The angle of each position and each whole pair, (N, pairs)."""
-    pairs = c["dim"] // 2
-    half = c["sine_layout"] == "half"
-    first = numbers[:, :pairs] if half else numbers[:, : 2 * pairs : 2]
-    second = numbers[:, -pairs:] if half else numbers[:, 1::2]
-    sine, cosine = (first, second) if c["order"] == "sincos" else (second, first)
-    return np.asarray(np.arctan2(sine, cosine))
-
-
 def _sine_bound(c: Case, wanted: Float64, u: float) -> Float64:
     error = np.repeat(rotation_error(c, c["positions"], u), 2, -1)[:, : c["dim"]]
-    error = np.concatenate([error[:, 0::2], error[:, 1::2]], -1) if c["sine_layout"] == "half" else error
-    return np.asarray(error * c["scaled"])
-
-
-def _some_sines(c: Case, off: Float64) -> tuple[Any, Case]:
-    rows = sample(off)
-    return rows, {**c, "positions": c["positions"][rows]}
+    return np.concatenate([error[:, 0::2], error[:, 1::2]], -1) if c["sine_layout"] == "half" else error
 
 
 SINUSOID = Kind(
@@ -614,13 +350,10 @@ SINUSOID = Kind(
             denominator=c["denominator"],
         )
     ),
-    _encode,
-    SINUSOIDS,
+    (),
     ("position", "channel"),
     _sine_bound,
-    part=_some_sines,
-    more=lambda c, numbers: off_phases(c, _sine_phases(c, numbers), 1.0),
-    last=lambda c, numbers: each_off_phases(c, _sine_phases(c, numbers)),
+    read=read_sinusoid,
 )
 
 
@@ -665,7 +398,7 @@ def sinusoid(
     >>> print(report.causes[0].sentence)
     The sines and cosines have the layout half; expected interleaved.
     """
-    order, other = choice("sinusoid", "order", order, "sincos", "cossin"), OTHER.get(layout, "")
+    order = choice("sinusoid", "order", order, "sincos", "cossin")
     choice("sinusoid", "layout", layout, "interleaved", "half")
     given_w = None if frequencies is None else np.array(frequencies, np.float64)
     if dim is None and given_w is None:
@@ -678,10 +411,8 @@ def sinusoid(
     )
     case: Case = {
         "w": w, "plain": w, "base": base, "rotary_dim": width, "width": width, "dim": width, "sine_layout": layout,
-        "other": other, "order": order, "denominator": denominator, "by_channel": None, "sign": 1.0, "all_sine": False,
-        "scaled": 1.0, "angle_dtype": "float64", "table_dtype": "float64", "angle_times": 1.0, "exponent_times": 1.0,
-        "reversed": False, "axis": None, "decay": None, "cos_factor": 1.0, "sin_factor": 1.0, "scales": False,
-        "keys": {} if given_w is not None else {"base": base}, "given_w": given_w,
+        "order": order, "denominator": denominator, "axis": None, "decay": None, "factor": 1.0, "scales": False,
+        "keys": {} if given_w is not None else {"base": base}, "given_w": given_w, "rope_type": "default",
     }  # fmt: skip
 
     def run(where: Array) -> Report:
@@ -692,4 +423,4 @@ def sinusoid(
         return run(places("sinusoid", positions))
     if given_w is not None:
         return run(np.arange(24) * 0.618 % 1)  # integers times 2 pi show nothing
-    return further(run(np.arange(24)), (lambda: run(FAR)) if callable(impl) else None, FAR_POSITIONS, in_16_bits)
+    return further(run(np.arange(24)), (lambda: run(FAR)) if callable(impl) else None, FAR_POSITIONS)

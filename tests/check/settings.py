@@ -51,6 +51,17 @@ LONGROPE = {
         "short_factor": list(np.linspace(1, 3, 16)),
     },
 }
+DEEPSEEK = {
+    "head_dim": 16,
+    "rope_theta": 1e4,
+    "rope_scaling": {
+        "rope_type": "yarn",
+        "factor": 40.0,
+        "original_max_position_embeddings": 4096,
+        "mscale": 1.0,
+        "mscale_all_dim": 1.0,
+    },
+}
 PLAIN = {"head_dim": 32, "rope_theta": 500000.0}
 PROPORTIONAL = posenc.rope_frequencies(32, rope_type="proportional", partial_rotary_factor=0.375)
 CONFIGS = {"plain": PLAIN, "yarn": YARN, "llama3": LLAMA3, "linear": LINEAR, "dynamic": DYNAMIC, "longrope": LONGROPE}
@@ -62,6 +73,7 @@ T5_BOTH = posenc.t5(RNG.standard_normal((40, 6)), bidirectional=True, max_distan
 SWIN = posenc.swin(RNG.standard_normal((7 * 11, 6)), 4, 6)
 BEIT = posenc.beit(RNG.standard_normal((7 * 11 + 3, 6)), 4, 6)
 FIRE = posenc.fire(*(RNG.standard_normal(shape) for shape in ((8, 1), (8,), (6, 8), (6,))), 0.3, 5.0)
+KERPLE = posenc.kerple_log(*RNG.uniform(0.2, 3, (2, 6)))
 DENSE = posenc.dense(RNG.standard_normal((6, 12, 12)))
 TISA = posenc.tisa(*RNG.standard_normal((3, 6, 4)))
 CONTENTS = (
@@ -78,6 +90,8 @@ SETTINGS = {
     **{f"frequencies {name}": (check.frequencies, (config,), {"seq_len": 512}) for name, config in CONFIGS.items()},
     **{f"rope {name}": (check.rope, (config,), {"layout": "half", "seq_len": 512, "inputs": ("q", "k")})
        for name, config in CONFIGS.items()},
+    "frequencies dynamic, longer": (check.frequencies, (DYNAMIC,), {"seq_len": 300}),
+    "frequencies longrope, trained": (check.frequencies, (LONGROPE,), {"seq_len": 128}),
     "rope interleaved": (check.rope, (PLAIN,), {"layout": "interleaved"}),
     "rope partial": (check.rope, ({**PLAIN, "partial_rotary_factor": 0.5},), {"layout": "half", "dim": 32}),
     "rope quarter": (check.rope, ({**PLAIN, "partial_rotary_factor": 0.25},), {"layout": "half", "dim": 32}),
@@ -95,6 +109,8 @@ SETTINGS = {
     "buckets": (check.buckets, (), {"buckets": 40, "max_distance": 96}),
     "buckets causal": (check.buckets, (), {"buckets": 24, "max_distance": 96, "bidirectional": False}),
     **{f"bias {bias.name}": (check.bias, (bias, 12, 20), {}) for bias in (ALIBI, FIRE, TISA)},
+    "bias fire square": (check.bias, (FIRE, 12), {}),
+    "bias kerple_log": (check.bias, (KERPLE, 12), {}),
     "bias dense": (check.bias, (DENSE, 12), {}),
     "bias t5": (check.bias, (T5, 40, 90), {}),
     "bias t5 both": (check.bias, (T5_BOTH, 90, 90), {}),
@@ -102,6 +118,7 @@ SETTINGS = {
     "bias beit": (check.bias, (BEIT, 25), {}),
     "mask": (check.mask, (7, 12), {}),
     "mask window": (check.mask, (7, 12), {"window": (3, None)}),
+    "mask window ahead": (check.mask, (7, 12), {"window": (3, 1), "causal": False}),
     "mask segments": (check.mask, (12, 12), {"segments": (SEGMENTS, SEGMENTS)}),
     "mask padding": (check.mask, (12, 12), {"segments": (np.ones(12), SEGMENTS > 0)}),
     "mask chunks": (check.mask, (12, 12), {"segments": (np.arange(12) // 4, np.arange(12) // 4)}),
@@ -113,8 +130,11 @@ SETTINGS = {
     "attention rope": (check.attention, (), {"frequencies": W16, "layout": "half", "causal": True, "n": 7, "m": 12}),
     **{f"attention {bias.name}": (check.attention, (), {"bias": bias, "heads": 6, "n": 12}) for bias in CONTENTS},
     "attention shaw causal": (check.attention, (), {"bias": CONTENTS[0], "heads": 6, "n": 7, "m": 12, "causal": True}),
+    "attention shaw short": (check.attention, (), {"bias": CONTENTS[0], "heads": 6, "n": 2, "m": 3}),
+    "attention deepseek": (check.attention, (), {"frequencies": DEEPSEEK, "layout": "half", "causal": True}),
     "cache deberta": (check.cache, (), {"bias": CONTENTS[2], "heads": 6}),
     "cache": (check.cache, (), {"frequencies": W16, "layout": "half"}),
+    "cache window": (check.cache, (), {"frequencies": W16, "layout": "half", "window": (3, None)}),
     "cache alibi": (check.cache, (), {"bias": ALIBI, "heads": 6, "window": (4, None)}),
     "cache tisa": (check.cache, (), {"bias": TISA, "heads": 6}),
     "cache t5": (check.cache, (), {"bias": T5, "heads": 6, "chunks": (20, 1, 1, 40)}),
@@ -126,7 +146,7 @@ def judged(name, monkeypatch, answer):
     function, arguments, options = SETTINGS[name]
 
     def replaced(kind, got, case, precision):
-        return judge(kind, answer(kind, case), case, precision)
+        return judge(kind, answer(kind, {**case, "setting": name}), case, precision)
 
     for module in MODULES:
         monkeypatch.setattr(import_module(f"posenc.check.{module}"), "judge", replaced)

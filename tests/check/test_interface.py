@@ -1,7 +1,6 @@
 """The interface of posenc.check: reports, assertions, arrays of other libraries, the command."""
 
 import dataclasses
-import inspect
 import json
 import os
 import subprocess
@@ -43,9 +42,9 @@ SENTENCES = [  # (call, sentence), with numbers that are read off the results
     (partial(check.slopes, lambda heads: 2.0 ** (-8 * np.arange(1, heads + 1) / heads), 12),
      "The slopes are 2**(-8 h / 12); this holds for powers of two only"),
     (partial(check.slopes, 2 * posenc.alibi_slopes(12), 12), "All numbers are 2 times the right ones."),
-    (partial(check.buckets, lambda rel: plain.bucket(rel) + 1), "All buckets are one too large."),
+    (partial(check.buckets, lambda rel: plain.bucket(rel) + 1), "All buckets are 1 too large."),
     (partial(check.bias, TABLE[plain.swin_index(4, 6, stride=7)].transpose(2, 0, 1), posenc.swin(TABLE, 4, 6), 24),
-     "multiplies the difference of rows by 2 h - 1; expected 2 w - 1"),
+     "The row of the table is 7 dy + 1 dx + 26 for the steps dy and dx of rows and columns"),
     (partial(check.rope, lambda x, p: plain.rope(x, p, plain.yarn(32, 1e4, 8.0, 32)), YARN, layout="half"),
      "cos and sin lack the attention factor 1.20794"),
     (partial(check.mask, NEAR <= 8, 24, causal=False, window=(4, 4)),
@@ -55,8 +54,10 @@ SENTENCES = [  # (call, sentence), with numbers that are read off the results
     (partial(check.bias, ALIBI.matrix(24) - np.triu(np.full((24, 24), np.inf), 1), ALIBI, 24),
      "Keys after the query have -inf; expected a bias on both sides."),
     (at(lambda p: p - 5), "position p is taken for p - 5; expected p."),
-    (partial(check.sinusoid, lambda p: plain.sinusoid(p % 16, 32), 32), "Position 16 is taken for 0."),
-    (partial(check.sinusoid, plain.sinusoid(np.arange(24) + 3, 32), 32), "The positions are 3 too large."),
+    (partial(check.sinusoid, lambda p: plain.sinusoid(p % 16, 32), 32),
+     "Position 16 is taken for 0: position p is taken for p mod 16; expected p."),
+    (partial(check.sinusoid, plain.sinusoid(np.arange(24) + 3, 32), 32),
+     "Position 0 is taken for 3: position p is taken for p + 3; expected p."),
     (partial(at(lambda p: np.minimum(p, 2047)), positions=4096),
      "position p is taken for min(p, 2047); expected p."),
     (partial(check.rope, lambda x, p: plain.rope(x, p, plain.frequencies(32, 3e4)), **HALF),
@@ -99,7 +100,7 @@ def test_a_report_of_a_wrong_implementation():
     assert report._repr_png_().startswith(b"\x89PNG")
 
 
-def test_unknown_numbers_list_what_is_excluded_and_where_they_differ():
+def test_unknown_numbers_show_where_they_differ():
     def mine(x, p):
         y = plain.rope(x, p, W)
         y[1, 2, 5, 7] += 1
@@ -107,8 +108,7 @@ def test_unknown_numbers_list_what_is_excluded_and_where_they_differ():
 
     report = check.rope(mine, **HALF)
     assert report.causes == ()
-    assert "layout" in report.excluded
-    assert "No known error, alone or in the pairs tried, gives these numbers." in str(report)
+    assert "No known error gives these numbers." in str(report)
     assert "First difference: batch 1, head 2, position 5, channel 7 (pair 7)" in str(report)
     assert str(report).count("#") == 2  # the legend, and the place
 
@@ -173,15 +173,17 @@ def negated(rel):
     [
         (lambda: check.rope(rotated_in_place, **HALF), None),
         (lambda: check.buckets(lambda rel: np.copyto(rel, plain.bucket(rel)) or rel), None),
-        (lambda: check.rope(lambda x, p: np.multiply(x, 0, out=x), **HALF), ["other factor"]),
-        (lambda: check.rope(shifted, **HALF), ["offset +1"]),
+        (lambda: check.rope(lambda x, p: np.multiply(x, 0, out=x), **HALF), ["The result does not depend on x."]),
+        (lambda: check.rope(shifted, **HALF), ["position p is taken for p + 1"]),
         (lambda: check.buckets(negated), ["direction"]),
     ],
 )
 def test_arguments_are_copies(run, names):
     report = run()
     assert report.right is (names is None)
-    assert [cause.name for cause in report.causes] == (names or [])
+    assert len(report.causes) == len(names or [])
+    for cause, name in zip(report.causes, names or [], strict=True):
+        assert name == cause.name or name in cause.sentence
 
 
 @pytest.mark.parametrize("after", [-np.inf, -1e9, 0.0, 7.0])
@@ -214,7 +216,8 @@ def test_a_report_names_what_was_not_tried():
 def test_an_odd_sinusoid_that_is_wrong(dim):
     right = np.asarray(posenc.sinusoidal(24, dim, dtype=np.float64))
     assert check.sinusoid(right, dim)
-    assert [cause.name for cause in check.sinusoid(1.5 * right, dim).causes] == ["factor"]
+    (cause,) = check.sinusoid(1.5 * right, dim).causes
+    assert cause.sentence == "The numbers are 1.5 times the right ones."
     assert check.sinusoid(right + (np.arange(24) == 3)[:, None], dim).causes == ()
 
 
@@ -281,15 +284,14 @@ def test_arrays_instead_of_a_function():
         assert check.rope(got=right, layout="interleaved", **given).causes[0].name == "layout"
 
 
-@pytest.mark.parametrize("name", [name for name in check.__all__ if f"assert_{name}" in check.__all__])
-def test_the_assertion_has_the_arguments_of_the_check(name):
-    assert inspect.signature(getattr(check, f"assert_{name}")) == inspect.signature(getattr(check, name))
-
-
 def test_an_assertion_raises_the_report():
-    check.assert_slopes(posenc.alibi_slopes)
+    check.slopes(posenc.alibi_slopes).assert_right()
+    report = check.rope(wrong, **HALF)
     with pytest.raises(AssertionError, match=r"Cause: tables\. The tables of cos and sin"):
-        check.assert_rope(wrong, **HALF)
+        report.assert_right()
+    assert repr(report).startswith("<rope: wrong.")
+    assert "Cause: tables. The tables of cos and sin" in repr(report)
+    assert len(repr(report)) <= 205
 
 
 @pytest.mark.parametrize("positions", [600, np.arange(600) + 0.25], ids=["whole", "parts"])

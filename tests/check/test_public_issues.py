@@ -120,7 +120,7 @@ ISSUES = {
             check.cache, plain.decoder(W16, lambda start: start + 4 * (start > 0)), **DECODER)),
     # Each channel has an exponent, so a sine and its cosine have different frequencies.
     "shenweichen/DeepCTR#379": (
-        "a frequency for each channel", partial(check.sinusoid, partial(plain.sinusoid, dim=32, by_channel=2), 32)),
+        "frequency of channels", partial(check.sinusoid, partial(plain.sinusoid, dim=32, by_channel=2), 32)),
     # a / b // 2 rounds the negative exponent of the frequencies down to -1: a base of e**32.
     "zju3dv/LoFTR#41": (
         "base", partial(check.sinusoid, of_precedence, 32)),

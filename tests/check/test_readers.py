@@ -76,7 +76,12 @@ ROPE = {
     "doubled sine": (doubled_sine, HALF, "formula", "x (cos) + y (-2 sin), x (2 sin) + y (cos)"),
     "rows": (shared_buffer, HALF, "rows", "batch row 0, head 0, token 0 is the rotated batch row 0, head 0, token 23"),
     "tables": (sines_in_16_bits, HALF, "rounding", "tables of cos and sin are rounded to float16; the result is not"),
-    "index of pairs": (lambda x, p: plain.rope(x, p, COARSE), HALF, "frequencies", "min(k, 3); expected of pair k"),
+    "index of pairs": (
+        lambda x, p: plain.rope(x, p, COARSE),
+        HALF,
+        "order of frequencies",
+        "min(k, 3); expected of pair k",
+    ),
     "coordinates": (partial(rows_and_columns, shift=3), HALF | {"axes": "concat"}, "coordinates", "has the offset 3"),
 }
 
