@@ -84,7 +84,7 @@ class Edit(NamedTuple):
     name: str
     replaced: tuple[tuple[str, str], ...]
     causes: tuple[str, ...]
-    """Names of the cause; none where no hypothesis describes the edit."""
+    """Names of the causes."""
     check: Callable[[str], check.Report]
 
 
@@ -103,7 +103,7 @@ EDITS = {
             ("q[..., :rotary_dim], q[..., rotary_dim:]", "q[..., -rotary_dim:], q[..., :-rotary_dim]"),
             ("k[..., :rotary_dim], k[..., rotary_dim:]", "k[..., -rotary_dim:], k[..., :-rotary_dim]"),
         ),
-        (),
+        ("channels", "pairs"),
         neox,
     ),
     "llama3 blends the wrong way round": Edit(

@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import plain
 import pytest
-from settings import DYNAMIC, LLAMA3, LONGROPE, PLAIN, YARN
+from settings import DEEPSEEK, DYNAMIC, LLAMA3, LONGROPE, PLAIN, YARN
 
 import posenc
 from posenc import check, reference
@@ -203,18 +203,6 @@ def xl(q, k, v):
 
 
 XL = {"r": RNG.standard_normal((3, 25, 16)), "u": RNG.standard_normal((3, 16)), "v": RNG.standard_normal((3, 16))}
-DEEPSEEK = {
-    "head_dim": 16,
-    "rope_theta": 1e4,
-    "max_position_embeddings": 163840,
-    "rope_scaling": {
-        "rope_type": "yarn",
-        "factor": 40.0,
-        "original_max_position_embeddings": 4096,
-        "mscale": 1.0,
-        "mscale_all_dim": 1.0,
-    },
-}
 KERPLE = RNG.uniform(0.2, 3, (2, 3))
 DIAGONALS = RNG.standard_normal((2, 31))
 TISA = RNG.standard_normal((3, 2, 4))
