@@ -137,7 +137,11 @@ def measured(report: Report) -> tuple[str, str, str]:
     ratio = report.got[both] / report.wanted[both]
     if wrong.mean() > 0.9 and np.ptp(ratio) < 1e-4 * abs(ratio).max():
         right.append(f"all x {np.median(ratio):.3f}")
-    return f"{100 * wrong.mean():.0f} %", "; ".join(right) or "nothing", " and ".join(dict.fromkeys(c.name for c in report.causes))
+    return (
+        f"{100 * wrong.mean():.0f} %",
+        "; ".join(right) or "nothing",
+        " and ".join(dict.fromkeys(c.name for c in report.causes)),
+    )
 
 
 def table() -> str:

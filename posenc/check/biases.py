@@ -52,14 +52,12 @@ def read_slopes(c: Case, numbers: Float64, wanted: Float64) -> Iterator[Reading]
         yield Reading("slopes", f"{text} {words}".strip(), bool(words))
 
 
-SLOPE = Kind(
-    "slopes",
-    lambda c: c["slopes"],
-    (),
-    ("head",),
-    lambda c, wanted, u: 16 * u * abs(wanted),  # 2**-x: x <= 8 has a relative error of 2 u, which is 11 u of the power
-    read=read_slopes,
-)
+def _slope_bound(c: Case, wanted: Float64, u: float) -> Float64:
+    """2**-x: x <= 8 has a relative error of 2 u, which is 11 u of the power."""
+    return 16 * u * abs(wanted)
+
+
+SLOPE = Kind("slopes", lambda c: c["slopes"], ("head",), _slope_bound, read=read_slopes)
 
 
 def slopes(impl: object, heads: int = 12, *, dtype: Precision = "float32") -> Report:
@@ -211,15 +209,15 @@ def _read_side(n: Float64, got: Float64, right: Float64, c: Case, sign: int) -> 
     return next(filter(None, map(said, DISTANCES)), None) or Reading("buckets", " ".join([*more, text]))
 
 
-BUCKET = Kind(
-    "buckets",
-    true_buckets,
-    (),
-    ("distance",),
-    lambda c, wanted, u: _undecided(c, c["max_distance"]),
-    lambda c: {"distance": [f"j - i = {r}" for r in c["rel"].ravel()]},
-    read=read_buckets,
-)
+def _distances(c: Case) -> dict[str, list[str]]:
+    return {"distance": [f"j - i = {r}" for r in c["rel"].ravel()]}
+
+
+def _bucket_bound(c: Case, wanted: Float64, u: float) -> Float64:
+    return _undecided(c, c["max_distance"])
+
+
+BUCKET = Kind("buckets", true_buckets, ("distance",), _bucket_bound, labels=_distances, read=read_buckets)
 
 
 def buckets(
@@ -302,16 +300,12 @@ def of_operator(operator: Bias) -> Case:
     arrays = {name: np.array(x, np.float64) if isinstance(x, np.ndarray) else x for name, x in given.items()}
     slopes: Any = arrays.get("slopes")
     is_known = slopes is not None and np.allclose(slopes, reference.alibi_slopes(len(slopes)), rtol=1e-6)
-    table = arrays.get("table")
-    return {
-        "operator": operator,
-        "arrays": arrays,
-        "options": {**operator.options},
-        **(pieces(slopes) if is_known else {"slopes": slopes, "known_slopes": False}),
-        "buckets": 0 if table is None else len(table),
-        "bidirectional": operator.options.get("bidirectional", True),
-        "max_distance": operator.options.get("max_distance") or 128,
-    }
+    options, table = {**operator.options}, arrays.get("table", ())
+    case = pieces(slopes) if is_known else {"slopes": slopes, "known_slopes": False}
+    case |= {"operator": operator, "arrays": arrays, "options": options, "buckets": len(table)}
+    defaults = {"bidirectional": True, "max_distance": 128}
+    given = {name: value for name, value in options.items() if name in defaults and value is not None}
+    return {**case, **defaults, **given}
 
 
 def true_matrix(c: Case) -> Float64:
@@ -378,9 +372,9 @@ def moved(x: Float64, y: Float64, what: str) -> str:
     return f"Head h has the {what} of head {words}; expected of head h."
 
 
-def read_matrix(c: Case, x: Float64, y: Float64, compared: npt.NDArray[np.bool_]) -> Iterator[Reading]:
+def read_matrix(c: Case, x: Float64, y: Float64) -> Iterator[Reading]:
     """Read a matrix of a bias, (H, n, m), where it is compared: factors, heads, axes, sides, and rows of a table."""
-    rel, every = c["bias_k"] - c["bias_q"][:, None], bool(compared.all())
+    rel, compared = c["bias_k"] - c["bias_q"][:, None], _bias_bound(c, y[0], 0.0) < np.inf
 
     def same(a: Float64, b: Float64, where: npt.NDArray[np.bool_] = compared) -> bool:
         return near(a[..., where], b[..., where])
@@ -391,7 +385,7 @@ def read_matrix(c: Case, x: Float64, y: Float64, compared: npt.NDArray[np.bool_]
         yield Reading("bias", words, True)
     elif x.shape[-1] == x.shape[-2] and same(x, np.swapaxes(y, -1, -2)):
         yield Reading("axes", "The matrix is transposed: queries and keys are exchanged.", True)
-    elif every and same(x, np.moveaxis(y, 0, -1).reshape(y.shape)):
+    elif compared.all() and same(x, np.moveaxis(y, 0, -1).reshape(y.shape)):
         text = (
             "The matrix (queries, keys, heads) is reshaped to (heads, queries, keys); expected transposed, (2, 0, 1)."
         )
@@ -477,14 +471,7 @@ def _read_grid(c: Case, row: npt.NDArray[np.intp], right: npt.NDArray[np.intp]) 
             return
 
 
-BIAS = Kind(
-    "bias",
-    true_matrix,
-    MATRICES,
-    ("head", "query", "key"),
-    _bias_bound,
-    read=lambda c, x, y: read_matrix(c, x, y, ~(c["causal"] & (c["mask_k"] > c["mask_q"][:, None]))),
-)
+BIAS = Kind("bias", true_matrix, ("head", "query", "key"), _bias_bound, MATRICES, read=read_matrix)
 
 
 def bias(

@@ -119,14 +119,8 @@ def frequency_error(case: Case, u: float) -> float:
 def read_factor(got: float, case: Case) -> Iterator[Reading]:
     """Say what the attention factor is, and which known errors give it."""
     if abs(got - case["factor"]) > 1e-4 * case["factor"]:
-        causes = known(
-            FACTORS,
-            case,
-            lambda c: np.array([c["factor"]]),
-            np.array([got]),
-            lambda c, x: 1e-5 * abs(x),
-            "other factor",
-        )
+        numbers = np.array([got])
+        causes = known(FACTORS, case, lambda c: np.array([c["factor"]]), numbers, 1e-5 * abs(got), "other factor")
         text = f"The attention factor is {number(got)}; expected {number(case['factor'])}."
         yield Reading("other factor", text, True, causes)
 
@@ -232,15 +226,11 @@ def _read(c: Case, numbers: Float64, wanted: Float64) -> Iterator[Reading]:
         yield from read_factor(float(numbers[-1]), c)
 
 
-FREQUENCY = Kind(
-    "frequencies",
-    _listed,
-    (),
-    ("pair",),
-    _frequency_bound,
-    labels=lambda case: {"pair": [*(f"pair {k}" for k in range(len(case["w"]))), "the attention factor"]},
-    read=_read,
-)
+def _pairs(c: Case) -> dict[str, list[str]]:
+    return {"pair": [*(f"pair {k}" for k in range(len(c["w"]))), "the attention factor"]}
+
+
+FREQUENCY = Kind("frequencies", _listed, ("pair",), _frequency_bound, labels=_pairs, read=_read)
 
 
 def frequencies(
@@ -278,7 +268,7 @@ def frequencies(
     >>> config = {"head_dim": 64, "rope_theta": 500000.0}
     >>> report = posenc.check.frequencies(10000.0 ** (-np.arange(0, 64, 2) / 64), config)
     >>> print(report.causes[0].sentence)
-    The frequencies have the base 10000; expected 500000.
+    The base is 10000; expected 500000. (Or the exponents are 0.70188 times the right ones.)
     """
     got = impl if hasattr(impl, "inv_freq") else call("frequencies", impl)
     if hasattr(got, "inv_freq"):

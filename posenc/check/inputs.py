@@ -51,7 +51,9 @@ def call(subject: str, impl: Any, *arguments: Any) -> Any:
 
 def parts(subject: str, value: object, count: int) -> tuple[list[Float64], str]:
     """Return copies of the arrays of a result, and the coarsest of their dtypes."""
-    several = list(value) if count > 1 and isinstance(value, tuple | list) else [value]
+    several: list[object] = [value]
+    if isinstance(value, tuple | list) and (count > 1 or (len(value) == 1 and np.ndim(value[0]) > 0)):
+        several = list(value)
     if len(several) != count:
         has = f"{len(several)} arrays" if len(several) > 1 else type(value).__name__
         raise TypeError(f"check.{subject}: the result is {has}; expected {count} arrays")

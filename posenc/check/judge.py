@@ -61,12 +61,12 @@ class Kind(NamedTuple):
     name: str
     truth: Callable[[Case], Float64]
     """The right answer, by `posenc.reference`; hypotheses change its arguments."""
-    hypotheses: Sequence[Hypothesis]
     axes: tuple[str, ...]
     """Names of the last axes of the answer."""
     bound: Callable[[Case, Float64, float], Float64 | float]
     """The largest error of each number of a right implementation: a function of the case, the answer and the unit
     roundoff. Numbers with an infinite bound are not compared."""
+    hypotheses: Sequence[Hypothesis] = ()
     labels: Callable[[Case], Mapping[str, Sequence[str]]] = lambda case: {}
     """Names of places along an axis, if they are not the name of the axis with a number."""
     read: Callable[[Case, Float64, Float64], Iterable[Reading]] = lambda case, numbers, wanted: ()
@@ -138,15 +138,19 @@ def known(
     case: Case,
     compute: Callable[[Case], Float64],
     numbers: Float64,
-    bound: Callable[[Case, Float64], Float64 | float],
+    bound: float | Callable[[Case, Float64], Float64 | float],
     part: str = "",
 ) -> tuple[Cause, ...]:
     """Return the known errors that give numbers.
 
-    `compute` returns the numbers of a case, and `bound` their largest errors.
+    `compute` returns the numbers of a case, and `bound` is, or returns, their largest errors.
     """
     wanted = compute(case)
-    limit = np.broadcast_to(bound(case, wanted), wanted.shape)
+
+    def limits(c: Case, answer: Float64) -> Float64:
+        return np.broadcast_to(bound(c, answer) if callable(bound) else bound, wanted.shape)
+
+    limit = limits(case, wanted)
     compared, right = limit < np.inf, in_bounds(numbers, wanted, limit)
     found: list[tuple[float, Hypothesis]] = []
     errors: list[tuple[float, str]] = []
@@ -160,7 +164,7 @@ def known(
         before, after = (np.where(x == numbers, 0.0, abs(x - numbers))[compared] for x in (wanted, answer))
         left = float(np.nan_to_num(after.max(initial=0), nan=np.inf))
         errors.append((left, h.name))
-        ratio = in_bounds(numbers, answer, np.where(compared, bound(changed, answer), np.inf))
+        ratio = in_bounds(numbers, answer, np.where(compared, limits(changed, answer), np.inf))
         if after.mean() <= EXPLAINED * before.mean() and ratio.max(initial=0) <= min(1.0, EXPLAINED * right.max()):
             found.append((left, h))
     names = {h.name for _, h in found}
@@ -205,19 +209,9 @@ def judge(kind: Kind, got: object, case: Case, precision: str) -> Report:
     if not causes and u < ROUNDOFF["float32"] and in_bounds(numbers, wanted, of_float32).max() <= 1:
         causes = (_cause(case, error, FLOAT32, None, ""),)
     axes = ("batch",) * (wanted.ndim - len(kind.axes)) + kind.axes[len(kind.axes) - wanted.ndim :]
-    report = Report(
-        kind.name,
-        False,
-        limit,
-        error,
-        precision,
-        causes,
-        locate(wrong, numbers, wanted, axes, kind.labels(case)),
-        got=numbers,
-        wanted=wanted,
-        wrong=wrong,
-        axes=axes,
-    )
+    where = locate(wrong, numbers, wanted, axes, kind.labels(case))
+    report = Report(kind.name, False, limit, error, precision, causes, where)
+    report = replace(report, got=numbers, wanted=wanted, wrong=wrong, axes=axes)
     return with_readings(report, lambda: kind.read(case, numbers, wanted))
 
 

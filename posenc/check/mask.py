@@ -11,7 +11,7 @@ from ..reference.attention import visible as seen_pairs
 from .inputs import call, choice
 from .judge import Case, Kind, as_numbers, hypotheses, judge, known
 from .laws import law, runs
-from .report import Reading, Report, further
+from .report import Float64, Reading, Report, further
 
 MORE_KEYS = "more keys than queries (m = n + 5)"
 Window = tuple[int | None, int | None]
@@ -29,16 +29,6 @@ def visible(c: Case) -> npt.NDArray[np.bool_]:
 
 MASKS = hypotheses("mask")
 """Known errors of masks, and of the keys that a chunk of a cache sees."""
-
-
-def mask_options(c: Case) -> Case:
-    """The arguments of `reference.attention` that say which pairs see each other."""
-    return {
-        **{name: c[name] for name in ("causal", "window", "q_segments", "k_segments")},
-        "keep": c.get("keep"),
-        "q_positions": c["mask_q"],
-        "k_positions": c["mask_k"],
-    }
 
 
 def ends(reads: npt.NDArray[np.bool_]) -> str:
@@ -59,7 +49,7 @@ def read_mask(c: Case, numbers: npt.ArrayLike, wanted: npt.ArrayLike) -> Iterato
     row = int(np.flatnonzero((got != right).any(1))[0])
     now, then = (runs(one[row]) for one in (got, right))
     text = f"Query {row} reads the keys {now}; expected {then}."
-    causes = known(MASKS, c, lambda c: visible(c).astype(np.float64), got.astype(np.float64), lambda c, x: 0.5, "keys")
+    causes = known(MASKS, c, _seen, got.astype(np.float64), 0.5, "keys")
     if causes:
         yield Reading("keys", text, True, causes)
         return
@@ -83,14 +73,11 @@ def read_mask(c: Case, numbers: npt.ArrayLike, wanted: npt.ArrayLike) -> Iterato
         yield Reading("keys", text, False)
 
 
-MASK = Kind(
-    "mask",
-    lambda c: visible(c).astype(np.float64),
-    (),
-    ("query", "key"),
-    lambda c, wanted, u: 0.5,
-    read=read_mask,
-)
+def _seen(c: Case) -> Float64:
+    return visible(c).astype(np.float64)
+
+
+MASK = Kind("mask", _seen, ("query", "key"), lambda c, wanted, u: 0.5, read=read_mask)
 
 
 def mask_case(

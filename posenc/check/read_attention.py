@@ -455,7 +455,7 @@ def _turns(probe: Probe) -> Iterator[Reading]:
             case,
             lambda c: np.broadcast_to(distances_of(c), seen.shape)[seen],
             distance,
-            lambda c, x: 0.5,
+            0.5,
             "turns",
         )
         first = int(np.flatnonzero(distance != right)[0])

@@ -198,7 +198,7 @@ def _inner(probe: Probe) -> Iterator[Reading]:
     if fewer:  # the others may turn so slowly that they seem to stand
         pairs, sources = right_pairs, right_sources
     table, numbers = CHANNELS if probe.case["axis"] is None else (), _read_channels(sources, seen[-1])
-    causes = known(table, probe.case, channels_of, numbers, lambda c, x: 0.5, "pairs")
+    causes = known(table, probe.case, channels_of, numbers, 0.5, "pairs")
     if not turned <= right_turned and not causes:
         yield Reading("channels", f"Channels {runs(turned)} are rotated; expected {runs(right_turned)}.", True)
     i = next((i for i in range(width) if sources[i] != right_sources[i]), 0)
@@ -280,7 +280,7 @@ def _formula(got: Float64, wanted: Float64, probe: Probe) -> Iterator[Reading]:
         yield from read_factor(times, probe.case)
         return
 
-    causes = known(FORMULAS, probe.case, formula_of, np.array(factors) / size, lambda c, x: 5 * tolerance, "formula")
+    causes = known(FORMULAS, probe.case, formula_of, np.array(factors) / size, 5 * tolerance, "formula")
     a, b, c, d = (_sum(f, 10 * tolerance) for f in factors)
     e, f, g, h = (_sum(one, 1e-6) for one in size * PLAIN)
     text = f"With cos and sin of the right angles, the pair (x, y) becomes x ({a}) + y ({b}), x ({c}) + y ({d})"
@@ -359,7 +359,7 @@ def read_angles(
     """Read positions if one position explains the angles of all pairs, (batch, heads, N, pairs), else frequencies."""
     w = case["w"][: theta.shape[-1]]
     turns = np.concatenate([np.cos(theta[0, 0]), np.sin(theta[0, 0])])
-    causes = known(ANGLES, {**case, "w": w}, waves_of, turns, lambda c, x: 5 * tolerance, "angles")
+    causes = known(ANGLES, {**case, "w": w}, waves_of, turns, 5 * tolerance, "angles")
     if causes:
         text = f"The angles of pair 0 are {listed(theta[0, 0, :, 0])} for positions {listed(at)}."
         yield Reading("angles", text, True, causes)
@@ -519,7 +519,7 @@ def read_numbers(probe: Probe) -> Iterator[Reading]:
             continue
         if layout != case["layout"]:
             numbers = channels_of({**case, "turn": layout, "turn_out": layout, "tables": layout})
-            causes = known(CHANNELS, case, channels_of, numbers, lambda c, x: 0.5, "pairs")
+            causes = known(CHANNELS, case, channels_of, numbers, 0.5, "pairs")
             text = f"Pairs of channels are {case['other_pairs']}; expected {case['pairs']}."
             yield Reading("pairs", text, True, causes)
         yield from read_factor(float(lengths.mean()), case)

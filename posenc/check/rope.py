@@ -92,14 +92,8 @@ def coordinates(c: Case, axes: str | None, sections: Sequence[int] | None, inter
     order = np.concatenate([np.arange(0, len(w), 2), np.arange(1, len(w), 2)])
     w, plain = (one[order] if axes == "alternate" else np.tile(one, 2) for one in (w, plain))
     axis = np.repeat(np.arange(2), len(w) // 2)
-    return {
-        "axis": axis,
-        "axes": axes,
-        "w": w,
-        "plain": plain,
-        "rotary_dim": 2 * len(w),
-        "blocks": axes == "blocks" and c["layout"] == "half",
-    }
+    blocks = axes == "blocks" and c["layout"] == "half"
+    return {"axis": axis, "axes": axes, "w": w, "plain": plain, "rotary_dim": 2 * len(w), "blocks": blocks}
 
 
 def angle_error(c: Case, positions: Float64, u: float) -> Float64:
@@ -132,14 +126,12 @@ def _pair(channel: int, c: Case) -> str:
     return f" (pair {pair})" if channel < r else ""
 
 
-ROPE = Kind(
-    "rope",
-    lambda c: true_rotation(c["x"], c["positions"], c),
-    (),
-    ("batch", "head", "position", "channel"),
-    _rope_bound,
-    labels=lambda c: {"channel": [f"channel {i}{_pair(i, c)}" for i in range(c["width"])]},
-)
+def _channels(c: Case) -> dict[str, list[str]]:
+    return {"channel": [f"channel {i}{_pair(i, c)}" for i in range(c["width"])]}
+
+
+AXES = ("batch", "head", "position", "channel")
+ROPE = Kind("rope", lambda c: true_rotation(c["x"], c["positions"], c), AXES, _rope_bound, labels=_channels)
 READ_TOKENS = 48
 """Most tokens whose rotation is read."""
 
@@ -337,24 +329,13 @@ def _sine_bound(c: Case, wanted: Float64, u: float) -> Float64:
     return np.concatenate([error[:, 0::2], error[:, 1::2]], -1) if c["sine_layout"] == "half" else error
 
 
-SINUSOID = Kind(
-    "sinusoid",
-    lambda c: np.asarray(
-        reference.sinusoidal(
-            c["positions"],
-            c["dim"],
-            base=c["base"],
-            frequencies=c["given_w"],
-            layout=c["sine_layout"],
-            order=c["order"],
-            denominator=c["denominator"],
-        )
-    ),
-    (),
-    ("position", "channel"),
-    _sine_bound,
-    read=read_sinusoid,
-)
+def _true_table(c: Case) -> Float64:
+    options = {name: c[name] for name in ("base", "order", "denominator")}
+    of = {"layout": c["sine_layout"], "frequencies": c["given_w"], **options}
+    return np.asarray(reference.sinusoidal(c["positions"], c["dim"], **of))
+
+
+SINUSOID = Kind("sinusoid", _true_table, ("position", "channel"), _sine_bound, read=read_sinusoid)
 
 
 def sinusoid(

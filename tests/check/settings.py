@@ -51,17 +51,8 @@ LONGROPE = {
         "short_factor": list(np.linspace(1, 3, 16)),
     },
 }
-DEEPSEEK = {
-    "head_dim": 16,
-    "rope_theta": 1e4,
-    "rope_scaling": {
-        "rope_type": "yarn",
-        "factor": 40.0,
-        "original_max_position_embeddings": 4096,
-        "mscale": 1.0,
-        "mscale_all_dim": 1.0,
-    },
-}
+LIKE_DEEPSEEK = {"factor": 40.0, "original_max_position_embeddings": 4096, "mscale_all_dim": 0.8}
+DEEPSEEK = {"head_dim": 16, "rope_theta": 1e4, "rope_scaling": {**YARN["rope_scaling"], **LIKE_DEEPSEEK}}
 PLAIN = {"head_dim": 32, "rope_theta": 500000.0}
 PROPORTIONAL = posenc.rope_frequencies(32, rope_type="proportional", partial_rotary_factor=0.375)
 CONFIGS = {"plain": PLAIN, "yarn": YARN, "llama3": LLAMA3, "linear": LINEAR, "dynamic": DYNAMIC, "longrope": LONGROPE}

@@ -9,9 +9,9 @@ from settings import SETTINGS, judged
 
 from posenc.check.judge import EXPLAINED, FLOAT32, ROUNDOFF, ROWS, altered, in_bounds, known
 
-attention, biases, frequencies, gradient, mask, read_attention, read_rope = (
+attention, biases, frequencies, mask, read_attention, read_rope = (
     import_module(f"posenc.check.{name}")
-    for name in ("attention", "biases", "frequencies", "gradient", "mask", "read_attention", "read_rope")
+    for name in ("attention", "biases", "frequencies", "mask", "read_attention", "read_rope")
 )
 SAME = {
     *(
@@ -66,7 +66,7 @@ PARTS = {
 def test_each_row_is_read():
     """Each row of hypotheses.txt is in a table."""
     tables = [table for parts in PARTS.values() for table, _ in parts.values()]
-    tables += [attention.ATTENTIONS, biases.MATRICES, gradient.GRADIENTS, [FLOAT32]]
+    tables += [attention.ATTENTIONS, biases.MATRICES, [FLOAT32]]
     assert {h.sentence for table in tables for h in table} == {sentence for _, _, sentence, *_ in ROWS}
 
 
@@ -129,9 +129,7 @@ def test_inputs_tell_hypotheses_apart(capsys):
     with capsys.disabled():
         print(f"\n{len(active)} known errors with an effect, {len(told)} pairs told apart")
     left = {(check, part, *sorted(pair)) for check, part, pair in alike - told}
-    silent = {name for table, name, *_ in ROWS if table not in ("gradient", "any")} - {
-        name.removesuffix(" (bias)") for name in active
-    }
+    silent = {name for table, name, *_ in ROWS if table != "any"} - {name.removesuffix(" (bias)") for name in active}
     print(*sorted(left), sep="\n")
     assert (left, silent) == (SAME, set())
 

@@ -203,6 +203,8 @@ def xl(q, k, v):
 
 
 XL = {"r": RNG.standard_normal((3, 25, 16)), "u": RNG.standard_normal((3, 16)), "v": RNG.standard_normal((3, 16))}
+TURNED = np.array([[0.6, 0.8], [-0.8, 0.6]])
+MIXED = np.random.default_rng(0).standard_normal((3, 3))
 KERPLE = RNG.uniform(0.2, 3, (2, 3))
 DIAGONALS = RNG.standard_normal((2, 31))
 TISA = RNG.standard_normal((3, 2, 4))
@@ -224,6 +226,12 @@ def last_read(grad, table):
     return found
 
 
+def large_logits(grad, x):
+    """The gradient of a softmax in float32."""
+    grad, p = np.float32(grad), plain.softmax(np.float32(30) * np.float32(x))
+    return np.float32(30) * p * (grad - (grad * p).sum(-1, keepdims=True))
+
+
 def rows(check_of, planted):
     """(cause, call) of implementations that are checked in one way."""
     return [(cause, partial(check_of, implementation)) for cause, implementation in planted.items()]
@@ -241,8 +249,7 @@ PLANTED = [  # (names of causes or parts of their sentences, call)
         "exponent from one": rope(plain.frequencies(32, first=1)),
         "in place": in_place,
         "angles in bfloat16": partial(single, dtype=BF16),
-        "All tokens of a head are rotated by one position: batch 0, head 0 by 0, batch 0, head 1 by 1":
-            lambda x, p: plain.rope(
+        "rotated by one position: batch 0, head 0 by 0, batch 0, head 1 by 1": lambda x, p: plain.rope(
             x.swapaxes(1, 2), np.arange(x.shape[1]), W).swapaxes(1, 2),
         "rotated twice": lambda x, p: plain.rope(plain.rope(x, p, W), p, W),
         "layout + base": rope(plain.frequencies(32, 5e5), pairs="interleaved"),
@@ -258,13 +265,12 @@ PLANTED = [  # (names of causes or parts of their sentences, call)
         "linear": rope(plain.frequencies(32, 500000.0) / 8, factor=A),
         "tables + attention factor": rope(Y, table_pairs="interleaved"),
     }),
-    ("The tables of cos and sin are rounded to bfloat16; the result is not.",
-        partial(check.rope, partial(single, tables=BF16), positions=4096, **LAYOUT)),
-    ("The tables of cos and sin are rounded to float16; the result is not.",
-        partial(check.rope, partial(single, tables=np.float16), positions=512, **LAYOUT)),
+    ("tables of cos and sin are rounded to bfloat16", partial(check.rope, partial(single, tables=BF16),
+        positions=4096, **LAYOUT)),
+    ("tables of cos and sin are rounded to float16", partial(check.rope, partial(single, tables=np.float16),
+        positions=512, **LAYOUT)),
     ("Pairs read coordinate 0: pairs 8-15; coordinate 1: pairs 0-7; expected coordinate 0: pairs 0-7;",
-        partial(check.rope, along(1, 0, w=np.tile(W16, 2), sections=(8, 8)), axes="concat",
-        **LAYOUT)),
+        partial(check.rope, along(1, 0, w=np.tile(W16, 2), sections=(8, 8)), axes="concat", **LAYOUT)),
     ("Of k: The logarithm of the length of pair 0 grows by -0.0024468 for each position; expected 0.0024468.",
         partial(check.rope, xpos(1), inputs=("q", "k"), scale_base=512, **LAYOUT)),
     ("positions in float16", partial(check.rope, lambda x, p: plain.rope(x, p.astype(np.float16), W),
@@ -274,11 +280,9 @@ PLANTED = [  # (names of causes or parts of their sentences, call)
         dtype="bfloat16", **LAYOUT)),
     ("Channels 16-31 are rotated; expected 0-15.", partial(check.rope, rope(W16, first=16),
         frequencies={"head_dim": 32, "rope_theta": 1e4, "partial_rotary_factor": 0.5}, layout="half")),
-    ("Of k: No channel is rotated",
-        partial(check.rope, lambda q, k, p: (plain.rope(q, p, W), k), inputs=("q", "k"), **LAYOUT)),
+    ("Of k: No channel is", partial(check.rope, lambda q, k, p: (plain.rope(q, p, W), k), inputs=("q", "k"), **LAYOUT)),
     ("token n is rotated by n, not by its position",
-        partial(check.rope, lambda x, p: plain.rope(x, np.arange(len(p)), W), positions=[5, 9, 2, 40],
-        **LAYOUT)),
+        partial(check.rope, lambda x, p: plain.rope(x, np.arange(len(p)), W), positions=[5, 9, 2, 40], **LAYOUT)),
     ("float32", partial(check.rope, single, positions=np.arange(10**6, 10**6 + 9), dtype="float64", **LAYOUT)),
     *rows(partial(check.rope, sections=(4, 6, 6), **LAYOUT), {
         "coordinate 1: pairs 10-15; coordinate 2: pairs 4-9; expected": along(0, 2, 1),
@@ -330,7 +334,8 @@ PLANTED = [  # (names of causes or parts of their sentences, call)
         "exponent halved": partial(plain.sinusoid, dim=32, step=1),
         "exponent over pairs less one": partial(plain.sinusoid, dim=32, over=30),
     }),
-    ("no pi", partial(check.sinusoid, lambda p: waves(p[:, None] * 2.0 ** np.arange(6)),
+    ("The frequencies (or the positions) are 0.31831 times the right ones (1 / pi).",
+        partial(check.sinusoid, lambda p: waves(p[:, None] * 2.0 ** np.arange(6)),
         frequencies=np.pi * 2.0 ** np.arange(6))),
     *rows(partial(check.slopes, heads=12), {
         "odd places": lambda h: plain.get_slopes(h, slice(1, None, 2)),
@@ -348,18 +353,16 @@ PLANTED = [  # (names of causes or parts of their sentences, call)
         "The distances below 16 have a bucket each; expected below 8.": partial(plain.bucket, early=True),
         "rounded up": partial(plain.bucket, ceil=True),
         "divisor": partial(plain.bucket, log_of=128),
-        "Distance 0 has the bucket 16; expected 0: half of all is added for j - i > 0, not >= 0.":
-            partial(plain.bucket, strict=False),
+        "Distance 0 has the bucket 16; expected 0: half of all is": partial(plain.bucket, strict=False),
         "causal + All buckets are 1 too large.": lambda rel: plain.bucket(rel, bidirectional=False) + 1,
         "max_distance is 100; expected 128.": partial(plain.bucket, max_distance=100),
         "The number of buckets of a side is 32; expected 16.": partial(plain.bucket, buckets=64),
-        "of a side is 32; expected 16. max_distance is 512; expected 128.":
-            partial(plain.bucket, buckets=64, max_distance=512),
+        "is 32; expected 16. max_distance is 512; expected 128.": partial(plain.bucket, buckets=64, max_distance=512),
         "logarithm to base 2 above": partial(plain.bucket, log_of=16 ** np.log(2)),
     }),
     ("bidirectional", partial(check.buckets, plain.bucket, bidirectional=False)),
-    ("The last bucket of a side is 18; expected 15.",
-        partial(check.buckets, partial(plain.bucket, limit=False), bidirectional=True)),
+    ("The last bucket of a side is 18;", partial(check.buckets, partial(plain.bucket, limit=False),
+        bidirectional=True)),
     *rows(partial(check.bias, operator=posenc.fire(**FIRE, threshold=5.0), n=20), {
         "normalised by the last position": lambda n, m: posenc.fire(**FIRE, threshold=m - 1).matrix(n, m, align="end"),
         "normalised by the length": lambda n, m: posenc.fire(**FIRE, threshold=m).matrix(n, m, align="end"),
@@ -391,8 +394,7 @@ PLANTED = [  # (names of causes or parts of their sentences, call)
     ("parameters exchanged", partial(check.bias, -KERPLE[1][:, None, None] * np.log1p(KERPLE[0][:, None, None] * AWAY),
         operator=posenc.kerple_log(*KERPLE), n=16)),
     ("The matrix (queries, keys, heads) is reshaped to (heads, queries, keys)",
-        partial(check.bias, lambda n, m: np.moveaxis(t5_matrix(n), 0, -1).reshape(6, n, m), operator=T5,
-        n=24)),
+        partial(check.bias, lambda n, m: np.moveaxis(t5_matrix(n), 0, -1).reshape(6, n, m), operator=T5, n=24)),
     ("max_distance is 64; expected 128.", partial(check.bias, t5_matrix(200, max_distance=64), operator=T5, n=200)),
     ("is 7 dy + 1 dx + 26 for the steps dy and dx of rows and columns; expected 7 dy + 1 dx + 38.",
         partial(check.bias, WINDOW[plain.swin_index(6, 4) - 2 * 7 + 2].transpose(2, 0, 1),
@@ -419,8 +421,8 @@ PLANTED = [  # (names of causes or parts of their sentences, call)
     ("ones added", partial(check.mask, np.tri(8), n=8)),
     ("window in place of chunks", partial(check.mask, plain.causal(12, 12, left=3), n=12,
         segments=(np.arange(12) // 4,) * 2)),
-    ("The window reaches 8 keys back and 0 ahead; expected 3 and 0.",
-        partial(check.mask, plain.causal(12, 12, left=8), n=12, window=(3, None))),
+    ("reaches 8 keys back and 0 ahead; expected 3 and 0.", partial(check.mask, plain.causal(12, 12, left=8), n=12,
+        window=(3, None))),
     *rows(check.softmax, {
         "Logits are 0.7 times the right ones.": lambda q, k: plain.softmax(0.175 * q @ k.swapaxes(-1, -2)),
         "scale squared": lambda q, k: plain.softmax(q @ k.swapaxes(-1, -2) / 16),
@@ -443,8 +445,7 @@ PLANTED = [  # (names of causes or parts of their sentences, call)
     }),
     *rows(partial(check.attention, **CAUSAL), {
         "no causal mask": attention(),
-        "The window reaches all keys back and 1 ahead; expected all and 0.":
-            attention(mask=plain.causal(9, 9, diagonal=1)),
+        "The window reaches all keys back and 1 ahead;": attention(mask=plain.causal(9, 9, diagonal=1)),
         "the mask multiplies the weights after the softmax": attention(mask=plain.causal(9, 9), after=True),
     }),
     *rows(partial(check.attention, bias=SLOPES6), {
@@ -463,19 +464,18 @@ PLANTED = [  # (names of causes or parts of their sentences, call)
         "sign of the sink": attention(sink=-SINK),
     }),
     ("The relative shift drops the last row of the padded matrix",
-        partial(check.attention, xl, causal=True, heads=3, n=4, m=9,
-        bias=posenc.transformer_xl(**XL))),
+        partial(check.attention, xl, causal=True, heads=3, n=4, m=9, bias=posenc.transformer_xl(**XL))),
     ("softmax factor", partial(check.attention, attention(rotate=(turn(plain.yarn(16, 1e4, 40.0, 4096)),) * 2),
         frequencies=DEEPSEEK, layout="half")),
     ("The base is 30000; expected 10000.",
         partial(check.attention, attention(rotate=(turn(plain.frequencies(16, 3e4)),) * 2), **LATER)),
-    ("scale instead of none", partial(check.attention, attention(bias=T6), bias=T5, scale=1.0)),
+    ("Logits are 0.25 (1 / sqrt(the width of heads)) times the right ones.",
+        partial(check.attention, attention(bias=T6), bias=T5, scale=1.0)),
     ("direction of p2c", partial(
         check.attention, partial(posenc.attention, bias=posenc.deberta(*DEBERTA, p2c_index="paper")),
         bias=posenc.deberta(*DEBERTA))),
     ("Hidden keys have a weight: their logit is -2; expected -inf.",
-        partial(check.attention, attention(mask=plain.causal(9, 9), cap=2.0, cap_last=True),
-        softcap=2.0, **CAUSAL)),
+        partial(check.attention, attention(mask=plain.causal(9, 9), cap=2.0, cap_last=True), softcap=2.0, **CAUSAL)),
     ("sink capped", partial(check.attention, attention(cap=2.0, sink=2 * np.tanh(SINK / 2)), softcap=2.0, sink=SINK)),
     ("base", partial(check.attention, attention(rotate=(turn(W16),) * 2), frequencies=plain.frequencies(16, 1e6),
         layout="half")),
@@ -517,14 +517,21 @@ PLANTED = [  # (names of causes or parts of their sentences, call)
     ("cached keys at the new position", partial(check.cache, plain.decoder(W16, late=True), chunks=(4, 1, 1, 1),
         **LATER)),
     ("window of the first query", partial(check.cache, decode(mask=first_window), window=(3, None), **LATER)),
-    ("straight through", partial(check.gradient, lambda g, x: g, lambda x: 2 * np.tanh(x / 2),
-        RNG.standard_normal((4, 5)))),
-    ("last row read", partial(check.gradient, last_read, lambda table: table[READ], RNG.standard_normal((5, 3)))),
-    ("forward", partial(check.gradient, lambda g, x: plain.rope(g, np.arange(5), W16),
+    ("is the cotangent itself: the derivative of the function is missing.",
+        partial(check.gradient, lambda g, x: g, lambda x: 2 * np.tanh(x / 2), RNG.standard_normal((4, 5)))),
+    ("is wrong: entry (0, 0) gets the cotangents of the results 4 along axis 0; expected 0, 4.",
+        partial(check.gradient, last_read, lambda table: table[READ], RNG.standard_normal((5, 3)))),
+    ("is the function applied to the cotangent; expected its transpose.",
+        partial(check.gradient, lambda g, x: plain.rope(g, np.arange(5), W16),
         lambda x: plain.rope(x, np.arange(5), W16), RNG.standard_normal((5, 16)))),
-    ("mean", partial(check.gradient, lambda g, x: 2 * x * g / 6, lambda x: x**2, RNG.standard_normal((2, 3)))),
-    ("factor", partial(check.gradient, lambda g, a, b: (g * b / 2, -g * a), lambda a, b: a * b,
-        *RNG.standard_normal((2, 3)))),
+    ("a product with a matrix along axis 0; expected one with its transpose.", partial(check.gradient,
+        lambda g, v: MIXED @ g @ TURNED.T, lambda v: MIXED @ v @ TURNED, RNG.standard_normal((3, 2)))),
+    ("one divided by the number of results that read the entry", partial(check.gradient,
+        lambda g, t: np.array([g[0] + g[1], g[2]]) / [[2], [1]], lambda t: t[[0, 0, 1]], RNG.standard_normal((2, 3)))),
+    ("The gradient of argument 0 is 0.16667 times the right one.",
+        partial(check.gradient, lambda g, x: 2 * x * g / 6, lambda x: x**2, RNG.standard_normal((2, 3)))),
+    ("is 0.5 times the right one. + The gradient of argument 1 is -1 times the right one.",
+        partial(check.gradient, lambda g, a, b: (g * b / 2, -g * a), lambda a, b: a * b, *RNG.standard_normal((2, 3)))),
 ]  # fmt: skip
 
 
@@ -577,6 +584,13 @@ RIGHT = [
     partial(check.attention, partial(plain.shaw, **SHAW), bias=posenc.shaw(*SHAW.values())),
     partial(check.cache, plain.decoder(W16), **LATER),
     partial(check.sinusoid, partial(plain.sinusoid, dim=32), 32),
+    partial(check.gradient, lambda g, x: [2 * g * x], lambda x: x**2, np.ones(3)),  # a list of one
+    partial(check.gradient, lambda g, x: 1e6 * g * np.cos(1e6 * x), lambda x: np.sin(1e6 * x), np.linspace(0, 1, 7)),
+    partial(check.gradient, lambda g, x: g * (x > 0), lambda x: np.maximum(x, 0), np.array([-1.0, 0, 2])),  # a kink
+    partial(check.gradient, lambda g, x: g * (1 - np.tanh(x / 50) ** 2), lambda x: 50 * np.tanh(x / 50),
+            30 * RNG.standard_normal(9)),
+    partial(check.gradient, large_logits, lambda x: plain.softmax(30 * x), RNG.standard_normal((2, 5)),
+            dtype="float32"),
     partial(check.gradient, lambda g, x: plain.rope(g, -np.arange(5), W16),
             lambda x: reference.rope(x, 5, W16, layout="half"), RNG.standard_normal((5, 16))),
 ]  # fmt: skip
