@@ -135,9 +135,8 @@ def read_buckets(c: Case, numbers: Float64, wanted: Float64) -> Iterator[Reading
     rel, got, right = (np.ravel(x).astype(float) for x in (c["rel"], numbers, wanted))
     more, at_0 = float(got.min()), got[rel == 0]
     if more and (at_0 == more).all():
-        yield Reading(
-            "offset of buckets", f"All buckets are {number(abs(more))} too {'large' if more > 0 else 'small'}.", True
-        )
+        text = f"All buckets are {number(abs(more))} too {'large' if more > 0 else 'small'}."
+        yield Reading("offset of buckets", text, True)
         got = got - more
         if (got == right).all():
             return
@@ -186,13 +185,10 @@ def _read_side(n: Float64, got: Float64, right: Float64, c: Case, sign: int) -> 
             for start in (size // 2, *range(min(exact, size), 0, -1)):
                 made = side_of({**of, "exact": start, "side": size, "max_distance": distance})
                 if distance > start and (made == got)[decided].all():
+                    far, exactly = c["max_distance"], f"The distances below {start} have a bucket each; expected below"
                     texts = [f"The number of buckets of a side is {size}; expected {side}."] * (size != side)
-                    texts += [f"The distances below {start} have a bucket each; expected below {size // 2}."] * (
-                        start != size // 2
-                    )
-                    texts += [f"max_distance is {distance:g}; expected {c['max_distance']}."] * (
-                        distance != c["max_distance"]
-                    )
+                    texts += [f"{exactly} {size // 2}."] * (start != size // 2)
+                    texts += [f"max_distance is {distance:g}; expected {far}."] * (distance != far)
                     return Reading("buckets", " ".join(texts or more), True)
         return None
 

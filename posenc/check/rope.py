@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -385,11 +386,9 @@ def sinusoid(
     if dim is None and given_w is None:
         raise ValueError("check.sinusoid: dim is None; expected a number, or frequencies")
     width = 2 * len(given_w) if dim is None and given_w is not None else dim or 0
-    w = (
-        given_w
-        if given_w is not None
-        else np.asarray(reference.sinusoidal_frequencies(width, base=base, denominator=denominator))
-    )
+    w: Any = given_w
+    if w is None:
+        w = np.asarray(reference.sinusoidal_frequencies(width, base=base, denominator=denominator))
     case: Case = {
         "w": w, "plain": w, "base": base, "rotary_dim": width, "width": width, "dim": width, "sine_layout": layout,
         "order": order, "denominator": denominator, "axis": None, "decay": None, "factor": 1.0, "scales": False,

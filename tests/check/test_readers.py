@@ -47,15 +47,6 @@ def shared_buffer(x, p):
     return np.roll(plain.rope(x, p, W), 1, axis=-2)
 
 
-def sines_in_16_bits(x, p):
-    cos, sin = (t.astype(np.float16).astype(np.float64) for t in plain.tables(p, W, "half"))
-    return x * cos + plain.rotate_half(x, "half") * sin
-
-
-def doubled_sine(x, p):
-    return plain.rope(x, p, W, sin_factor=2.0)
-
-
 def rows_and_columns(x, p, shift=0):
     """Rows turn channels 0-15, columns 16-31; columns begin at `shift`."""
     w = plain.frequencies(16)
@@ -73,9 +64,8 @@ ROPE = {
     "head": (by_head, HALF, "positions", "position p is taken for p + 7; expected p. Only in heads 1"),
     "mirrored": (mirrored, HALF, "pairs", "Pairs of channels are (i, 31 - i); expected (i, i + 16) for i in 0-15"),
     "half angle": (half_angle, HALF, "formula", "x (cos) + y (-sin), x (0) + y (cos); expected"),
-    "doubled sine": (doubled_sine, HALF, "formula", "x (cos) + y (-2 sin), x (2 sin) + y (cos)"),
+    "doubled sine": (partial(plain.rope, w=W, sin_factor=2.0), HALF, "formula", "x (cos) + y (-2 sin), x (2 sin)"),
     "rows": (shared_buffer, HALF, "rows", "batch row 0, head 0, token 0 is the rotated batch row 0, head 0, token 23"),
-    "tables": (sines_in_16_bits, HALF, "rounding", "tables of cos and sin are rounded to float16; the result is not"),
     "index of pairs": (
         lambda x, p: plain.rope(x, p, COARSE),
         HALF,
@@ -233,20 +223,16 @@ def steep(q, k, v):
     return softmax(logits_of(q, k) - slopes[:, None, None] * abs(at - at[:, None])) @ v
 
 
-def keys_for_values(q, k, v):
-    return softmax(logits_of(q, k)) @ k
-
-
 ATTENTION = {
     "delayed": (delayed, {}, "queries", "Row 0 of the output depends on the query 8; expected 0 alone."),
     "stale": (stale_value, {}, "keys", "Query 0 reads the keys 0-8, but the values 0-7; expected 0-8."),
     "averaged": (averaged_parts, {}, "parts of keys", "is the same for all queries: parts are averaged."),
-    "base 2": (base_2_parts, {}, "parts of keys", "Within the keys 0-2 and 3-8"),
+    "base 2": (base_2_parts, {}, "parts of keys", "is 1.4427 times the right one (log2(e))"),
     "zeros": (two_rows_of_zeros, {}, "sum of weights", "The denominator holds 2 more than the sum over the keys"),
     "early": (early_keys, {"causal": True}, "keys", "Query 1 reads the keys 0; expected 0-1."),
     "heads": (other_heads, {"kv_heads": 2}, "heads", "reads the values of head (1, 1, 1, 0, 0, 0); expected h // 3."),
     "slopes": (steep, {"bias": ALIBI}, "bias", "The heads 0-1 and 2-3 and 4-5 have the same bias."),
-    "values": (keys_for_values, {}, "values", "It is the weighted sum of the keys: keys are used as values."),
+    "values": (lambda q, k, v: softmax(logits_of(q, k)) @ k, {}, "values", "sum of the keys: keys are used as values."),
     "order": (
         lambda q, k, v: softmax(logits_of(q, k)) @ v[:, ::-1], {}, "values", "multiplies the value 8 - j; expected j.",
     ),
@@ -283,11 +269,6 @@ def test_the_values_of_a_cache_that_are_lost_are_read():
 
     report = check.cache(step)
     assert "Query 4 reads the keys 0-4, but the values 0-3; expected 0-4." in str(report)
-
-
-def test_logarithms_of_base_2_are_named():
-    report = check.attention(base_2_parts)
-    assert "is 1.4427 times the right one (log2(e))" in report.causes[0].sentence
 
 
 def test_nothing_is_read_of_right_attention():
