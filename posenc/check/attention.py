@@ -14,7 +14,7 @@ from .biases import MATRICES, PLACED, of_operator, operator_of
 from .frequencies import angles
 from .inputs import Precision, ToArray, call, draw, parts
 from .judge import Case, Kind, angle_roundoff, coarser, hypotheses, judge
-from .mask import MORE_KEYS, Segments, Window, mask_case
+from .mask import MORE_KEYS, Segments, Window, mask_case, mask_options
 from .read_attention import Probe, read_attention
 from .report import Array, Cause, Float64, Report, further, with_readings
 from .rope import layouts, rotation_error, true_rotation
@@ -69,9 +69,7 @@ def true_attention(c: Case) -> Float64:
     if c["w"] is not None:
         q, k = true_rotation(q, c["q_at"], c), true_rotation(k, c["k_at"], c)
     bias = None if c["operator"] is None else operator_of(c)
-    names = ("causal", "window", "q_segments", "k_segments", "scale", "softcap", "sink")
-    options = {**{name: c[name] for name in names}, "bias": bias, "keep": c.get("keep")}
-    options |= {"q_positions": c["mask_q"], "k_positions": c["mask_k"]}
+    options = {**mask_options(c), "bias": bias, **{name: c[name] for name in ("scale", "softcap", "sink")}}
     if c["v"] is None:
         return np.asarray(reference.attention_weights(q, k, **options))
     return np.asarray(reference.attention(q, k, c["v"], **options))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from ..reference.attention import visible as seen_pairs
+from .. import reference
 from .inputs import call, choice
 from .judge import Case, Kind, as_numbers, hypotheses, judge, known
 from .laws import law, runs
@@ -21,10 +21,16 @@ HIDES = -87.0
 normal number of float32. Swin adds -100."""
 
 
-def visible(c: Case) -> npt.NDArray[np.bool_]:
-    """The pairs that see each other, (n, m)."""
+def mask_options(c: Case) -> Case:
+    """The arguments of `reference.attention` that say which pairs see each other."""
     options = {name: c[name] for name in ("causal", "window", "q_segments", "k_segments")}
-    return np.asarray(seen_pairs(c["mask_q"], c["mask_k"], keep=c.get("keep"), **options)[0])
+    return {**options, "keep": c.get("keep"), "q_positions": c["mask_q"], "k_positions": c["mask_k"]}
+
+
+def visible(c: Case) -> npt.NDArray[np.bool_]:
+    """The pairs that see each other, (n, m): those with a weight if all logits are alike."""
+    zeros = (np.zeros((len(c[name]), 1)) for name in ("mask_q", "mask_k"))
+    return np.asarray(reference.attention_weights(*zeros, **mask_options(c)) > 0)
 
 
 MASKS = hypotheses("mask")
