@@ -55,8 +55,6 @@ SENTENCES = [  # (call, sentence), with numbers that are read off the results
      "Position 16 is taken for 0: position p is taken for p mod 16; expected p."),
     (partial(check.sinusoid, plain.sinusoid(np.arange(24) + 3, 32), 32),
      "Position 0 is taken for 3: position p is taken for p + 3; expected p."),
-    (partial(at(lambda p: np.minimum(p, 2047)), positions=4096),
-     "position p is taken for min(p, 2047); expected p."),
     (partial(check.rope, lambda x, p: plain.rope(x, p, plain.frequencies(32, 3e4)), **HALF),
      "The base is 30000; expected 10000."),
     (partial(check.sinusoid, plain.sinusoid(np.arange(24), 32, base=3e4), 32), "The base is 30000; expected 10000."),
@@ -288,7 +286,6 @@ def test_an_assertion_raises_the_report():
         report.assert_right()
     assert repr(report).startswith("<rope: wrong.")
     assert "Cause: tables. The tables of cos and sin" in repr(report)
-    assert len(repr(report)) <= 205
 
 
 @pytest.mark.parametrize("positions", [600, np.arange(600) + 0.25], ids=["whole", "parts"])

@@ -203,7 +203,6 @@ def xl(q, k, v):
 
 
 XL = {"r": RNG.standard_normal((3, 25, 16)), "u": RNG.standard_normal((3, 16)), "v": RNG.standard_normal((3, 16))}
-TURNED = np.array([[0.6, 0.8], [-0.8, 0.6]])
 MIXED = np.random.default_rng(0).standard_normal((3, 3))
 KERPLE = RNG.uniform(0.2, 3, (2, 3))
 DIAGONALS = RNG.standard_normal((2, 31))
@@ -269,19 +268,18 @@ PLANTED = [  # (names of causes or parts of their sentences, call)
         positions=4096, **LAYOUT)),
     ("tables of cos and sin are rounded to float16", partial(check.rope, partial(single, tables=np.float16),
         positions=512, **LAYOUT)),
-    ("Pairs read coordinate 0: pairs 8-15; coordinate 1: pairs 0-7; expected coordinate 0: pairs 0-7;",
+    ("coordinate 0: pairs 8-15; coordinate 1: pairs 0-7;",
         partial(check.rope, along(1, 0, w=np.tile(W16, 2), sections=(8, 8)), axes="concat", **LAYOUT)),
-    ("Of k: The logarithm of the length of pair 0 grows by -0.0024468 for each position; expected 0.0024468.",
+    ("grows by -0.0024468 for each position",
         partial(check.rope, xpos(1), inputs=("q", "k"), scale_base=512, **LAYOUT)),
     ("positions in float16", partial(check.rope, lambda x, p: plain.rope(x, p.astype(np.float16), W),
         positions=np.arange(2040, 2060), **LAYOUT)),
-    ("positions, frequencies and angles in bfloat16",
-        partial(check.rope, partial(single, dtype=BF16, of_factors=BF16), positions=np.arange(4000, 4009),
-        dtype="bfloat16", **LAYOUT)),
+    ("positions, frequencies and angles in bfloat16", partial(check.rope, partial(single, dtype=BF16,
+            of_factors=BF16), positions=np.arange(4000, 4009), dtype="bfloat16", **LAYOUT)),
     ("Channels 16-31 are rotated; expected 0-15.", partial(check.rope, rope(W16, first=16),
         frequencies={"head_dim": 32, "rope_theta": 1e4, "partial_rotary_factor": 0.5}, layout="half")),
     ("Of k: No channel is", partial(check.rope, lambda q, k, p: (plain.rope(q, p, W), k), inputs=("q", "k"), **LAYOUT)),
-    ("token n is rotated by n, not by its position",
+    ("token n is rotated by n",
         partial(check.rope, lambda x, p: plain.rope(x, np.arange(len(p)), W), positions=[5, 9, 2, 40], **LAYOUT)),
     ("float32", partial(check.rope, single, positions=np.arange(10**6, 10**6 + 9), dtype="float64", **LAYOUT)),
     *rows(partial(check.rope, sections=(4, 6, 6), **LAYOUT), {
@@ -334,9 +332,8 @@ PLANTED = [  # (names of causes or parts of their sentences, call)
         "exponent halved": partial(plain.sinusoid, dim=32, step=1),
         "exponent over pairs less one": partial(plain.sinusoid, dim=32, over=30),
     }),
-    ("The frequencies (or the positions) are 0.31831 times the right ones (1 / pi).",
-        partial(check.sinusoid, lambda p: waves(p[:, None] * 2.0 ** np.arange(6)),
-        frequencies=np.pi * 2.0 ** np.arange(6))),
+    ("are 0.31831 times the right ones (1 / pi).", partial(check.sinusoid, lambda p: waves(p[:,
+            None] * 2.0 ** np.arange(6)), frequencies=np.pi * 2.0 ** np.arange(6))),
     *rows(partial(check.slopes, heads=12), {
         "odd places": lambda h: plain.get_slopes(h, slice(1, None, 2)),
         "consecutive places": lambda h: plain.get_slopes(h, slice(None)),
@@ -386,19 +383,17 @@ PLANTED = [  # (names of causes or parts of their sentences, call)
         "The matrix is transposed: queries and keys are exchanged.": swin_matrix(sign=-1),
     }),
     *rows(partial(check.bias, operator=posenc.beit(CLASSES, 4, 6), n=25), {
-        "Class to patch reads the rows (78); expected (77).":
-            posenc.beit(CLASSES[[*range(77), 78, 77, 79]], 4, 6).matrix(25),
+        "Class to patch reads the rows (78)": posenc.beit(CLASSES[[*range(77), 78, 77, 79]], 4, 6).matrix(25),
     }),
     ("no threshold", partial(check.bias, lambda n, m: posenc.fire(**FIRE, threshold=1e-9).matrix(n, m, align="end"),
         operator=posenc.fire(**FIRE, threshold=5.0), n=20, causal=True)),
     ("parameters exchanged", partial(check.bias, -KERPLE[1][:, None, None] * np.log1p(KERPLE[0][:, None, None] * AWAY),
         operator=posenc.kerple_log(*KERPLE), n=16)),
-    ("The matrix (queries, keys, heads) is reshaped to (heads, queries, keys)",
+    ("is reshaped to (heads, queries, keys)",
         partial(check.bias, lambda n, m: np.moveaxis(t5_matrix(n), 0, -1).reshape(6, n, m), operator=T5, n=24)),
     ("max_distance is 64; expected 128.", partial(check.bias, t5_matrix(200, max_distance=64), operator=T5, n=200)),
-    ("is 7 dy + 1 dx + 26 for the steps dy and dx of rows and columns; expected 7 dy + 1 dx + 38.",
-        partial(check.bias, WINDOW[plain.swin_index(6, 4) - 2 * 7 + 2].transpose(2, 0, 1),
-        operator=posenc.swin(WINDOW, 6, 4), n=24)),
+    ("is 7 dy + 1 dx + 26 for the steps dy and dx", partial(check.bias, WINDOW[plain.swin_index(6,
+            4) - 2 * 7 + 2].transpose(2, 0, 1), operator=posenc.swin(WINDOW, 6, 4), n=24)),
     ("bidirectional", partial(check.bias, t5_matrix(40), operator=T5_CAUSAL, n=40)),
     ("offset +1", partial(check.bias, alibi_matrix(5, m=20, shift=16), operator=ALIBI, n=5, m=20)),
     *rows(partial(check.bias, operator=posenc.toeplitz(DIAGONALS), n=16), {
@@ -431,15 +426,14 @@ PLANTED = [  # (names of causes or parts of their sentences, call)
     *rows(partial(check.attention, kv_heads=2), {
         "Head h of the output is the result of head (0, 3, 1, 4, 2, 5); expected of h.":
             lambda q, k, v: attention()(q, k, v).reshape(2, 3, 9, 16).swapaxes(0, 1).reshape(6, 9, 16),
-        "Query head h reads the values of head h mod 2; expected h // 3.":
+        "reads the values of head h mod 2;":
             lambda q, k, v: plain.attention(q, np.repeat(k, 3, 0), np.tile(v, (3, 1, 1))),
 
                    "Logits are 4 (1 / the scale) times the right ones. + Query head h reads the keys of head h mod 2;":
             attention(scale=1.0, repeat="tile"),
     }),
     *rows(check.attention, {
-        "The output (queries, heads, dim) is reshaped to (heads, queries, dim)":
-            lambda q, k, v: attention()(q, k, v).swapaxes(0, 1).reshape(q.shape),
+        "is reshaped to (heads, queries, dim)": lambda q, k, v: attention()(q, k, v).swapaxes(0, 1).reshape(q.shape),
         "Query head h reads the keys of head h mod 2; expected h // 3.": attention(repeat="tile"),
         "Logits are 1.5 times the right ones.": attention(scale=0.375),
     }),
@@ -463,18 +457,17 @@ PLANTED = [  # (names of causes or parts of their sentences, call)
         "sink scaled": attention(sink=SINK / 4),
         "sign of the sink": attention(sink=-SINK),
     }),
-    ("The relative shift drops the last row of the padded matrix",
+    ("drops the last row of the padded matrix",
         partial(check.attention, xl, causal=True, heads=3, n=4, m=9, bias=posenc.transformer_xl(**XL))),
     ("softmax factor", partial(check.attention, attention(rotate=(turn(plain.yarn(16, 1e4, 40.0, 4096)),) * 2),
         frequencies=DEEPSEEK, layout="half")),
     ("The base is 30000; expected 10000.",
         partial(check.attention, attention(rotate=(turn(plain.frequencies(16, 3e4)),) * 2), **LATER)),
-    ("Logits are 0.25 (1 / sqrt(the width of heads)) times the right ones.",
-        partial(check.attention, attention(bias=T6), bias=T5, scale=1.0)),
+    ("0.25 (1 / sqrt(the width of heads)) times", partial(check.attention, attention(bias=T6), bias=T5, scale=1.0)),
     ("direction of p2c", partial(
         check.attention, partial(posenc.attention, bias=posenc.deberta(*DEBERTA, p2c_index="paper")),
         bias=posenc.deberta(*DEBERTA))),
-    ("Hidden keys have a weight: their logit is -2; expected -inf.",
+    ("their logit is -2; expected -inf.",
         partial(check.attention, attention(mask=plain.causal(9, 9), cap=2.0, cap_last=True), softcap=2.0, **CAUSAL)),
     ("sink capped", partial(check.attention, attention(cap=2.0, sink=2 * np.tanh(SINK / 2)), softcap=2.0, sink=SINK)),
     ("base", partial(check.attention, attention(rotate=(turn(W16),) * 2), frequencies=plain.frequencies(16, 1e6),
@@ -483,7 +476,7 @@ PLANTED = [  # (names of causes or parts of their sentences, call)
         attention(rotate=(turn(W16), turn(W16)), mask=plain.causal(4, 9)), n=4, m=9, **LATER, **CAUSAL)),
     ("direction of the keys", partial(check.attention, attention(rotate=(turn(W16), turn(W16, sign=(1, -1)))),
         **LATER)),
-    ("alignment + Its numbers are 0.25 (the scale) times the right ones.",
+    ("alignment + are 0.25 (the scale) times",
         partial(check.attention, attention(bias=alibi_matrix(4, plain.get_slopes(6), m=9), bias_inside=True,
         mask=plain.causal(4, 9, 0)), n=4, m=9, bias=SLOPES6, **CAUSAL)),
     *rows(partial(check.attention, bias=posenc.shaw(**SHAW)), {
@@ -512,25 +505,26 @@ PLANTED = [  # (names of causes or parts of their sentences, call)
         "offset + no window": plain.decoder(W16, lambda start: 0),
     }),
     ("rows of zeros of a cache of 32 rows that are not masked", partial(check.cache, preallocated(32))),
+    ("0 times the right ones for queries 4-8", partial(check.cache, decode(bias=lambda n, m: t5_matrix(
+        n, bidirectional=False) if n == m else 0.0), bias=T5_CAUSAL, **LATER)),
     ("not reset", partial(check.cache, plain.decoder(W16, cached=lambda old, new: np.concatenate([old, new], -2),
         first=False), **LATER)),
     ("cached keys at the new position", partial(check.cache, plain.decoder(W16, late=True), chunks=(4, 1, 1, 1),
         **LATER)),
     ("window of the first query", partial(check.cache, decode(mask=first_window), window=(3, None), **LATER)),
-    ("is the cotangent itself: the derivative of the function is missing.",
+    ("is the cotangent itself",
         partial(check.gradient, lambda g, x: g, lambda x: 2 * np.tanh(x / 2), RNG.standard_normal((4, 5)))),
-    ("is wrong: entry (0, 0) gets the cotangents of the results 4 along axis 0; expected 0, 4.",
+    ("the results 4 along axis 0; expected 0, 4.",
         partial(check.gradient, last_read, lambda table: table[READ], RNG.standard_normal((5, 3)))),
-    ("is the function applied to the cotangent; expected its transpose.",
-        partial(check.gradient, lambda g, x: plain.rope(g, np.arange(5), W16),
-        lambda x: plain.rope(x, np.arange(5), W16), RNG.standard_normal((5, 16)))),
-    ("a product with a matrix along axis 0; expected one with its transpose.", partial(check.gradient,
-        lambda g, v: MIXED @ g @ TURNED.T, lambda v: MIXED @ v @ TURNED, RNG.standard_normal((3, 2)))),
+    ("the function applied to the cotangent", partial(check.gradient, lambda g, x: plain.rope(g, np.arange(5), W16),
+            lambda x: plain.rope(x, np.arange(5), W16), RNG.standard_normal((5, 16)))),
+    ("a product with a matrix along axis 0;", partial(check.gradient,
+        lambda g, v: MIXED @ g @ MIXED.T, lambda v: MIXED @ v @ MIXED, RNG.standard_normal((3, 3)))),
     ("one divided by the number of results that read the entry", partial(check.gradient,
         lambda g, t: np.array([g[0] + g[1], g[2]]) / [[2], [1]], lambda t: t[[0, 0, 1]], RNG.standard_normal((2, 3)))),
-    ("The gradient of argument 0 is 0.16667 times the right one.",
+    ("is 0.16667 times the right one.",
         partial(check.gradient, lambda g, x: 2 * x * g / 6, lambda x: x**2, RNG.standard_normal((2, 3)))),
-    ("is 0.5 times the right one. + The gradient of argument 1 is -1 times the right one.",
+    ("argument 0 is 0.5 times + argument 1 is -1 times",
         partial(check.gradient, lambda g, a, b: (g * b / 2, -g * a), lambda a, b: a * b, *RNG.standard_normal((2, 3)))),
 ]  # fmt: skip
 
@@ -550,15 +544,6 @@ def test_a_planted_error_is_named(planted, run):
         (
             partial(check.frequencies, SHORT, LONGROPE, seq_len=512),
             ["length of longrope ignored", "original length", "long and short factor"],
-        ),
-        (
-            partial(
-                check.cache,
-                decode(bias=lambda n, m: t5_matrix(n, bidirectional=False) if n == m else 0.0),
-                bias=T5_CAUSAL,
-                **LATER,
-            ),
-            ["bias"],
         ),
     ],
 )
@@ -587,10 +572,8 @@ RIGHT = [
     partial(check.gradient, lambda g, x: [2 * g * x], lambda x: x**2, np.ones(3)),  # a list of one
     partial(check.gradient, lambda g, x: 1e6 * g * np.cos(1e6 * x), lambda x: np.sin(1e6 * x), np.linspace(0, 1, 7)),
     partial(check.gradient, lambda g, x: g * (x > 0), lambda x: np.maximum(x, 0), np.array([-1.0, 0, 2])),  # a kink
-    partial(check.gradient, lambda g, x: g * (1 - np.tanh(x / 50) ** 2), lambda x: 50 * np.tanh(x / 50),
-            30 * RNG.standard_normal(9)),
-    partial(check.gradient, large_logits, lambda x: plain.softmax(30 * x), RNG.standard_normal((2, 5)),
-            dtype="float32"),
+    partial(check.gradient, lambda g, x: g / np.cosh(x / 50) ** 2, lambda x: 50 * np.tanh(x / 50), 60 + np.arange(9.0)),
+    partial(check.gradient, large_logits, lambda x: plain.softmax(30 * x), RNG.normal(size=(2, 5)), dtype="float32"),
     partial(check.gradient, lambda g, x: plain.rope(g, -np.arange(5), W16),
             lambda x: reference.rope(x, 5, W16, layout="half"), RNG.standard_normal((5, 16))),
 ]  # fmt: skip

@@ -5,6 +5,7 @@ from functools import partial
 import numpy as np
 import plain
 import pytest
+from plain import softmax
 
 import posenc
 from posenc import check
@@ -101,10 +102,8 @@ def test_a_reading_stands_beside_a_known_error():
 
 
 def test_queries_and_keys_are_read_apart():
-    report = check.rope(
-        lambda q, k, p: (plain.rope(q, p, W), plain.rope(k, np.minimum(p, 9), W)), inputs=("q", "k"), **HALF
-    )
-    (reading,) = report.readings
+    of_keys = at(lambda p: np.minimum(p, 9))
+    (reading,) = check.rope(lambda q, k, p: (plain.rope(q, p, W), of_keys(k, p)), inputs=("q", "k"), **HALF).readings
     assert reading.sentence.startswith("Of k: Position 10 is taken for 9")
 
 
@@ -166,11 +165,6 @@ def test_laws():
 # ---- attention ----
 
 
-def softmax(logits):
-    weights = np.exp(logits - logits.max(-1, keepdims=True))
-    return weights / weights.sum(-1, keepdims=True)
-
-
 def logits_of(q, k):
     return q @ k.swapaxes(-1, -2) / np.sqrt(q.shape[-1])
 
@@ -201,26 +195,23 @@ def base_2_parts(q, k, v):
 
 def two_rows_of_zeros(q, k, v):
     """Keys and values are padded, and the padding is seen."""
-    k, v = (np.pad(x, ((0, 0), (0, 2), (0, 0))) for x in (k, v))
-    return softmax(logits_of(q, k)) @ v
+    return plain.attention(q, *(np.pad(x, ((0, 0), (0, 2), (0, 0))) for x in (k, v)))
 
 
 def early_keys(q, k, v):
     """Query i reads keys up to i - 1, and at least key 0."""
-    seen = np.arange(k.shape[-2]) <= np.maximum(np.arange(q.shape[-2])[:, None] - 1, 0)
-    return softmax(np.where(seen, logits_of(q, k), -np.inf)) @ v
+    return plain.attention(q, k, v, mask=np.arange(k.shape[-2]) <= np.maximum(np.arange(q.shape[-2])[:, None] - 1, 0))
 
 
 def other_heads(q, k, v):
     """Values are those of the other kv head."""
-    return softmax(logits_of(q, np.repeat(k, 3, 0))) @ np.repeat(v[::-1], 3, 0)
+    return plain.attention(q, np.repeat(k, 3, 0), np.repeat(v[::-1], 3, 0))
 
 
 def steep(q, k, v):
     """The slopes of each two heads are the ones of the first."""
-    slopes = np.repeat(np.asarray(plain.get_slopes(6))[::2], 2)
     at = np.arange(q.shape[-2])
-    return softmax(logits_of(q, k) - slopes[:, None, None] * abs(at - at[:, None])) @ v
+    return plain.attention(q, k, v, bias=-np.repeat(plain.get_slopes(6)[::2], 2)[:, None, None] * abs(at - at[:, None]))
 
 
 ATTENTION = {
@@ -264,8 +255,8 @@ def test_the_values_of_a_cache_that_are_lost_are_read():
         new = {"k": k, "v": v if start == 0 else stored["v"][:, -1:].repeat(v.shape[-2], -2)}
         for name, x in new.items():
             stored[name] = x if start == 0 else np.concatenate([stored[name], x], -2)
-        n, m = q.shape[-2], stored["k"].shape[-2]
-        return softmax(np.where(np.tri(n, m, m - n, dtype=bool), logits_of(q, stored["k"]), -np.inf)) @ stored["v"]
+        mask = plain.causal(q.shape[-2], stored["k"].shape[-2])
+        return plain.attention(q, stored["k"], stored["v"], mask=mask)
 
     report = check.cache(step)
     assert "Query 4 reads the keys 0-4, but the values 0-3; expected 0-4." in str(report)
