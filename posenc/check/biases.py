@@ -47,7 +47,7 @@ def read_slopes(c: Case, numbers: Float64, wanted: Float64) -> Iterator[Reading]
         yield Reading("slopes", text, True, causes)
     elif not near(numbers, wanted, 1e-6):
         words = multiplied(numbers, wanted) or moved(numbers[:, None], wanted[:, None], "slope")
-        if not words and near(numbers[:fewer], reference.alibi_slopes(fewer), 1e-6):
+        if near(numbers[:fewer], reference.alibi_slopes(fewer), 1e-6):
             words = f"Head h has the slope of head h mod {fewer}, and these are the right slopes of {fewer} heads."
         yield Reading("slopes", f"{text} {words}".strip(), bool(words))
 
