@@ -158,7 +158,7 @@ def bias(
     if not isinstance(bias, PositionBias):
         fail_kind("bias", bias, "one bias that reads positions, such as alibi(alibi_slopes(8))")
     rel = canvas.as_distances(distances, range(-64, 65), before=True)
-    with canvas.own_names("attention_profile", "scheme", "bias"):
+    with canvas.own_names("attention_profile", "bias", "bias"):
         logits = analysis.attention_profile(bias, rel).logits
     curves = {f"head {head}": curve for head, curve in enumerate(logits)}
     labels = {"title": canvas.title_of(bias), "xlabel": RELATIVE_POSITION, "ylabel": "added to the logit"}
@@ -257,7 +257,7 @@ def profile(
     for name, scheme in canvas.as_mapping("schemes", schemes, what).items():
         if isinstance(scheme, Bias) and not isinstance(scheme, PositionBias):
             fail_kind("schemes", scheme, what)
-        with canvas.own_names("attention_profile", "scheme", "schemes"):
+        with canvas.own_names("attention_profile", "bias", "schemes"):
             weights = analysis.attention_profile(scheme, rel).weights
         shown, heads = min(index, len(weights) - 1), len(weights)
         curves[f"{name},\nhead {shown} of {heads}" if heads > 1 else name] = weights[shown]
