@@ -588,7 +588,7 @@ def count_positions(bias: Bias, most: int) -> tuple[int, int]:
     the positions of their table: then it is `most`, or as many as the table has.
     """
     by_position = ((part, re.search(r"(\w+)\((?:\w,)*T\)", _core.TABLE[part.name])) for part in bias.parts)
-    ends = [part.term.operands[found[1]].shape[-1] for part, found in by_position if found]
+    ends = [part._term.operands[found[1]].shape[-1] for part, found in by_position if found]
     lengths = dict.fromkeys("nm", min([most, *ends]))
     for part in bias.parts:
         arrays = zip(read_row(part.name).axes.values(), part.arrays, strict=False)

@@ -360,47 +360,47 @@ PLANTED = [  # (names of causes or parts of their sentences, call)
     ("bidirectional", partial(check.buckets, plain.bucket, bidirectional=False)),
     ("The last bucket of a side is 18;", partial(check.buckets, partial(plain.bucket, limit=False),
         bidirectional=True)),
-    *rows(partial(check.bias, operator=posenc.fire(**FIRE, threshold=5.0), n=20), {
+    *rows(partial(check.bias, bias=posenc.fire(**FIRE, threshold=5.0), n=20), {
         "normalised by the last position": lambda n, m: posenc.fire(**FIRE, threshold=m - 1).matrix(n, m, align="end"),
         "normalised by the length": lambda n, m: posenc.fire(**FIRE, threshold=m).matrix(n, m, align="end"),
     }),
-    *rows(partial(check.bias, operator=ALIBI, n=20), {
+    *rows(partial(check.bias, bias=ALIBI, n=20), {
         "geometric for any number": alibi_matrix(20, 2.0 ** (-8 * np.arange(1, 13) / 12)),
         "All numbers are -1 times the right ones.": alibi_matrix(20, sign=1.0),
         "The bias is slope * j, by the key alone.": np.broadcast_to(SLOPES * np.arange(20), (12, 20, 20)),
         "The bias is slope * (j - 19), by the key alone.": np.broadcast_to(SLOPES * np.arange(-19, 1), (12, 20, 20)),
     }),
-    *rows(partial(check.bias, operator=T5, n=40), {
+    *rows(partial(check.bias, bias=T5, n=40), {
         "reshaped table": TABLE.reshape(6, 32)[:, plain.bucket(np.arange(40) - np.arange(40)[:, None])],
     }),
-    *rows(partial(check.bias, operator=T5, n=5, m=40), {
+    *rows(partial(check.bias, bias=T5, n=5, m=40), {
         "alignment": t5_matrix(5, 40, shift=0),
         "j - i is taken for -(j - i) - 35.":
             TABLE[plain.bucket(np.arange(5)[:, None] - np.arange(40))].transpose(2, 0, 1),
     }),
-    *rows(partial(check.bias, operator=SWIN, n=24), {
+    *rows(partial(check.bias, bias=SWIN, n=24), {
         "with tokens numbered down the columns; expected": by_columns(),
         "The matrix is transposed: queries and keys are exchanged.": swin_matrix(sign=-1),
     }),
-    *rows(partial(check.bias, operator=posenc.beit(CLASSES, 4, 6), n=25), {
+    *rows(partial(check.bias, bias=posenc.beit(CLASSES, 4, 6), n=25), {
         "Class to patch reads the rows (78)": posenc.beit(CLASSES[[*range(77), 78, 77, 79]], 4, 6).matrix(25),
     }),
     ("no threshold", partial(check.bias, lambda n, m: posenc.fire(**FIRE, threshold=1e-9).matrix(n, m, align="end"),
-        operator=posenc.fire(**FIRE, threshold=5.0), n=20, causal=True)),
+        bias=posenc.fire(**FIRE, threshold=5.0), n=20, causal=True)),
     ("parameters exchanged", partial(check.bias, -KERPLE[1][:, None, None] * np.log1p(KERPLE[0][:, None, None] * AWAY),
-        operator=posenc.kerple_log(*KERPLE), n=16)),
+        bias=posenc.kerple_log(*KERPLE), n=16)),
     ("is reshaped to (heads, queries, keys)",
-        partial(check.bias, lambda n, m: np.moveaxis(t5_matrix(n), 0, -1).reshape(6, n, m), operator=T5, n=24)),
-    ("max_distance is 64; expected 128.", partial(check.bias, t5_matrix(200, max_distance=64), operator=T5, n=200)),
+        partial(check.bias, lambda n, m: np.moveaxis(t5_matrix(n), 0, -1).reshape(6, n, m), bias=T5, n=24)),
+    ("max_distance is 64; expected 128.", partial(check.bias, t5_matrix(200, max_distance=64), bias=T5, n=200)),
     ("is 7 dy + 1 dx + 26 for the steps dy and dx", partial(check.bias, WINDOW[plain.swin_index(6,
-            4) - 2 * 7 + 2].transpose(2, 0, 1), operator=posenc.swin(WINDOW, 6, 4), n=24)),
-    ("bidirectional", partial(check.bias, t5_matrix(40), operator=T5_CAUSAL, n=40)),
-    ("offset +1", partial(check.bias, alibi_matrix(5, m=20, shift=16), operator=ALIBI, n=5, m=20)),
-    *rows(partial(check.bias, operator=posenc.toeplitz(DIAGONALS), n=16), {
+            4) - 2 * 7 + 2].transpose(2, 0, 1), bias=posenc.swin(WINDOW, 6, 4), n=24)),
+    ("bidirectional", partial(check.bias, t5_matrix(40), bias=T5_CAUSAL, n=40)),
+    ("offset +1", partial(check.bias, alibi_matrix(5, m=20, shift=16), bias=ALIBI, n=5, m=20)),
+    *rows(partial(check.bias, bias=posenc.toeplitz(DIAGONALS), n=16), {
         "Keys after the query have the numbers of keys before it": DIAGONALS[:, -AWAY + 15],
         "Keys before the query have the numbers of keys after it": DIAGONALS[:, AWAY + 15],
     }),
-    *rows(partial(check.bias, operator=posenc.tisa(*TISA), n=16), {
+    *rows(partial(check.bias, bias=posenc.tisa(*TISA), n=16), {
         "Keys after the query have the numbers of keys before it": tisa_matrix(-AWAY),
         "Keys before the query have the numbers of keys after it": tisa_matrix(AWAY),
     }),
