@@ -35,7 +35,8 @@ def canonical(value: Any) -> Any:
     array = np.asarray(value)
     if array.dtype.kind in "biuOUS":
         return array
-    parts = array.view(array.real.dtype) if array.dtype.kind == "c" and array.flags.c_contiguous else array
+    is_cut = array.dtype.kind == "c" and array.flags.c_contiguous and array.ndim > 0
+    parts = array.view(array.real.dtype) if is_cut else array
     parts = parts.astype(parts.dtype.newbyteorder("=")) if parts.dtype.kind in "fc" else parts.copy()
     with np.errstate(all="ignore"):
         parts[np.isnan(parts)] = np.nan
