@@ -41,8 +41,11 @@ def combine(x: npt.ArrayLike, p: npt.ArrayLike, *, mode: Mode = "add", out: Arra
     p : array that broadcasts to `x`
         The encoding. `x` does not broadcast to `p`. With "concat" the last axis of `p` has any length c.
     mode : {"add", "mul", "mul1p", "concat", "replace"}
-        "mul" is ``x * p``: with a sinusoid it erases half of the channels of position 0, where the sines are 0.
-        "mul1p" is ``x * (1 + p)``, which is x where p is 0. "replace" is p in the shape of x.
+        - "add": ``x + p``.
+        - "mul": ``x * p``. A sinusoid erases half of the channels of position 0, where the sines are 0.
+        - "mul1p": ``x * (1 + p)``, which is x where p is 0.
+        - "concat": ``[x | p]``.
+        - "replace": p in the shape of x.
     out : array in the shape of the result, optional
         Filled and returned.
 

@@ -422,9 +422,11 @@ def interpolate_table(
 ) -> Array:
     """Resample learned position embeddings to `n` positions, along one axis or over a grid of image patches.
 
-    Row i is ``PE[i] = sum of f(t - p) table[t]``, where p is its place between the rows of the table: ``i (r - 1) /
-    (n - 1)`` if the corners are aligned, else ``(i + 1/2) r / n - 1/2``. The filter f is a triangle, so that two rows
-    count, or a cubic convolution of four rows. Over a grid, both axes are resampled, one after the other.
+    ``PE[i] = sum_t f(t - p[i]) table[t]``, ``p[i] = i (r - 1) / (n - 1)`` if `corners`, else ``(i + 1/2) r / n - 1/2``.
+
+    The result is that of ``torch.nn.functional.interpolate``. Position i is at place p[i] between the r rows of the
+    table. The filter f is a triangle, which weights two rows, or a cubic convolution, which weights four. Over a grid,
+    both axes are resampled, one after the other.
 
     Parameters
     ----------
@@ -460,7 +462,7 @@ def interpolate_table(
 
     Notes
     -----
-    Equal to ``torch.nn.functional.interpolate`` with ``mode="bilinear"`` or ``"bicubic"``, `size`,
+    The arguments of ``torch.nn.functional.interpolate`` are ``mode="bilinear"`` or ``"bicubic"``, `size`,
     ``align_corners=corners`` and `antialias`; one axis is a grid with an axis of 1. As there, the cubic filter has
     a = -0.75, and -0.5 with `antialias` (Keys 1981), and `antialias` together with aligned corners shifts the result.
     Learned tables are extended this way to longer texts or finer images before fine-tuning (Dosovitskiy et al. 2021,

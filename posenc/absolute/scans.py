@@ -147,8 +147,8 @@ def recurrent(
     n : int
         Number of positions, at least 0.
     inputs : array (..., n, E), optional
-        x. Row k + 1 reads ``inputs[k]``; with `include_p0` the last input is not read. The leading axes broadcast
-        against the leading axes of `p0`.
+        x. With `include_p0`, row k has read ``x[0] .. x[k-1]``, and the last input is not read. Without it, row k has
+        read ``x[0] .. x[k]``. The leading axes broadcast against the leading axes of `p0`.
     input_weight : array (C, E), or (3 C, E) with "gru"
         V, in the order r, z, n for a GRU: torch's ``weight_ih_l0``. Required with `inputs`.
     cell : {"tanh", "gru"}

@@ -114,18 +114,17 @@ def attention(
         Alignment of N queries with M keys: query i is at position i, or at i + M - N. Required if N != M, no positions
         are passed, and causal, window or a bias reads positions.
     window : (left, right), optional
-        Keys are visible where ``-left <= rel <= right``, in positions, inclusive: ``(W - 1, 0)`` is the last W keys
-        including the query's own. None is no limit. Numbers may be negative: ``(None, -w)`` sees keys at least w back.
+        A query at position p sees the keys at p - left .. p + right. None is no limit. ``(W - 1, 0)`` is the last W
+        keys, the query's own included. Numbers may be negative: with ``(None, -w)`` a query sees keys at least w back.
     q_positions, k_positions : array (N,) and (M,), or with the batch axes before, optional
         Integers or reals, or an int n for 0..n-1. Unlike the positions of `rope` they have no axis for heads. If
         only one is passed, the other is 0, 1, 2, ....
     q_segments, k_segments : integer array (N,) and (M,), or with the batch axes before, optional
         Documents packed into one sequence: a key is visible only if its segment equals the query's segment.
     scale : float or array (H,), optional
-        ``D**-0.5`` by default, unless an operator has another default (`deberta`, `tupe`). An array has one number for
-        each head, as in Swin V2; then products are computed from float32 numbers (float64 if q is), and operators that
-        read queries and keys are refused. A logit whose parts leave the range of the dtype is inf, NaN or 0, as in
-        PyTorch: in float32, scale times q beyond 2**127, or products with an int8 scale below 2**-80.
+        Factor of the logits; ``D**-0.5`` by default, unless an operator has another default (`deberta`, `tupe`, and
+        `t5` with ``unscaled=True``). An array has one number for each head, as in Swin V2; operators that read queries
+        and keys refuse it.
     softcap : float, optional
         Logits become ``softcap * tanh(logits / softcap)`` before position operators and masks.
     sink : array (H,), or with the batch axes before, optional
@@ -165,12 +164,14 @@ def attention(
 
     Notes
     -----
-    Vaswani et al. 2017 (Attention Is All You Need), equation 1. The online softmax follows Milakov and Gimelshein
-    2018 (Online normalizer calculation for softmax), tiled as in Dao et al. 2022 (FlashAttention). The dtype of q
-    decides the arithmetic: float64 for float64, else float32; k and v are converted. Masked keys and values are
-    never used, so their NaN does not reach the result. A pair whose bias is -inf is masked. Numbers below 2**-126
-    (float64: 2**-1022) count as 0. The sink follows gpt-oss (OpenAI 2025, gpt-oss model card, section 2); if the
-    keys are split into parts for `merge_attention`, exactly one part gets it. PyTorch's ``is_causal`` is
+    Vaswani et al. 2017 (Attention Is All You Need), equation 1. The online softmax follows Milakov and Gimelshein 2018
+    (Online normalizer calculation for softmax), tiled as in Dao et al. 2022 (FlashAttention). The dtype of q decides
+    the arithmetic: float64 for float64, else float32; k and v are converted. Masked keys and values are never used, so
+    their NaN does not reach the result. A pair whose bias is -inf is masked. Numbers below 2**-126 (float64: 2**-1022)
+    count as 0. A logit whose parts leave the range of the dtype is inf, NaN or 0, as in PyTorch: in float32, scale
+    times q beyond 2**127, or products with an int8 scale below 2**-80. With a scale for each head, products are
+    computed from float32 numbers (float64 if q is). The sink follows gpt-oss (OpenAI 2025, gpt-oss model card, section
+    2); if the keys are split into parts for `merge_attention`, exactly one part gets it. PyTorch's ``is_causal`` is
     ``align="start"``; flash-attention's ``causal`` since version 2.1 is ``align="end"``. The keys that two queries see,
     of three keys:
 
@@ -276,8 +277,8 @@ def attention_vjp(
     AttentionGradient
         ``q``, ``k``, ``v``, ``sink`` and ``scale`` in the shapes and dtypes of their arguments, and ``bias``: one
         NamedTuple per operator with the gradients of its arrays, which keep their axis of heads for one head too.
-        ``sink`` is None without a sink, and ``scale`` is None for a number. The gradient is 0 for a query that sees no
-        key and for a key that no query sees.
+        ``sink`` is None without a sink. ``scale`` is None unless the scale was an array. The gradient is 0 for a query
+        that sees no key and for a key that no query sees.
 
     Raises
     ------

@@ -163,8 +163,8 @@ def distance_function(
     ----------
     function : callable
         ``function(rel, *arrays)`` returns the bias of each head and distance, (heads, L), for float64 distances (L,).
-        -inf masks a pair. `attention` calls the function once, with the distances that causality and windows leave. The
-        function must not change its arguments.
+        -inf masks a pair. A call of `attention`, `attention_vjp` or `matrix` calls the function once; `attention`
+        leaves out distances that causality and windows mask. The function must not change its arguments.
     heads : int, optional
         H. Without it there is one head, and the function returns (L,).
     arrays : sequence of arrays
@@ -187,7 +187,7 @@ def distance_function(
 
     Notes
     -----
-    `toeplitz` takes the numbers themselves, for one N and one M. `matrix` calls the function once, too.
+    `toeplitz` takes the numbers themselves, for one N and one M.
 
     Examples
     --------

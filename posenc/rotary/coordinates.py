@@ -239,7 +239,8 @@ def rope_nd_vjp(
 ) -> RopeGradient:
     """Return the gradients of `rope_nd`.
 
-    ``dpositions[a] = sum_k frequencies[a, k] dtheta[k]``, ``dfrequencies[a] = sum_n positions[a] dtheta``
+    ``dpositions[a] = sum_k frequencies[a, k] dtheta[k]``, ``dfrequencies[a] = sum_n positions[a] dtheta``, with the
+    dtheta of `rope_vjp`.
 
     Parameters
     ----------

@@ -44,11 +44,9 @@ def rope(
     x : array (..., N, D)
         Queries or keys.
     positions : int or array (N,), (B, N) or (B, H, N)
-        An int n means 0 .. n-1, or n positions from `start` on. The last axis is the sequence axis and has exactly its
-        length. Positions with one axis less than x broadcast against the axes of x before the channels. If x has
-        four axes or more, positions may have two axes less, and the heads share them: (B, N) for x (B, H, N, D). If x
-        has three axes, positions (B, N) belong to x (B, N, D), whether B counts a batch or heads. `rope_by_table` takes
-        a table of cos and sin in place of positions and frequencies.
+        An int n means start .. start+n-1, by default 0 .. n-1. An array has N positions on its last axis: (N,), or with
+        the axes of x before its sequence, which broadcast. The heads of x (B, H, N, D) share positions (B, N).
+        `rope_by_table` takes a table of cos and sin in place of positions and frequencies.
     frequencies : array (rotary_dim // 2,) or RopeFrequencies
         Radians per position, see `rope_frequencies`. The ``attention_factor`` of a RopeFrequencies multiplies cos and
         sin.
@@ -174,8 +172,8 @@ def rope_vjp(
 ) -> RopeGradient:
     """Return the gradients of `rope`.
 
-    ``dx`` is `grad` rotated by the negated angle; with ``dtheta = dy1 y0 - dy0 y1``, ``dp = sum_k w dtheta`` and
-    ``dw = sum_n p dtheta``.
+    ``dtheta = dy1 y0 - dy0 y1``, ``dp = sum_k w dtheta``, ``dw = sum_n p dtheta``, where dy is `grad` and y is the
+    result of `rope`, for each pair of channels. dx is dy rotated by the negated angle.
 
     Parameters
     ----------

@@ -173,7 +173,8 @@ def xpos_vjp(
 ) -> RopeGradient:
     """Return the gradients of `xpos`.
 
-    The gradients of `rope`, and ``dp += sum_k log(zeta[k]) / scale_base (dy0 y0 + dy1 y1)``.
+    The gradients of `rope`, and ``dp += sum_k log(zeta[k]) / scale_base (dy0 y0 + dy1 y1)``, where dy is `grad` and y
+    is the result of `xpos`.
 
     Parameters
     ----------
