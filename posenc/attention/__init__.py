@@ -245,7 +245,7 @@ def attention_vjp(
     grad_lse: npt.ArrayLike | None = None,
     **options: Unpack[Options],
 ) -> AttentionGradient:
-    """Return the gradient of `attention`, computed in tiles.
+    """Return the gradient of `attention` for a cotangent, its first argument, computed in tiles.
 
     ``dS = P (grad v - sum(grad out) + grad_lse)``, ``P = exp(logits - lse)``
 

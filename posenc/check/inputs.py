@@ -43,7 +43,14 @@ def call(subject: str, impl: Any, *arguments: Any) -> Any:
         has = f"the operator {impl.name}"
         raise TypeError(f"check.{subject}: impl is {has}; expected a function or an array, such as its matrix")
     if callable(impl):
-        return impl(*arguments)
+        try:
+            return impl(*arguments)
+        except Exception as error:
+            if hasattr(error, "add_note"):  # from Python 3.11 on
+                given = ", ".join(f"{type(x).__name__} {getattr(x, 'shape', x)}" for x in arguments)
+                change = "array=, inputs=, batch= and seq_axis= change that"
+                error.add_note(f"check.{subject} called it with {given}; {change}")
+            raise
     if subject in ("rope", "softmax", "attention", "cache", "gradient"):
         raise TypeError(f"check.{subject}: impl has type {type(impl).__name__}; expected a function")
     return impl

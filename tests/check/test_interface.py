@@ -339,3 +339,15 @@ def test_command(tmp_path, words, status, said):
     done = run(tmp_path, *words)
     assert done.returncode == status, done.stderr
     assert said in (done.stderr if status == 2 else done.stdout)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 has no notes on exceptions")
+def test_an_exception_of_the_implementation_says_what_it_was_called_with():
+    def fails(x, positions):
+        raise IndexError("too many indices")
+
+    with pytest.raises(IndexError, match="too many indices") as caught:
+        check.rope(fails, dim=8, layout="half")
+    (note,) = caught.value.__notes__
+    assert note.startswith("check.rope called it with ndarray (")
+    assert "seq_axis=" in note
