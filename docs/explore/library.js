@@ -375,7 +375,7 @@ class Library {
   rope(x, positions, scaled) {
     const operands = { x, positions: doubles(positions), frequencies: doubles(scaled.w) };
     const out = zeros(Float32Array, ...x.shape);
-    this.kernels.call("rope_positions", { ...operands, out }, [0, 0, 0, 0, scaled.attention, NaN, 0]);
+    this.kernels.call("rope_positions", { ...operands, out }, [0, 0, 0, NaN, 0, scaled.attention, 0]);
     return out;
   }
 
