@@ -14,7 +14,7 @@ from cases.deviation import cotangents
 from cases.layouts import same_bits
 
 import posenc
-from posenc import _core
+from posenc import _core, interop
 
 ROWS = [pytest.param(case, id=case.name) for case in CASES if isinstance(case, BiasCase)]
 CALLS = [
@@ -48,11 +48,16 @@ def pickled(bias):
     return pickle.loads(pickle.dumps(bias))
 
 
+def made_again(bias):
+    """The operator of the calls that bridges make: every option is passed, also those that are None."""
+    return interop.operator_of(interop.calls_of(bias)) if isinstance(bias, posenc.Bias) else bias
+
+
 @pytest.mark.parametrize("case", CALLS)
 def test_copies_are_the_same_operator(case):
     function, given, operators = call_of(case)
     wanted = as_tuple(function(**given))
-    for copied in (copy.copy, copy.deepcopy, pickled):
+    for copied in (copy.copy, copy.deepcopy, pickled, made_again):
         for bias in operators:
             again = copied(bias)
             assert type(again) is type(bias)
