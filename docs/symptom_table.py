@@ -34,6 +34,7 @@ RNG = np.random.default_rng(0)
 TABLE, WINDOW = RNG.standard_normal((32, 4)), RNG.standard_normal((77, 4))
 T5, SWIN, ALIBI = posenc.t5(TABLE, bidirectional=True), posenc.swin(WINDOW, 4, 6), posenc.alibi(posenc.alibi_slopes(12))
 ALIBI6 = posenc.alibi(posenc.alibi_slopes(6))
+CAUSAL_MASK = partial(check.mask, causal=True)
 REL = np.arange(40) - np.arange(40)[:, None]
 ROPE = {"dim": 32, "layout": "half"}
 FAR = np.arange(10**6, 10**6 + 24)
@@ -81,8 +82,8 @@ ROWS: dict[str, Callable[[], Report]] = {
     "T5 causal for bidirectional": partial(check.bias, t5(bidirectional=False), T5, 40),
     "T5 buckets rounded up": partial(check.bias, t5(ceil=True), T5, 40),
     "Swin 4 x 6 with 2 h - 1": partial(check.bias, WINDOW[plain.swin_index(4, 6, 7)].transpose(2, 0, 1), SWIN, 24),
-    "mask aligned at the start": partial(check.mask, plain.causal(4, 9, 0), 4, 9),
-    "window of one key more": partial(check.mask, plain.causal(9, 9, left=4), 9, window=(3, None)),
+    "mask aligned at the start": partial(CAUSAL_MASK, plain.causal(4, 9, 0), 4, 9, align="end"),
+    "window of one key more": partial(CAUSAL_MASK, plain.causal(9, 9, left=4), 9, window=(3, None)),
     "attention aligned at the start": partial(
         check.attention, attention(mask=plain.causal(4, 9, 0)), causal=True, n=4, m=9),
     "attention without a scale": partial(check.attention, attention(scale=1.0)),

@@ -99,9 +99,11 @@ def test_attention_of_transformers() -> None:
 
 def test_masks_of_transformers() -> None:
     i, j = torch.arange(9)[:, None], torch.arange(9)
-    assert check.mask(masking_utils.causal_mask_function(0, 0, i, j), 9)
-    assert check.mask(masking_utils.sliding_window_causal_mask_function(4)(0, 0, i, j), 9, window=(3, None))
-    assert check.mask(torch.nn.Transformer.generate_square_subsequent_mask(9), 9)
+    assert check.mask(masking_utils.causal_mask_function(0, 0, i, j), 9, causal=True)
+    assert check.mask(
+        masking_utils.sliding_window_causal_mask_function(4)(0, 0, i, j), 9, window=(3, None), causal=True
+    )
+    assert check.mask(torch.nn.Transformer.generate_square_subsequent_mask(9), 9, causal=True)
 
 
 def test_gradients_of_torch() -> None:

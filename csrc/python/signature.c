@@ -212,7 +212,7 @@ static const char *read_operands(const char *s, pe_signature *entry)
         entry->noperands++;
         if (!(s = read_operand(s, o)) || !strchr(",;-", *s) || intern(entry, entry->noperands - 1, o->name) < 0)
             return NULL;
-        o->output = output;
+        o->output = (signed char)output;
         entry->has_operators |= o->type == 'o';
         entry->is_operator |= o->output && o->tiled;
     }
@@ -228,12 +228,12 @@ static void relate_operands(pe_signature *entry)
         const size_t n = strlen(o->name);
         while (o->common < o->naxes && o->common < lead->naxes && o->axes[o->common] == lead->axes[o->common])
             o->common++;
-        o->within |= entry->is_operator;
+        o->within = o->within || entry->is_operator;
         entry->reads_positions |= !o->output && (o->tiled || o->ordered || strcmp(o->name, "rows") == 0);
         for (int j = 0; j < entry->noperands; j++) {
             const char *other = entry->operand[j].name;
             if (strncmp(other, o->name, n) == 0 && strcmp(other + n, "_scale") == 0)
-                o->scale = j;
+                o->scale = (signed char)j;
         }
     }
 }

@@ -12,7 +12,7 @@ from .. import _core
 from .._core_api import convert, read
 from .._core_api.arrays import I64, Array, Dtype, Float64
 from .._core_api.door import door, fail, fail_value
-from .._core_api.foreign import refuse, take_all
+from .._core_api.foreign import refuse_rest, take_all
 
 Indices = npt.NDArray[np.int64]
 Method = Literal["linear", "cubic"]
@@ -142,7 +142,7 @@ def learned(
     array([[2., 3.]])
     """
     if more or unknown:
-        refuse("learned", learned, (table, positions, *more), unknown)
+        refuse_rest("learned", learned, {"table": table, "positions": positions}, more, unknown)
     return _core.learned("learned", table=table, positions=positions, start=start, out=out)
 
 

@@ -271,10 +271,14 @@ class Bias(Generic[Arrays]):
     def __getattr__(self, attribute: str) -> Array:
         """Return an array of the operator."""
         arrays = vars(self).get("arrays")  # absent in an operator that is being made
-        if attribute in getattr(arrays, "_fields", ()):
+        fields = getattr(arrays, "_fields", ())
+        if attribute in fields:
             array: Array = getattr(arrays, attribute)
             return array
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {attribute!r}", name=attribute, obj=self)
+        hint = f"; its arrays are {', '.join(fields)}" if fields else ""
+        hint += "; matrix(N) has the number of each pair" if isinstance(self, PositionBias) else ""
+        has = f"{type(self).__name__!r} object has no attribute {attribute!r}{hint}"
+        raise AttributeError(has, name=attribute, obj=self)
 
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *getattr(self.arrays, "_fields", ())})

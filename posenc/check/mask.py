@@ -119,9 +119,9 @@ def mask(
     n: int,
     m: int | None = None,
     *,
-    causal: bool = True,
+    causal: bool = False,
     window: Window | None = None,
-    align: str = "end",
+    align: str | None = None,
     segments: Segments | None = None,
 ) -> Report:
     """Check an attention mask.
@@ -134,7 +134,7 @@ def mask(
     n, m : int
         Numbers of queries and keys. By default m is n, and then, in a causal mask, n + 5.
     causal, window, align
-        As in `posenc.attention`; the queries are the last n of the m keys.
+        As in `posenc.attention`.
     segments : (array (n,), array (m,)), optional
         The segments of queries and keys. For padding: ones, and 1 for a token and 0 for padding.
 
@@ -145,7 +145,7 @@ def mask(
     Examples
     --------
     >>> import numpy as np, posenc.check
-    >>> print(posenc.check.mask(np.tri(3, 8, dtype=bool), 3, 8))
+    >>> print(posenc.check.mask(np.tri(3, 8, dtype=bool), 3, 8, causal=True, align="end"))
     mask: wrong. The largest error is 1; the bound is 0.5 (float64).
     Cause: alignment. The mask puts query i at position i; expected i + 5.
     Change: Put query i at position i + 5, as align="end" says: "end" counts the cached keys (bottom-right).
@@ -159,8 +159,12 @@ def mask(
       ...#####
     """
 
+    if align is None and m is not None and n != m and (causal or window is not None):
+        expected = f'"start", or "end" as in decoding, because n = {n} and m = {m} differ'
+        raise ValueError(f"check.mask: align is None; expected {expected}")
+
     def run(keys: int) -> Report:
-        case = mask_case("mask", n, keys, causal, window, align, segments)
+        case = mask_case("mask", n, keys, causal, window, align or "end", segments)
         got, _ = as_numbers(call("mask", impl, n, keys), "mask")
         if got.dtype.kind == "f":
             case["adds_ones"] = bool((got == 1).any()) and not (got < 0).any()

@@ -13,7 +13,7 @@ from .._core_api import convert, read
 from .._core_api.arrays import F64, Array, Float64
 from .._core_api.constants import MOST_WIDTH
 from .._core_api.door import door, fail, fail_value
-from .._core_api.foreign import refuse, take_all
+from .._core_api.foreign import EMPTY, refuse_rest, take_all
 from ..absolute.rotated_pairs import LAYOUTS, Layout, cos_sin_table, halves
 from .rotations import Frequencies, RopeGradient, gradient, read_frequencies, read_options, refuse_table
 from .scaling import RopeFrequencies
@@ -22,8 +22,8 @@ from .scaling import RopeFrequencies
 @take_all
 def rope(
     x: npt.ArrayLike,
-    positions: npt.ArrayLike,
-    frequencies: Frequencies,
+    positions: npt.ArrayLike = EMPTY,
+    frequencies: Frequencies = EMPTY,
     *more: NoReturn,
     layout: Layout | None = None,
     rotary_dim: int | None = None,
@@ -112,8 +112,8 @@ def rope(
     >>> posenc.rope(q, [99], w).shape
     (8, 1, 64)
     """
-    if more or unknown:
-        refuse("rope", rope, (x, positions, frequencies, *more), unknown)
+    if more or unknown or positions is EMPTY or frequencies is EMPTY:
+        refuse_rest("rope", rope, {"x": x, "positions": positions, "frequencies": frequencies}, more, unknown)
     w, factor, chosen_layout, chosen_dim = frequencies, 1.0, layout, rotary_dim
     if isinstance(frequencies, RopeFrequencies):
         w, factor = frequencies.inv_freq, frequencies.attention_factor

@@ -316,6 +316,8 @@ def scaled_frequencies(
             expected = f"only the keys of rope_type {rope_type!r}: " + ", ".join(known)
             if key in ("rope_theta", "theta") and argument == "keys":
                 expected = f"base, which is the name of {key} here"
+            if key in ("rope_scaling", "rope_parameters") and argument == "keys":
+                expected = f"the keys of it, as in rope_frequencies(dim, **{key})"
             if key == "attn_factor" and rope_type == "yarn":
                 expected = (
                     "attention_factor, the factor of cos and sin: attn_factor if it replaces 0.1 ln(factor) + 1, or "

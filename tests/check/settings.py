@@ -75,6 +75,7 @@ CONTENTS = (
     posenc.cope(RNG.standard_normal((5, 16))),
 )
 SEGMENTS = np.repeat([0, 1, 2], [4, 5, 3])
+CAUSAL_MASK = {"causal": True, "align": "end"}
 
 MODULES = ("attention", "biases", "frequencies", "gradient", "mask", "rope")
 SETTINGS = {
@@ -107,12 +108,12 @@ SETTINGS = {
     "bias t5 both": (check.bias, (T5_BOTH, 90, 90), {}),
     "bias swin": (check.bias, (SWIN, 24), {}),
     "bias beit": (check.bias, (BEIT, 25), {}),
-    "mask": (check.mask, (7, 12), {}),
-    "mask window": (check.mask, (7, 12), {"window": (3, None)}),
-    "mask window ahead": (check.mask, (7, 12), {"window": (3, 1), "causal": False}),
-    "mask segments": (check.mask, (12, 12), {"segments": (SEGMENTS, SEGMENTS)}),
-    "mask padding": (check.mask, (12, 12), {"segments": (np.ones(12), SEGMENTS > 0)}),
-    "mask chunks": (check.mask, (12, 12), {"segments": (np.arange(12) // 4, np.arange(12) // 4)}),
+    "mask": (check.mask, (7, 12), CAUSAL_MASK),
+    "mask window": (check.mask, (7, 12), {"window": (3, None), **CAUSAL_MASK}),
+    "mask window ahead": (check.mask, (7, 12), {"window": (3, 1), "align": "end"}),
+    "mask segments": (check.mask, (12, 12), {"segments": (SEGMENTS, SEGMENTS), "causal": True}),
+    "mask padding": (check.mask, (12, 12), {"segments": (np.ones(12), SEGMENTS > 0), "causal": True}),
+    "mask chunks": (check.mask, (12, 12), {"segments": (np.arange(12) // 4, np.arange(12) // 4), "causal": True}),
     "softmax": (check.softmax, (), {"causal": True, "softcap": 2.0, "sink": [0.5, -1.0, 1.0]}),
     "attention": (check.attention, (), {"causal": True, "n": 7, "m": 12, "kv_heads": 2, "window": (4, None)}),
     "attention cap": (check.attention, (), {"softcap": 1.5, "bias": ALIBI, "heads": 6, "n": 9}),

@@ -226,7 +226,7 @@ def nothing(*arrays):
         (lambda: check.rope(nothing, **HALF), "check.rope: the result is None; expected one array"),
         (lambda: check.attention(lambda q, k, v: (q, k)), "check.attention: the result is tuple; expected one array"),
         (lambda: check.slopes(lambda h: np.ones(h) * 1j), "check.slopes: the result is an array of complex128"),
-        (lambda: check.mask(np.ma.ones((4, 4)), 4), "check.mask: the result is MaskedArray"),
+        (lambda: check.mask(np.ma.ones((4, 4)), 4, causal=True), "check.mask: the result is MaskedArray"),
         (lambda: check.gradient(nothing, lambda x: x**2, np.ones(3)), "check.gradient: the result is None"),
         (
             lambda: check.gradient(lambda g, a, b: g, lambda a, b: a * b, np.ones(3), np.ones(3)),
@@ -251,7 +251,10 @@ def test_results_that_are_no_array(run, message):
     ("run", "message"),
     [
         (lambda: check.rope(wrong, 64, layout="half"), "check.rope: frequencies has the value 64; expected an array"),
-        (lambda: check.mask(np.ones((3, 8)), 3, 8, window=3), r"check.mask: window is 3; expected \(left, right\)"),
+        (
+            lambda: check.mask(np.ones((3, 8)), 3, 8, window=3, causal=True, align="end"),
+            r"check.mask: window is 3; expected \(left, right\)",
+        ),
         (lambda: check.rope(wrong, dim=32), r'check.rope: layout is None; expected "half" or "interleaved"'),
         (
             lambda: check.rope(wrong, **HALF, positions=np.ones((3, 8))),
@@ -262,7 +265,10 @@ def test_results_that_are_no_array(run, message):
             r'layout is halves; expected "interleaved" or "half"',
         ),
         (lambda: check.sinusoid(np.zeros((24, 32)), 32, order="sin"), r'order is sin; expected "sincos" or "cossin"'),
-        (lambda: check.mask(np.ones((3, 8)), 3, 8, align="left"), r'align is left; expected "end" or "start"'),
+        (
+            lambda: check.mask(np.ones((3, 8)), 3, 8, align="left"),
+            r'align is left; expected "end" or "start"',
+        ),
     ],
 )
 def test_a_refused_argument(run, message):

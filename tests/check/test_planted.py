@@ -108,6 +108,7 @@ T6 = t5_matrix(9)
 SLOPES6 = posenc.alibi(plain.get_slopes(6))
 BIAS6 = -np.array(plain.get_slopes(6))[:, None, None] * abs(np.arange(9) - np.arange(9)[:, None])
 CAUSAL = {"causal": True}
+CAUSAL_MASK = partial(check.mask, **CAUSAL)
 BF16 = ml_dtypes.bfloat16
 PADDED = np.arange(9) > 2
 SINK = np.linspace(-2, 3, 6)
@@ -404,19 +405,19 @@ PLANTED = [  # (names of causes or parts of their sentences, call)
         "Keys after the query have the numbers of keys before it": tisa_matrix(-AWAY),
         "Keys before the query have the numbers of keys after it": tisa_matrix(AWAY),
     }),
-    *rows(partial(check.mask, n=9), {
+    *rows(partial(CAUSAL_MASK, n=9), {
         "True marks the pairs to leave out": ~plain.causal(9, 9),
         "diagonal": plain.causal(9, 9, diagonal=-1),
     }),
-    ("no window", partial(check.mask, plain.causal(9, 9), n=9, window=(3, None))),
-    *rows(partial(check.mask, n=9, segments=(np.ones(9), PADDED)), {
+    ("no window", partial(CAUSAL_MASK, plain.causal(9, 9), n=9, window=(3, None))),
+    *rows(partial(CAUSAL_MASK, n=9, segments=(np.ones(9), PADDED)), {
         "segments of the query": plain.causal(9, 9) & PADDED[:, None],
         "padding on the other side": plain.causal(9, 9) & PADDED[::-1],
     }),
-    ("ones added", partial(check.mask, np.tri(8), n=8)),
-    ("window in place of chunks", partial(check.mask, plain.causal(12, 12, left=3), n=12,
+    ("ones added", partial(CAUSAL_MASK, np.tri(8), n=8)),
+    ("window in place of chunks", partial(CAUSAL_MASK, plain.causal(12, 12, left=3), n=12,
         segments=(np.arange(12) // 4,) * 2)),
-    ("reaches 8 keys back and 0 ahead; expected 3 and 0.", partial(check.mask, plain.causal(12, 12, left=8), n=12,
+    ("reaches 8 keys back and 0 ahead; expected 3 and 0.", partial(CAUSAL_MASK, plain.causal(12, 12, left=8), n=12,
         window=(3, None))),
     *rows(check.softmax, {
         "Logits are 0.7 times the right ones.": lambda q, k: plain.softmax(0.175 * q @ k.swapaxes(-1, -2)),
@@ -560,7 +561,7 @@ RIGHT = [
     partial(check.buckets, partial(plain.bucket, bidirectional=False), bidirectional=False),
     partial(check.bias, t5_matrix, T5, 12, 40),
     partial(check.bias, swin_matrix(), SWIN, 24),
-    partial(check.mask, plain.causal, 5, 9),
+    partial(CAUSAL_MASK, plain.causal, 5, 9, align="end"),
     partial(check.softmax, lambda q, k: plain.softmax(q @ k.swapaxes(-1, -2) / 4)),
     partial(check.attention, attention(bias=BIAS6, cap=2.0, mask=plain.causal(9, 9)), bias=SLOPES6, softcap=2.0,
             **CAUSAL),

@@ -16,7 +16,16 @@ TOLD = {
     "sinusoidal_encoding(16, 64)": "posenc.sinusoidal(",
     "sinusoidal(max_len=16, d_model=64)": "expected positions",
     "rope_frequencies(8, theta=1e6)": "expected base",
-    "rope(Q, 16)": "frequencies",
+    "rope(Q, 16)": "frequencies is missing; expected rope(x, positions, frequencies)",
+    "rope(Q, position_ids=16, layout='half')": "position_ids is unknown; expected positions",
+    "rope_frequencies(8, rope_scaling={'factor': 2.0})": "rope_frequencies(dim, **rope_scaling)",
+    "attention(Q, Q, Q, output_attentions=True)": "attention_weights",
+    "attention(Q, Q, Q, key_value_seq_lengths=[5])": "expected keep",
+    "attention_vjp(Q, Q, Q, dout=Q)": "expected grad, the first argument",
+    "MultiheadAttention(64, 8)": "posenc.attention(q, k, v)",
+    "get_alibi_slopes(8)": "posenc.alibi_slopes(H)",
+    "get_timestep_embedding(3, 64)": "posenc.sinusoidal(t, dim)",
+    "alibi(4).toarray()": "matrix(N) has the number of each pair",
     "rope(Q, Q, 16, layout='half')": "a call of its own",
     "rope(Q, Q, 16, W, layout='half')": "k is rotated by a second call",
     "rope(Q, Q, np.arange(8), layout='half')": "a call of its own",
@@ -94,7 +103,7 @@ def test_sentences_name_what_there_is():
                 assert set(re.findall(r"(\w+)=", inside)) <= {*parameters(name), "rope_type"}
     for word, sentence in foreign.ARGUMENTS.items():
         first = re.match(r"\w+", sentence)[0]
-        assert first in {*arguments, "nothing"}, word
+        assert first in {*arguments, "nothing", "a"}, word
     assert not foreign.NAMES.keys() & set(posenc.__all__)
 
 
