@@ -36,7 +36,6 @@ Modules
 from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
-from ._core_api.foreign import NAMES as _NAMES
 from ._core_api.foreign import missing_name as _missing_name
 from ._core_api.notebook import draw_with as _draw_with
 from .absolute.combine import combine, combine_vjp
@@ -149,7 +148,7 @@ if not _TYPE_CHECKING:  # a type checker would accept any name
         if name in _BRIDGES:
             expected = f"posenc_bridges.{name}, of the distribution posenc-bridges"
             raise AttributeError(f"module 'posenc' has no attribute '{name}'; expected {expected}", name=name)
-        raise _missing_name("posenc", name, __all__, _NAMES)
+        raise _missing_name("posenc", name, __all__)
 
     def __dir__() -> list[str]:
         return sorted([*__all__, *_MODULES, "runtime", "__version__"])

@@ -40,3 +40,7 @@ def __getattr__(name: str) -> object:
     """Name what checks it, for names that people try."""
     hint = f"; expected posenc.check.{_NAMES[name]}" if name in _NAMES else ""
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}{hint}", name=name, obj=_modules[__name__])
+
+
+def __dir__() -> list[str]:
+    return [*__all__]

@@ -97,14 +97,14 @@ def test_first_guesses_work(text):
 def test_sentences_name_what_there_is():
     """A name or a call is a function, and its keywords are its own; an argument belongs to some function."""
     arguments = {p for name in posenc.__all__ if callable(getattr(posenc, name)) for p in parameters(name)}
-    for sentence in foreign.NAMES.values():
+    for sentence in foreign.words("name").values():
         for name, inside in re.findall(r"(\w+)\(([^()]*)\)", sentence):
             if name != "matrix":
                 assert set(re.findall(r"(\w+)=", inside)) <= {*parameters(name), "rope_type"}
-    for word, sentence in foreign.ARGUMENTS.items():
+    for word, sentence in foreign.words("argument").items():
         first = re.match(r"\w+", sentence)[0]
         assert first in {*arguments, "nothing", "a"}, word
-    assert not foreign.NAMES.keys() & set(posenc.__all__)
+    assert not foreign.words("name").keys() & set(posenc.__all__)
 
 
 def parameters(name):
@@ -113,4 +113,7 @@ def parameters(name):
 
 def test_the_manual_has_the_tables():
     page = (Path(__file__).parents[2] / "docs/guides/errors.md").read_text("utf-8")
-    assert dict(re.findall(r"^\| `(\w+)` \| (.+) \|$", page, re.MULTILINE)) == {**foreign.ARGUMENTS, **foreign.NAMES}
+    assert dict(re.findall(r"^\| `(\w+)` \| (.+) \|$", page, re.MULTILINE)) == {
+        **foreign.words("argument"),
+        **foreign.words("name"),
+    }

@@ -141,7 +141,8 @@ def test_dir_shows_the_public_names_and_the_documented_modules_alone():
     assert dir(posenc) == sorted([*posenc.__all__, *MODULES, "__version__"])
     assert len(set(posenc.__all__)) == len(posenc.__all__)
     assert [name for name in posenc.__all__ if inspect.ismodule(getattr(posenc, name))] == []
-    assert dir(posenc.analysis) == sorted(posenc.analysis.__all__)
+    for module in (posenc.analysis, posenc.plot, posenc.check):
+        assert dir(module) == sorted(module.__all__)
 
 
 @pytest.mark.parametrize("bridge", ["autograd", "dask", "jax", "torch", "transformers"])
