@@ -67,7 +67,7 @@ def test_the_probe_of_the_build(tmp_path):
     done = run(CC, "-DPE_PROBE", "-I", CSRC, CSRC / "runtime" / "cpu.c", "-o", tmp_path / "probe")
     assert done.returncode == 0, done.stderr
     best = run(tmp_path / "probe").stdout.strip()
-    assert best in posenc.isas() or f"runs {best}, which is not compiled" in posenc.build_flags()
+    assert best in posenc.runtime.isas() or f"runs {best}, which is not compiled" in posenc.runtime.build_flags()
 
 
 @pytest.mark.slow

@@ -73,12 +73,12 @@ def test_an_emulation_is_used_by_name_and_not_listed(run_python):
 
 def test_build_flags_name_the_instruction_sets(monkeypatch):
     """Those that are compiled, and a better one of this CPU that is not."""
-    compiled = {"base", "avx2", "avx512"} & {*posenc.isas()}
-    assert compiled <= {*posenc.build_flags().replace(",", "").split()}
+    compiled = {"base", "avx2", "avx512"} & {*posenc.runtime.isas()}
+    assert compiled <= {*posenc.runtime.build_flags().replace(",", "").split()}
     monkeypatch.setattr(posenc.runtime._core, "cpu_best", lambda: "base")
-    assert "not compiled" not in posenc.build_flags()
+    assert "not compiled" not in posenc.runtime.build_flags()
     monkeypatch.setattr(posenc.runtime._core, "cpu_best", lambda: "avx9")
-    assert "; this CPU also runs avx9, which is not compiled" in posenc.build_flags()
+    assert "; this CPU also runs avx9, which is not compiled" in posenc.runtime.build_flags()
 
 
 @pytest.mark.parametrize("name", ["", "AVX2", "avx2 ", None, b"base"])
