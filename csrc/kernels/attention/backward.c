@@ -239,16 +239,16 @@ static int rows_are_finite(const pe_array *a, const char *rows, idx n, int width
 {
     if (width == 0) /* rows without channels take no memory, so n may be any number */
         return 1;
+    vec check = vec_set(0); /* sum of x * 0, for vec_all_finite */
+    int nonfinite = 0, c;
     for (idx j = 0; j < n; j++) {
         const real *row = row_read(rows + j * a->core[1], a->storage, width, buffer);
-        int nonfinite = 0;
-        SIMD_OR(nonfinite)
-        for (int c = 0; c < width; c++)
+        for (c = 0; c + LANES <= width; c += LANES)
+            check = vec_fma(vec_load(row + c), vec_set(0), check);
+        for (; c < width; c++)
             nonfinite |= !is_finite(row[c]);
-        if (nonfinite)
-            return 0;
     }
-    return 1;
+    return !nonfinite && vec_all_finite(check);
 }
 
 /* Read the keys and values of a kv head once, not in every block. 16-bit products need finite numbers: the terms of an

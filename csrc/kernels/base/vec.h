@@ -142,11 +142,12 @@ INLINE vec vec_sums(vec *x)
 /* Return whether all y are finite. Each lane of `check` is a sum of products y * 0: 0 if they are, else NaN. */
 INLINE int vec_all_finite(vec check)
 {
-    real lane[LANES], sum = 0;
-    vec_store(lane, check);
-    for (int l = 0; l < LANES; l++)
-        sum += lane[l];
-    return sum == 0;
+    const vec_mask finite = check == vec_set(0); /* all bits of a lane are 1 or 0 */
+    uint64_t word[sizeof finite / sizeof(uint64_t)], all = ~(uint64_t)0;
+    memcpy(word, &finite, sizeof finite);
+    for (size_t w = 0; w < sizeof word / sizeof *word; w++)
+        all &= word[w];
+    return all == ~(uint64_t)0;
 }
 
 INLINE void zero_sums(vec *acc, int n)

@@ -99,12 +99,14 @@ int FN(strip_row)(const real *row, int n, real scale, real *restrict strips, int
         }
     }
     if (c < n) {
-        real last[PANEL_LANES] = {0}, *strip = in_strips(strips, strip_lanes, n, i, c);
-        for (int k = 0; c + k < n; k++)
-            last[k] = row[c + k] * scale;
-        for (int k = 0; k < strip_width(n, c); k += LANES) {
-            vec_store(strip + k, vec_load(last + k));
-            check = vec_fma(vec_load(last + k), vec_set(0), check);
+        real *strip = in_strips(strips, strip_lanes, n, i, c);
+        for (const real *end = strip + strip_width(n, c); strip < end; strip += LANES, c += LANES) {
+            real last[LANES] = {0};
+            for (int k = 0; c + LANES > n && c + k < n; k++)
+                last[k] = row[c + k];
+            const vec x = vec_mul(vec_load(c + LANES > n ? last : row + c), vec_set(scale));
+            vec_store(strip, x);
+            check = vec_fma(x, vec_set(0), check);
         }
     }
     if (vec_all_finite(check))
