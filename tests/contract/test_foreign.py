@@ -24,7 +24,7 @@ TOLD = {
     "attention_vjp(Q, Q, Q, dout=Q)": "expected grad, the first argument",
     "MultiheadAttention(64, 8)": "posenc.attention(q, k, v)",
     "get_alibi_slopes(8)": "posenc.alibi_slopes(H)",
-    "get_timestep_embedding(3, 64)": "posenc.sinusoidal(t, dim)",
+    "get_timestep_embedding(3, 64)": 'posenc.sinusoidal(t, dim, layout="half")',
     "alibi(4).toarray()": "matrix(N) has the number of each pair",
     "rope(Q, Q, 16, layout='half')": "a call of its own",
     "rope(Q, Q, 16, W, layout='half')": "k is rotated by a second call",
