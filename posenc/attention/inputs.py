@@ -154,7 +154,10 @@ def read_window(window: object) -> tuple[float, float]:
         fail_value(ValueError, "window", window, "(left, right), each a number or None")
     left, right = window
     low = -INFINITY if left is None else -read.number("window", left)
-    return low, INFINITY if right is None else read.number("window", right)
+    high = INFINITY if right is None else read.number("window", right)
+    if low > high and -1 in (left, right):  # flash-attention writes -1 for no limit
+        fail_value(ValueError, "window", window, "None, not -1, for no limit; no query would see a key")
+    return low, high
 
 
 def default_scale(q: Array, parts: Sequence[Bias]) -> float | None:

@@ -103,3 +103,10 @@ def test_unknown_options_name_the_nearest(function):
 def test_dropout_needs_a_seed(function):
     with pytest.raises(ValueError, match=f"^{function}: seed is None; expected an integer, because dropout is not 0"):
         getattr(posenc, function)(*ARRAYS[function], dropout=0.1)
+
+
+@pytest.mark.parametrize("window", [(-1, -1), (-1, 0), (0, -1)])
+def test_minus_one_is_no_limit_elsewhere(window):
+    """flash-attention writes -1 for no limit; here it would hide every key."""
+    with pytest.raises(ValueError, match=r"^attention: window is \(-?\d, -?\d\); expected None, not -1, for no limit"):
+        posenc.attention(*np.ones((3, 1, 4, 8)), window=window)
