@@ -47,9 +47,17 @@ def expected_argument(function: str, word: str, keywords: Sequence[str]) -> str:
 def missing_name(module: str, word: str, names: Sequence[str]) -> AttributeError:
     """Return the error for a name that a module has not. Python adds what is spelt alike when it prints it."""
     vjp = re.sub(r"_(backward|bwd|grad|gradient)$", "_vjp", word)
-    expected = words("name").get(word) or (vjp if vjp in names else "")
+    expected = words("name").get(word) or (_call_of(vjp, getattr(sys.modules[module], vjp)) if vjp in names else "")
     hint = f"; expected {module}.{expected}" if expected else ""
     return AttributeError(f"module {module!r} has no attribute {word!r}{hint}", name=word, obj=sys.modules[module])
+
+
+def _call_of(name: str, function: Callable[..., Any]) -> str:
+    """Return a call with the parameters that a function needs."""
+    parameters = inspect.signature(function).parameters.values()
+    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    needed = [p.name for p in parameters if p.default is p.empty and p.kind in kinds and p.name != "self"]
+    return f"{name}({', '.join(needed)})"
 
 
 def explain(name: str, function: Callable[..., Any], args: Sequence[object], options: Mapping[str, object]) -> str:
@@ -68,8 +76,7 @@ def explain(name: str, function: Callable[..., Any], args: Sequence[object], opt
         more = words("call").get(own, others)
         return f"{name}: {len(args)} positional arguments were given; expected {', '.join(places)}; {more}"
     if absent:
-        needed = [k for k, p in parameters.items() if p.default is p.empty]
-        return f"{name}: {absent[0]} is missing; expected {own}({', '.join(needed)})"
+        return f"{name}: {absent[0]} is missing; expected {_call_of(own, function)}"
     twice = [k for k in places[: len(args)] if k in options]
     return f"{name}: {twice[0]} is given twice, by place and by name" if twice else ""
 

@@ -38,7 +38,7 @@ TOLD = {
     "apply_rotary_pos_emb(Q, Q, 1, 1)": "posenc.rope(",
     "mrope(Q)": "posenc.rope_nd(",
     "rope_backward(Q)": "posenc.rope_vjp",
-    "attention_backward(Q)": "posenc.attention_vjp",
+    "attention_backward(Q)": "posenc.attention_vjp(grad, q, k, v)",
     "attention_grad(Q)": "posenc.attention_vjp",
     "alibi(4, 16)": "matrix(n, m)",
     "alibi_bias(4, 16)": "posenc.alibi(",
@@ -56,6 +56,7 @@ TOLD = {
     "attention(Q, Q, Q, window=4)": "(left, right)",
     "attention(Q, Q, Q, window_size=(4, 0))": "expected window",
     "attention(Q, Q, Q, bias=TABLE)": "dense(array)",
+    "attention(Q, Q, Q, layout='bshd')": "the axes are (..., H, N, D)",
     "attention(Q, Q, Q, posenc.alibi(4))": "options go by name",
     "attention(Q, Q, Q, segment_ids=1)": "expected q_segments",
     "attention(Q, Q, Q, cu_seqlens=[0, 16])": "expected q_segments",
@@ -103,7 +104,7 @@ def test_sentences_name_what_there_is():
                 assert set(re.findall(r"(\w+)=", inside)) <= {*parameters(name), "rope_type"}
     for word, sentence in foreign.words("argument").items():
         first = re.match(r"\w+", sentence)[0]
-        assert first in {*arguments, "nothing", "a"}, word
+        assert first in {*arguments, "m", "nothing", "a"}, word  # m of `matrix`
     assert not foreign.words("name").keys() & set(posenc.__all__)
 
 
