@@ -27,6 +27,8 @@ TERMS = ("", "cos", "sin", "cos sin", "sin sin")
 """The terms of the formula; the first is a constant."""
 PLAIN = np.array([[0, 1, 0, 0, 0], [0, 0, -1, 0, 0], [0, 0, 1, 0, 0], [0, 1, 0, 0, 0]], float)
 """The factors of the terms of (x, y) in both channels of a pair: x cos - y sin, x sin + y cos."""
+SLOWEST = 1e-9
+"""A pair whose sine is below this at the last position stands still."""
 CHANNELS = hypotheses("channels")
 """Known errors of the layouts: `turn` of the pairs that are read, `turn_out` of their results, `tables` of angles."""
 FORMULAS = hypotheses("formula")
@@ -114,15 +116,16 @@ def _matrix(rotation: Rotation, x: Float64, place: Array) -> Float64:
 
 
 def _sources(matrices: Sequence[Float64], tolerance: float) -> list[tuple[int, ...]]:
-    """Return the channels of x that each channel of the result reads."""
-    used = np.any([abs(one).max((0, 1, 2)) > tolerance for one in matrices], 0)
+    """Return the channels of x that each channel of the result reads. Pairs that turn slowly read small parts."""
+    largest = np.max([abs(one).max((0, 1, 2)) for one in matrices], 0)
+    used = largest > (SLOWEST if (largest > SLOWEST).sum(-1).max() <= 2 else tolerance)
     return [tuple(int(i) for i in np.flatnonzero(row)) for row in used]
 
 
-def _turned(matrices: Sequence[Float64], tolerance: float) -> set[int]:
+def _turned(matrices: Sequence[Float64], sources: Sequence[tuple[int, ...]], tolerance: float) -> set[int]:
     """Return the channels that do not pass unchanged."""
     off = np.max([abs(one - np.eye(one.shape[-1])).max((0, 1, 2, 4)) for one in matrices], 0)
-    return {int(i) for i in np.flatnonzero(off > tolerance)}
+    return {i for i, one in enumerate(sources) if off[i] > tolerance or one != (i,)}
 
 
 def _pairs(sources: Sequence[tuple[int, ...]]) -> Pairs:
@@ -187,7 +190,7 @@ def _inner(probe: Probe) -> Iterator[Reading]:
     wanted, of_far = (_matrix(probe.right, probe.x, one) for one in (place, far))
     sources, right_sources = _sources(seen, tolerance), _sources([wanted, of_far], tolerance)
     pairs, right_pairs = _pairs(sources), _pairs(right_sources)
-    turned, right_turned = _turned(seen, tolerance), _turned([wanted, of_far], tolerance)
+    turned, right_turned = _turned(seen, sources, tolerance), _turned([wanted, of_far], right_sources, tolerance)
     if not turned:
         yield Reading("channels", "No channel is rotated: the result is x.", True)
         return
@@ -195,7 +198,7 @@ def _inner(probe: Probe) -> Iterator[Reading]:
         yield Reading("channels", "The result does not depend on x.", True)
         return
     fewer = set(pairs) < set(right_pairs) and turned < right_turned
-    if fewer:  # the others may turn so slowly that they seem to stand
+    if fewer:  # the others stand still
         pairs, sources = right_pairs, right_sources
     table, numbers = CHANNELS if probe.case["axis"] is None else (), _read_channels(sources, seen[-1])
     causes = known(table, probe.case, channels_of, numbers, 0.5, "pairs")

@@ -101,6 +101,25 @@ def test_a_reading_stands_beside_a_known_error():
     assert "Read: pairs." in str(report)
 
 
+SLOW = plain.frequencies(64, 1e7) / 8
+"""Frequencies down to 2e-8: the slowest pairs turn by 1e-4 at position 4096."""
+
+
+@pytest.mark.parametrize(
+    ("errors", "names"),
+    [
+        ({"sign": (1, -1)}, ["direction"]),
+        ({"sin_factor": 1.1}, ["formula"]),
+        ({"pairs": "interleaved"}, ["layout"]),
+        ({"w": np.where(np.arange(32) == 30, 0.0, SLOW)}, ["channels"]),
+    ],
+)
+def test_slow_pairs_do_not_stand_still(errors, names):
+    report = check.rope(partial(plain.rope, **{"w": SLOW, **errors}), SLOW, layout="half")
+    assert [cause.name for cause in report.causes] == names, str(report)
+    assert ("Channels 0-29, 31-61, 63 are rotated; expected 0-63." in str(report)) is ("channels" in names)
+
+
 def test_queries_and_keys_are_read_apart():
     of_keys = at(lambda p: np.minimum(p, 9))
     (reading,) = check.rope(lambda q, k, p: (plain.rope(q, p, W), of_keys(k, p)), inputs=("q", "k"), **HALF).readings
