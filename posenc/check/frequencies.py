@@ -131,6 +131,9 @@ def read_frequencies(got: Float64, case: Case, error: Float64, whole: bool = Fal
     `error` is that of each number. `whole` says that they were read at whole positions, which do not show whole turns.
     """
     wanted, count = case["w"][: len(got)], len(got)
+    if (got < 0).all() and (wanted > 0).all():
+        yield Reading("direction", "The angles are negated: positions (or frequencies) have the wrong sign.", True)
+        got = -got
 
     def seen(w: Float64) -> Float64:
         return np.concatenate([np.cos(w), np.sin(w)]) if whole else w

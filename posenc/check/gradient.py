@@ -108,7 +108,7 @@ def _law(
         axes = [a for a in range(len(of_result)) if set(now[a]) != set(then[a])]
         if axes:
             place = tuple(int(one) for one in np.unravel_index(entry, of_argument))
-            text = f"wrong: entry {place} gets the cotangents of the results {runs(now[axes[0]])} along axis {axes[0]}"
+            text = f"wrong: along axis {axes[0]}, entry {place} gets the cotangents of the results {runs(now[axes[0]])}"
             return f"{text}; expected {runs(then[axes[0]])}.", True
     text = "wrong: it gets the cotangents of the right results, with other factors: entry 0"
     return f"{text} {listed(got[:, 0])}; expected {listed(right[:, 0])}.", False

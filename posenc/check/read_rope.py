@@ -539,26 +539,26 @@ def read_sinusoid(c: Case, numbers: Float64, wanted: Float64) -> Iterator[Readin
     pairs, at, tolerance = c["dim"] // 2, c["positions"], 1e-3
     is_half = c["sine_layout"] == "half"
     sides = {False: (numbers[:, : 2 * pairs : 2], numbers[:, 1::2]), True: (numbers[:, :pairs], numbers[:, -pairs:])}
-    for half in (is_half, not is_half):
-        for exchanged in (False, True):
-            sine, cosine = sides[half][:: 1 if (c["order"] == "sincos") != exchanged else -1]
-            z = cosine + 1j * sine
-            size = float(abs(z).mean())
-            starts = abs(np.angle(z[at == 0])).max(initial=0) < tolerance * 10 or (not exchanged and half == is_half)
-            if not pairs or np.ptp(abs(z)) > tolerance * size or not starts or size == 0:
-                continue
-            if half != is_half:
-                names = ("half", "interleaved")[:: 1 if half else -1]
-                text = f"The sines and cosines have the layout {names[0]}; expected {names[1]}."
-                yield Reading("layout", text, True)
-            if exchanged:
-                yield Reading("order", f"Sines and cosines are exchanged; expected the order {c['order']}.", True)
-            if abs(size - 1) > tolerance:
-                text = f"The numbers are {number(size)} times the right ones{named(size, {'dim': float(c['dim'])})}."
-                yield Reading("size", text, True)
-            whole = bool((at == np.rint(at)).all())
-            yield from read_angles(np.angle(z)[None, None], at, {**c, "p": at}, tolerance, len(at), whole)
-            return
+    right, found = np.exp(1j * at[:, None] * c["w"][:pairs]), []
+    for half, exchanged in ((is_half, False), (is_half, True), (not is_half, False), (not is_half, True)):
+        sine, cosine = sides[half][:: 1 if (c["order"] == "sincos") != exchanged else -1]
+        z, still = cosine + 1j * sine, abs(sine[at == 0]).max(initial=0) < 10 * tolerance
+        size = float(abs(z).mean()) if pairs else 0.0
+        if size and np.ptp(abs(z)) <= tolerance * size:
+            found.append((abs(z / size - right).max() > 10 * tolerance, not still, half != is_half, exchanged, z, size))
+    for _, _, other, exchanged, z, size in sorted(found, key=lambda one: one[:4])[:1]:
+        if other:
+            names = ("interleaved", "half")[:: 1 if is_half else -1]
+            text = f"The sines and cosines have the layout {names[0]}; expected {names[1]}."
+            yield Reading("layout", text, True)
+        if exchanged:
+            yield Reading("order", f"Sines and cosines are exchanged; expected the order {c['order']}.", True)
+        if abs(size - 1) > tolerance:
+            text = f"The numbers are {number(size)} times the right ones{named(size, {'dim': float(c['dim'])})}."
+            yield Reading("size", text, True)
+        whole = bool((at == np.rint(at)).all())
+        yield from read_angles(np.angle(z)[None, None], at, {**c, "p": at}, tolerance, len(at), whole)
+        return
     yield from _waves(c, numbers, wanted)
 
 
@@ -573,7 +573,7 @@ def _waves(c: Case, numbers: Float64, wanted: Float64) -> Iterator[Reading]:
         return
     sines = [runs(abs(table[0]) < 0.5) for table in (numbers, wanted)]
     text = f"Channels have the frequencies {listed(found[0])}; expected {listed(found[1])}, one for a sine and a cosine"
-    text = f"{text}. Sines are the channels {sines[0]}; expected {sines[1]}."
+    text += "." if sines[0] == sines[1] else f". Sines are the channels {sines[0]}; expected {sines[1]}."
     channel = np.arange(c["dim"])
     laws = {f"base**(-{step} c / dim)": c["base"] ** (-step * channel / c["dim"]) for step in (1, 2)}
     words = [name for name, w in laws.items() if near(found[0], w, 2e-3)]

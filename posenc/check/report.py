@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import itertools
+import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,6 +20,8 @@ ROWS, COLUMNS = 16, 64
 """Most rows and columns of the picture in text."""
 CROWDED = 0.9
 """A larger share of wrong numbers is not drawn in text."""
+SAME = re.compile(r"\b(?!and\b)[a-z]{2,} ([^;]+); expected \1(?=[.:;]? |[.:;]?$)")
+"""A sentence whose number that was read is the expected one."""
 SHOWN = 6
 """Most places of an axis that are listed as right."""
 
@@ -153,6 +156,7 @@ def with_readings(report: Report, read: Callable[[], Iterable[Reading]]) -> Repo
     with contextlib.suppress(Exception), warnings.catch_warnings():  # it may not take the inputs of a probe
         warnings.simplefilter("ignore")
         readings.extend(read())
+    readings = [one for one in readings if one.causes or not SAME.search(one.sentence)]
     evidence = "measured; no known error gives these numbers."
     causes = [
         cause

@@ -7,6 +7,7 @@ import pytest
 from settings import SETTINGS, judged
 
 from posenc.check.judge import ROUNDOFF, ROWS, altered, in_bounds, known
+from posenc.check.report import Reading, Report, with_readings
 
 biases, frequencies, mask, read_attention, read_rope = (
     import_module(f"posenc.check.{name}") for name in ("biases", "frequencies", "mask", "read_attention", "read_rope")
@@ -117,3 +118,21 @@ def test_inputs_tell_hypotheses_apart(capsys):
     silent = {name for table, name, *_ in ROWS if table != "any"} - active
     print(*sorted(alike - told), sep="\n")
     assert (missed, silent, alike - told) == (set(), set(), SAME)
+
+
+@pytest.mark.parametrize(
+    ("sentence", "says_nothing"),
+    [
+        ("The base is 10000; expected 10000. (Or the exponents are 1 times the right ones.)", True),
+        ("The slopes are (0.5, 0.25, ...); expected (0.5, 0.25, ...).", True),
+        ("Position 1 is taken for 2: position p is taken for 2 p; expected p.", False),
+        ("Query 4 reads the keys 0, 4; expected 4.", False),
+        ("The base is 100000; expected 10000.", False),
+        ("The base is 10000; expected 100000.", False),
+        ("The first is 10; expected 10.5.", False),
+    ],
+)
+def test_no_reading_says_that_a_number_is_the_expected_one(sentence, says_nothing):
+    report = Report("rope", False, 0.0, 1.0, "float32", got=np.zeros(1))
+    found = with_readings(report, lambda: [Reading("base", sentence, True)])
+    assert (len(found.readings), len(found.causes)) == (int(not says_nothing),) * 2

@@ -333,6 +333,17 @@ PLANTED = [  # (names of causes or parts of their sentences, call)
         "exponent halved": partial(plain.sinusoid, dim=32, step=1),
         "exponent over pairs less one": partial(plain.sinusoid, dim=32, over=30),
     }),
+    *rows(partial(check.sinusoid, dim=32, layout="half", order="cossin"), {
+        "Sines and cosines are exchanged; expected the order cossin.": partial(plain.sinusoid, dim=32, layout="half"),
+        "order + exponent over pairs less one": partial(plain.sinusoid, dim=32, layout="half", over=30),
+        "layout + order": partial(plain.sinusoid, dim=32),
+        "The angles are negated + order": lambda p: plain.sinusoid(-p, 32, layout="half"),
+    }),
+    *rows(partial(check.sinusoid, dim=32, positions=np.arange(5, 29)), {
+        "order": lambda p: waves(np.pi / 2 - p[:, None] * W),
+        "layout": partial(plain.sinusoid, dim=32, layout="half"),
+        "The angles are negated + The base is 500000; expected 10000.": lambda p: plain.sinusoid(-p, 32, 5e5),
+    }),
     ("are 0.31831 times the right ones (1 / pi).", partial(check.sinusoid, lambda p: waves(p[:,
             None] * 2.0 ** np.arange(6)), frequencies=np.pi * 2.0 ** np.arange(6))),
     *rows(partial(check.slopes, heads=12), {
@@ -515,7 +526,7 @@ PLANTED = [  # (names of causes or parts of their sentences, call)
     ("window of the first query", partial(check.cache, decode(mask=first_window), window=(3, None), **LATER)),
     ("is the cotangent itself",
         partial(check.gradient, lambda g, x: g, lambda x: 2 * np.tanh(x / 2), RNG.standard_normal((4, 5)))),
-    ("the results 4 along axis 0; expected 0, 4.",
+    ("the cotangents of the results 4; expected 0, 4.",
         partial(check.gradient, last_read, lambda table: table[READ], RNG.standard_normal((5, 3)))),
     ("the function applied to the cotangent", partial(check.gradient, lambda g, x: plain.rope(g, np.arange(5), W16),
             lambda x: plain.rope(x, np.arange(5), W16), RNG.standard_normal((5, 16)))),
