@@ -79,6 +79,7 @@ def _candidates(x: Float64, y: Float64, name: str) -> Iterator[tuple[str, Float6
             yield f"{name} mod {number(size)}", x % size
             yield f"{name} // {number(size)}", x // size
             yield f"{name} rounded down to a multiple of {number(size)}", x // size * size
+    yield f"({name}{_plus(y[0] - x[0])}) mod {number(top + 1)}", (x + y[0] - x[0]) % max(top + 1, 1)
     for dtype in ("bfloat16", "float16"):
         yield f"{name} rounded to {dtype}", rounded(x, dtype)
     slope, start = np.polyfit(x, y, 1)

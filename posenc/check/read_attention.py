@@ -218,50 +218,56 @@ def _keys(probe: Probe) -> Iterator[Reading]:
     several = (got[1].sum(1) > 1) & (expected[1].sum(1) > 1)  # the weight of a single key is 1, whatever the key is
     apart = _any(got[0] != got[1], 1) & several
     if apart.any() and (expected[0] == expected[1])[several].all():
-        yield _apart(probe, got, expected[1], int(np.flatnonzero(apart)[0]))
+        yield next(_order(probe), None) or _apart(probe, got, expected[1], int(np.flatnonzero(apart)[0]))
     else:
         yield from read_mask(probe.case, got[1], expected[1])
 
 
 def _apart(probe: Probe, got: list[Bool], expected: Bool, row: int) -> Reading:
     """Say how the keys and the values that a query uses differ: by hidden keys, or by values that are lost."""
-    if (got[0] <= expected).all() and _any(got[1] & ~expected, 1).any():
+    if (got[0] <= expected).all() and (expected <= got[1]).all() and (expected != got[1]).any():
         weights = probe.weights(probe.impl, probe.q, 0 * probe.k)
         hidden = np.log(weights / weights.max(-1, keepdims=True))[:, got[1] & ~expected]
         value = float(np.median(hidden))
         text = f"Hidden keys have a weight: their logit is {number(round(value, 3))}; expected -inf."
         return Reading("hidden logits", text, probe.case["operator"] is None and near(hidden, 0 * hidden + value, 1e-2))
-    if (got[1] == expected).all():
+    if (got[1] == expected).all() and (expected <= got[0]).all():
         text = f"Query {row} reads the values {runs(got[1][row])}, and its sum of weights the keys"
         text = f"{text} {runs(got[0][row])}: the mask multiplies the weights after the softmax."
         return Reading("hidden logits", text, True)
-    text = f"Query {row} reads the keys {runs(got[0][row])}, but the values"
+    names = (("keys", got[0]), ("values", got[1]))[
+        :: -1 if (got[1] == expected)[row].all() else 1
+    ]  # the wrong one last
+    text = f"Query {row} reads the {names[0][0]} {runs(names[0][1][row])}, but the {names[1][0]}"
     never = np.flatnonzero(~_any(got[1], 0) & _any(got[0], 0))
     more = f" The values of the keys {runs(never)} are never read." if len(never) else ""
-    right = runs(expected[row])
-    return Reading("keys", f"{text} {runs(got[1][row])}; expected {right}.{more}", True)
+    return Reading("keys", f"{text} {runs(names[1][1][row])}; expected {runs(expected[row])}.{more}", True)
 
 
 def _order(probe: Probe) -> Iterator[Reading]:
     """Read which value the logit of each key weighs: a change of one key changes the proportion of one value."""
-    q = 0.1 * probe.q
-    if probe.case["reads_content"] or probe.case["w"] is not None or probe.case["window"] or probe.case["causal"]:
-        return  # some keys are hidden from some queries, or logits depend on other keys
-    before = probe.weights(probe.impl, q, probe.k)
-    if (before <= SMALLEST).any():
+    if probe.case["reads_content"]:  # logits depend on other keys
         return
-    found = []
+    q, found = 0.1 * probe.q, []
+    before = probe.weights(probe.impl, q, probe.k)
+    before = np.where(before > SMALLEST, before, np.nan)
     for j in range(before.shape[-1]):
         other = probe.k.copy()
         other[:, j] = 1 - 1.5 * other[:, j]
         ratio = probe.weights(probe.impl, q, other) / before
-        change = abs(ratio / np.median(ratio, -1, keepdims=True) - 1).mean((0, 1))
-        found.append(int(np.argmax(change)))
-    keys = np.arange(len(found))
-    if len(keys) > 2 and found != list(keys) and sorted(found) == list(keys):
-        words = law(keys, found, "j") or listed(found)
-        text = f"The weight of key j multiplies the value {words}; expected j. Keys and values are in another order."
-        yield Reading("values", text, True)
+        change = np.nan_to_num(abs(ratio / np.nanmedian(ratio, -1, keepdims=True) - 1)).mean(0)
+        found.append(np.where(change.max(-1) > 10 * probe.tolerance, change.argmax(-1), -1))
+    of_query, seen, count = np.array(found).T, (~np.isnan(before)).all(0).sum(-1), len(found)  # (queries, keys)
+    keys, last = np.arange(count), of_query[-1]
+    if seen[-1] < 3 or (last < 0).any():
+        return
+    shift = int(np.median(last - keys))
+    is_order = sorted(last) == list(keys) or (shift and (last == np.clip(keys + shift, 0, count - 1)).all())
+    if is_order and (last != keys).any():
+        same = ((of_query == last) | (of_query < 0))[seen > 2].all()
+        words = law(keys, last, "j") or law(keys[1:-1], last[1:-1], "j") or listed(last)
+        text = f"weight of key j multiplies the value {words}; expected j. Keys and values are in another order."
+        yield Reading("values", f"The {text}" if same else f"For query {len(of_query) - 1}, the {text}", True)
 
 
 def _sums(probe: Probe) -> Iterator[Reading]:

@@ -222,6 +222,23 @@ def early_keys(q, k, v):
     return plain.attention(q, k, v, mask=np.arange(k.shape[-2]) <= np.maximum(np.arange(q.shape[-2])[:, None] - 1, 0))
 
 
+def moved_rows(change, masked="v"):
+    """Causal attention that reads other rows of the values, or of the keys."""
+
+    def function(q, k, v):
+        n, m = q.shape[-2], k.shape[-2]
+        k, v = (
+            x[:, np.clip(change(np.arange(m), m), 0, m - 1)] if name == masked else x
+            for x, name in ((k, "k"), (v, "v"))
+        )
+        return plain.attention(q, k, v, mask=plain.causal(n, m))
+
+    return function
+
+
+CAUSAL = {"causal": True}
+
+
 def other_heads(q, k, v):
     """Values are those of the other kv head."""
     return plain.attention(q, np.repeat(k, 3, 0), np.repeat(v[::-1], 3, 0))
@@ -246,6 +263,12 @@ ATTENTION = {
     "order": (
         lambda q, k, v: softmax(logits_of(q, k)) @ v[:, ::-1], {}, "values", "multiplies the value 8 - j; expected j.",
     ),
+    "flipped": (moved_rows(lambda j, m: m - 1 - j), CAUSAL, "values", "key j multiplies the value 8 - j; expected j."),
+    "rolled": (moved_rows(lambda j, m: (j - 1) % m), CAUSAL, "values", "the value (j + 8) mod 9; expected j."),
+    "next": (moved_rows(lambda j, m: j + 1), CAUSAL, "values", "The weight of key j multiplies the value j + 1;"),
+    "previous": (moved_rows(lambda j, m: j - 1), CAUSAL, "values", "multiplies the value j - 1; expected j."),
+    "rolled keys": (moved_rows(lambda j, m: (j - 1) % m, "k"), CAUSAL, "values", "the value (j + 1) mod 9;"),
+    "previous key": (moved_rows(lambda j, m: j - 1, "k"), CAUSAL, "keys", "the values 0-1, but the keys none;"),
     "scale": (
         lambda q, k, v: softmax(3 * logits_of(q, k)) @ v, {}, "scale", "Logits are 3 times the right ones.",
     ),
@@ -259,6 +282,8 @@ def test_attention_is_read(name):
     assert not report
     assert part in [one.part for one in report.readings], str(report)
     assert sentence in str(report)
+    assert "Hidden keys" not in str(report)
+    assert "the mask multiplies" not in str(report)
 
 
 def test_weights_that_are_logarithms_are_read():
@@ -279,6 +304,21 @@ def test_the_values_of_a_cache_that_are_lost_are_read():
 
     report = check.cache(step)
     assert "Query 4 reads the keys 0-4, but the values 0-3; expected 0-4." in str(report)
+
+
+@pytest.mark.parametrize("chunks", [(4, 1, 1, 3), (3, 2, 2)])
+def test_cached_values_in_another_order_are_read(chunks):
+    """The newest values are stored first."""
+    stored = {}
+
+    def step(q, k, v, start):
+        stored["k"] = k if start == 0 else np.concatenate([stored["k"], k], -2)
+        stored["v"] = v if start == 0 else np.concatenate([v, stored["v"]], -2)
+        return plain.attention(q, *stored.values(), mask=plain.causal(q.shape[-2], stored["k"].shape[-2]))
+
+    (cause,) = check.cache(step, chunks=chunks).causes
+    order = {9: "(6, 7, 8, 5, 4, 0, 1, 2, ...)", 7: "(5, 6, 3, 4, 0, 1, 2)"}[sum(chunks)]
+    assert cause.sentence.startswith(f"For query {sum(chunks) - 1}, the weight of key j multiplies the value {order};")
 
 
 def test_nothing_is_read_of_right_attention():
