@@ -13,7 +13,7 @@ import numpy as np
 from .. import RopeFrequencies, reference, rope_from_config
 from .inputs import Precision, call, rounded
 from .judge import Case, Kind, angle_roundoff, as_numbers, hypotheses, in_bounds, judge, known
-from .laws import law, listed, named, number, runs
+from .laws import law, listed, named, number, runs, same_angles, solved
 from .report import Array, Float64, Reading, Report, further
 
 Keys: TypeAlias = Mapping[str, Any]
@@ -149,6 +149,9 @@ def read_frequencies(got: Float64, case: Case, error: Float64, whole: bool = Fal
     if causes:
         yield Reading("frequencies", first, True, causes)
         return
+    times = float(solved(got, wanted))  # angles at whole positions show a large factor modulo 2 pi
+    if whole and count > 2 and same_angles(got, times * wanted, float((error + 1e-4 * abs(got)).max())):
+        got = times * wanted
     source = abs(got[:, None] - wanted).argmin(1)
     if len(set(wanted)) == count > 4 and in_bounds(got, wanted[source], error + 1e-4 * wanted[source]).max() <= 1:
         words = law(np.arange(count), source, "k") or listed(source)
@@ -181,10 +184,9 @@ def _laws(got: Float64, wanted: Float64, case: Case, error: Float64) -> Iterator
     (base, is_series), (right, has_base) = _base(got, error), _base(wanted, 1e-9 * abs(wanted))
     if is_series:
         power = float(np.log(base) / np.log(right if has_base else case["base"]))
-        known_powers = {"the rotated share of the head": case["rotary_dim"] / case["width"]}
         start = "" if abs(got[0] - wanted[0]) < 1e-4 * wanted[0] else f" The first is {number(got[0])}."
         start += "" if has_base else " The frequencies are not scaled."
-        more = named(power, known_powers)
+        more = named(power, {"the rotated share of the head": case["rotary_dim"] / case["width"]})
         text = f"The base is {number(base)}; expected {number(right if has_base else case['base'])}."
         yield Reading("base", f"{text} (Or the exponents are {number(power)} times the right ones{more}.){start}", True)
     ratio, keys = got / wanted, case["keys"]
@@ -195,10 +197,8 @@ def _laws(got: Float64, wanted: Float64, case: Case, error: Float64) -> Iterator
         yield Reading("factor of the scaling", text, True)
     falls = not case["scales"] and len(got) > 3 and (np.diff(ratio) <= 1e-3).all() and abs(ratio[0] - 1) < 1e-3
     if falls and ratio[-1] < 0.99 and abs(ratio[-2] - ratio[-1]) < 0.02 * ratio[-1]:
-        text = (
-            f"Slow pairs are divided by {1 / ratio[-1]:.3g} and fast ones are not, as YaRN and Llama 3 do; expected no"
-        )
-        yield Reading("scaling where none belongs", f"{text} scaling.", True)
+        text = f"Slow pairs are divided by {1 / ratio[-1]:.3g} and fast ones are not, as YaRN and Llama 3 do"
+        yield Reading("scaling where none belongs", f"{text}; expected no scaling.", True)
 
 
 def _divided(got: Float64, wanted: Float64, case: Case, off: Array, first: str) -> Reading:

@@ -384,7 +384,7 @@ def _position(theta: Float64, at: Float64, w: Float64, tolerance: float) -> Floa
 
     near_zero, near_right = solved(theta, w), at + solved(theta - at[:, None] * w, w)
     p = np.where(error(near_right) <= error(near_zero), near_right, near_zero)
-    p = np.where(error(np.rint(p)) <= 5 * tolerance, np.rint(p), p)
+    p = np.rint(p) if (error(np.rint(p)) <= 5 * tolerance).all() else p
     return p if (error(p) <= 5 * tolerance).all() else None
 
 
@@ -548,9 +548,8 @@ def read_sinusoid(c: Case, numbers: Float64, wanted: Float64) -> Iterator[Readin
             found.append((abs(z / size - right).max() > 10 * tolerance, not still, half != is_half, exchanged, z, size))
     for _, _, other, exchanged, z, size in sorted(found, key=lambda one: one[:4])[:1]:
         if other:
-            names = ("interleaved", "half")[:: 1 if is_half else -1]
-            text = f"The sines and cosines have the layout {names[0]}; expected {names[1]}."
-            yield Reading("layout", text, True)
+            text = f"The sines and cosines have the layout {('half', 'interleaved')[is_half]}; expected"
+            yield Reading("layout", f"{text} {c['sine_layout']}.", True)
         if exchanged:
             yield Reading("order", f"Sines and cosines are exchanged; expected the order {c['order']}.", True)
         if abs(size - 1) > tolerance:
