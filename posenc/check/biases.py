@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .. import Bias, PositionBias, reference
+from .. import Bias, PositionBias, alibi, reference
 from .inputs import Precision, ToArray, call, converted
 from .judge import Case, Kind, angle_roundoff, hypotheses, judge, known
 from .laws import law, listed, named, near, number, runs
@@ -252,12 +252,7 @@ def buckets(
     The buckets are those of a bidirectional table; expected causal.
     """
     distances = np.arange(-2 * max_distance, 2 * max_distance + 1) if rel is None else np.array(rel)
-    case = {
-        "rel": distances,
-        "buckets": buckets,
-        "max_distance": max_distance,
-        "bidirectional": bidirectional,
-    }
+    case = {"rel": distances, "buckets": buckets, "max_distance": max_distance, "bidirectional": bidirectional}
     return judge(BUCKET, call("buckets", impl, converted(array, distances)), case, "float64")
 
 
@@ -286,7 +281,7 @@ SWAPPED = ("t5", "tisa", *RELATIVE, "fire")
 """Functions of the distance without symmetry: queries and keys exchanged are the other direction."""
 
 
-MATRICES = (*hypotheses("bias", SWAPPED=SWAPPED, PLACED=PLACED), *SLOPES)
+MATRICES = (*hypotheses("bias", SWAPPED=SWAPPED, PLACED=PLACED, alibi=alibi), *SLOPES)
 """Known errors of the arguments of a bias."""
 
 
@@ -382,9 +377,7 @@ def read_matrix(c: Case, x: Float64, y: Float64) -> Iterator[Reading]:
     elif x.shape[-1] == x.shape[-2] and same(x, np.swapaxes(y, -1, -2)):
         yield Reading("axes", "The matrix is transposed: queries and keys are exchanged.", True)
     elif compared.all() and same(x, np.moveaxis(y, 0, -1).reshape(y.shape)):
-        text = (
-            "The matrix (queries, keys, heads) is reshaped to (heads, queries, keys); expected transposed, (2, 0, 1)."
-        )
+        text = "The matrix (queries, keys, heads) is reshaped to (heads, queries, keys); expected transpose(2, 0, 1)."
         yield Reading("axes", text, True)
     elif rows := list(_read_rows(c, x, y, compared)):
         yield from rows

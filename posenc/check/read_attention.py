@@ -141,11 +141,12 @@ def _changed(attention: Attention, probe: Probe, which: str, axis: int) -> Bool:
 
 
 def _axis(probe: Probe) -> Iterator[Reading]:
-    """Read whether the softmax is over the queries."""
+    """Read whether the softmax is over the queries or the heads."""
     got = probe.weights(probe.impl, probe.q, probe.k)
-    if near(got.sum(-2), np.ones(got.shape[::2]), 1e-3) and not near(got.sum(-1), np.ones(got.shape[:2]), 1e-3):
-        text = "The weights of a key sum to 1 over the queries; expected the weights of a query over the keys."
-        yield Reading("axis of the softmax", text, True)
+    for axis, name in ((-2, "queries"), (0, "heads")):
+        if near(got.sum(axis), 1 + 0 * got.sum(axis), 1e-3) and not near(got.sum(-1), 1 + 0 * got.sum(-1), 1e-3):
+            text = f"The weights of a key sum to 1 over the {name}; expected the weights of a query over the keys."
+            yield Reading("axis of the softmax", text, True)
 
 
 def _queries(probe: Probe) -> Iterator[Reading]:
@@ -456,14 +457,7 @@ def _turns(probe: Probe) -> Iterator[Reading]:
     found = [solved(angle, w), right + solved(angle - right[:, None] * w, w)]
     distance = np.rint(np.where(error(found[0]) < error(found[1]), *found))
     if error(distance).max() < 2e-2:
-        causes = known(
-            TURNS,
-            case,
-            lambda c: np.broadcast_to(distances_of(c), seen.shape)[seen],
-            distance,
-            0.5,
-            "turns",
-        )
+        causes = known(TURNS, case, apart, distance, 0.5, "turns")
         first = int(np.flatnonzero(distance != right)[0])
         n, m = (one[first] for one in np.nonzero(seen))
         text = f"Query {n} and key {m} are rotated as {number(distance[first])} positions apart; expected"

@@ -319,6 +319,7 @@ PLANTED = [  # (names of causes or parts of their sentences, call)
     ("exponent over the head", partial(check.frequencies, plain.frequencies(16, 5e5, over=32),
         frequencies={**PLAIN, "partial_rotary_factor": 0.5})),
     *rows(partial(check.frequencies, frequencies=DYNAMIC, seq_len=300), {
+        "stretch without factor - 1": plain.frequencies(32, 5e4 * (4 * 300 / 128) ** (16 / 15)),
         "trained length times the factor": plain.frequencies(32, 5e4 * (4 * 4 * 128 / 128 - 3) ** (16 / 15)),
         "length times the factor": plain.frequencies(32, 5e4 * (4 * 4 * 300 / 128 - 3) ** (16 / 15)),
     }),
@@ -343,6 +344,16 @@ PLANTED = [  # (names of causes or parts of their sentences, call)
         "order": lambda p: waves(np.pi / 2 - p[:, None] * W),
         "layout": partial(plain.sinusoid, dim=32, layout="half"),
         "The angles are negated + The base is 500000; expected 10000.": lambda p: plain.sinusoid(-p, 32, 5e5),
+    }),
+    *rows(partial(check.sinusoid, dim=64), {
+        f"The frequencies (or the positions) are {factor} times the right ones.":
+            lambda p, factor=factor: plain.sinusoid(factor * p, 64) for factor in (0.001, 4, 64, 1000)
+    }),
+    ("power over dim", partial(check.sinusoid,
+        lambda p: waves(p[:, None] / (10000.0 ** (2.0 * np.arange(32)) / 64)), dim=64)),
+    *rows(partial(check.rope, **LAYOUT), {
+        f"The frequencies (or the positions) are {factor} times the right ones.": rope(factor * W)
+        for factor in (0.25, 4, 64, 1000)
     }),
     ("are 0.31831 times the right ones (1 / pi).", partial(check.sinusoid, lambda p: waves(p[:,
             None] * 2.0 ** np.arange(6)), frequencies=np.pi * 2.0 ** np.arange(6))),
@@ -401,6 +412,8 @@ PLANTED = [  # (names of causes or parts of their sentences, call)
         bias=posenc.fire(**FIRE, threshold=5.0), n=20, causal=True)),
     ("parameters exchanged", partial(check.bias, -KERPLE[1][:, None, None] * np.log1p(KERPLE[0][:, None, None] * AWAY),
         bias=posenc.kerple_log(*KERPLE), n=16)),
+    ("distance outside of the logarithm", partial(check.bias,
+        -(KERPLE[0] * np.log1p(KERPLE[1]))[:, None, None] * AWAY, bias=posenc.kerple_log(*KERPLE), n=16)),
     ("is reshaped to (heads, queries, keys)",
         partial(check.bias, lambda n, m: np.moveaxis(t5_matrix(n), 0, -1).reshape(6, n, m), bias=T5, n=24)),
     ("max_distance is 64; expected 128.", partial(check.bias, t5_matrix(200, max_distance=64), bias=T5, n=200)),
@@ -425,6 +438,8 @@ PLANTED = [  # (names of causes or parts of their sentences, call)
         "segments of the query": plain.causal(9, 9) & PADDED[:, None],
         "padding on the other side": plain.causal(9, 9) & PADDED[::-1],
     }),
+    ("segments or causal", partial(CAUSAL_MASK, plain.causal(9, 9) | (PADDED[:, None] == PADDED), n=9,
+        segments=(PADDED, PADDED))),
     ("ones added", partial(CAUSAL_MASK, np.tri(8), n=8)),
     ("window in place of chunks", partial(CAUSAL_MASK, plain.causal(12, 12, left=3), n=12,
         segments=(np.arange(12) // 4,) * 2)),
@@ -434,6 +449,7 @@ PLANTED = [  # (names of causes or parts of their sentences, call)
         "Logits are 0.7 times the right ones.": lambda q, k: plain.softmax(0.175 * q @ k.swapaxes(-1, -2)),
         "scale squared": lambda q, k: plain.softmax(q @ k.swapaxes(-1, -2) / 16),
         "The weights of a key sum to 1 over the queries": lambda q, k: plain.softmax(q @ k.swapaxes(-1, -2) / 4, -2),
+        "The weights of a key sum to 1 over the heads": lambda q, k: plain.softmax(q @ k.swapaxes(-1, -2) / 4, 0),
     }),
     *rows(partial(check.attention, kv_heads=2), {
         "Head h of the output is the result of head (0, 3, 1, 4, 2, 5); expected of h.":
