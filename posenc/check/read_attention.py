@@ -370,14 +370,15 @@ def _proportions(probe: Probe) -> Iterator[Reading]:
         return
     still, right_still = _logarithms(probe, probe.q, 0 * probe.k)
     bias, right_bias = _centred(still), _centred(right_still)
-    if not near(bias, right_bias, 10 * probe.tolerance):
+    is_bias = near(bias, right_bias, 10 * probe.tolerance)
+    if not is_bias:
         yield from _bias(bias, right_bias, probe)
     turns = list(_turns(probe)) if probe.case["w"] is not None else []
     yield from turns
     got, expected = _logarithms(probe, probe.q, probe.k)
     x, y = _centred(got - still), _centred(expected - right_still)
-    if turns or near(x, y, 20 * probe.tolerance):
-        return
+    if turns or near(x, y, 20 * probe.tolerance) or (probe.case["softcap"] and not is_bias):
+        return  # a cap mixes products and bias
     words = multiplied(x, y, "Logits", probe.numbers, 20 * probe.tolerance)
     if words:
         yield Reading("scale", words, True)
@@ -385,7 +386,7 @@ def _proportions(probe: Probe) -> Iterator[Reading]:
     wrong = abs(x - y) > 20 * probe.tolerance
     axes = zip(("heads", "queries", "keys"), ((1, 2), (0, 2), (0, 1)), strict=True)
     where = ", ".join(f"{name} {runs(_any(wrong, others))}" for name, others in axes)
-    text = f"With keys of 0 the weights are right. With random keys their proportions are wrong at {where}"
+    text = f"{'With keys of 0 the weights are right. ' * is_bias}With random keys the proportions are wrong at {where}"
     yield Reading("products", f"{text}: the products of queries and keys are, or what is done to them.")
 
 

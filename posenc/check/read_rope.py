@@ -17,7 +17,7 @@ import numpy.typing as npt
 from .frequencies import read_factor, read_frequencies
 from .inputs import rounded
 from .judge import ROUNDOFF, Case, hypotheses, known
-from .laws import law, listed, named, near, number, runs, same_angles, solved
+from .laws import geometric, law, listed, named, near, number, runs, same_angles, solved
 from .report import Array, Cause, Float64, Reading
 
 Rotation: TypeAlias = Callable[[Float64, Array], Float64]
@@ -487,6 +487,13 @@ def _coordinates(
     yield from _by_coordinate(by_pair, w, own, axis, probe.case)
 
 
+def _series(w: Float64) -> str:
+    """Describe frequencies by a formula, if there is one."""
+    first, ratio = geometric(w) or (0.0, 1.0)
+    times = f"{number(first)} * " if abs(first - 1) > 1e-4 else ""
+    return f"{times}{number(ratio ** -len(w))}**(-k / {len(w)})" if first else listed(w)
+
+
 def _by_coordinate(got: Float64, w: Float64, own: Array, axis: Array, case: Case) -> Iterator[Reading]:
     """Say which frequencies the pairs of each coordinate have."""
     off = np.flatnonzero(abs(got - w) > 2e-5 + 1e-3 * abs(w))
@@ -495,15 +502,15 @@ def _by_coordinate(got: Float64, w: Float64, own: Array, axis: Array, case: Case
     every, texts = np.unique(case["w"])[::-1], []
     for one in np.unique(own[off]):
         pairs = np.flatnonzero(own == one)
-        apart = abs(got[pairs][:, None] - every)
-        steps = np.diff(np.log(np.maximum(got[pairs], 1e-30)))
-        has = f"the frequencies {listed(got[pairs])}"
-        if apart.min(1).max() <= 1e-5 + 1e-3 * abs(got[pairs]).max():
-            has = f"frequencies {runs(apart.argmin(1))}"
-        elif len(steps) and np.ptp(steps) <= 1e-3 * abs(steps.mean()) + 2e-5:
-            has = f"a base of {number(float(np.exp(-steps.mean() * len(pairs))))}"
-        right = runs(abs(every - w[pairs][:, None]).argmin(1))
-        texts.append(f"The pairs {runs(pairs)} of coordinate {one} have {has}; expected {right}.")
+        found, expected = got[pairs], w[pairs]
+        source, times = abs(found[:, None] - every).argmin(1), float((found * expected).sum() / (expected**2).sum())
+        has, right = (f"the frequencies {_series(x)}" for x in (found, expected))
+        if near(found, times * expected, 2e-5) and near(np.log(found / expected), 0 * found + np.log(times), 1e-3):
+            has, right = f"{number(times)}{named(times)} times the right frequencies", ""
+        elif (abs(found - every[source]) <= 1e-5 + 1e-3 * abs(found).max()).all():
+            has, right = (f"the frequencies {runs(abs(x[:, None] - every).argmin(1))}" for x in (found, expected))
+        text = f"The pairs {runs(pairs)} of coordinate {one} have {has}"
+        texts.append(f"{text}; expected {right}." if right else f"{text}.")
     yield Reading("frequencies", " ".join(texts), True)
 
 

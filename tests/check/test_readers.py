@@ -48,10 +48,12 @@ def shared_buffer(x, p):
     return np.roll(plain.rope(x, p, W), 1, axis=-2)
 
 
-def rows_and_columns(x, p, shift=0):
+W16 = plain.frequencies(16)
+
+
+def rows_and_columns(x, p, shift=0, of_columns=W16):
     """Rows turn channels 0-15, columns 16-31; columns begin at `shift`."""
-    w = plain.frequencies(16)
-    parts = [plain.rope(x[..., :16], p[0], w), plain.rope(x[..., 16:], p[1] + shift, w)]
+    parts = [plain.rope(x[..., :16], p[0], W16), plain.rope(x[..., 16:], p[1] + shift, of_columns)]
     return np.concatenate(parts, -1)
 
 
@@ -72,6 +74,18 @@ ROPE = {
         HALF,
         "order of frequencies",
         "min(k, 3); expected of pair k",
+    ),
+    "columns": (
+        partial(rows_and_columns, of_columns=W[8:]),
+        HALF | {"axes": "blocks"},
+        "frequencies",
+        "The pairs 8-15 of coordinate 1 have the frequencies 0.01 * 100**(-k / 8); expected the frequencies 10000**(-k / 8).",
+    ),
+    "slow columns": (
+        partial(rows_and_columns, of_columns=W16 / 100),
+        HALF | {"axes": "blocks"},
+        "frequencies",
+        "Cause: frequencies. The pairs 8-15 of coordinate 1 have 0.01 times the right frequencies.",
     ),
     "coordinates": (partial(rows_and_columns, shift=3), HALF | {"axes": "concat"}, "coordinates", "has the offset 3"),
 }
@@ -304,6 +318,16 @@ def test_the_values_of_a_cache_that_are_lost_are_read():
 
     report = check.cache(step)
     assert "Query 4 reads the keys 0-4, but the values 0-3; expected 0-4." in str(report)
+
+
+def test_a_cap_of_the_sum_is_not_read_as_products_too():
+    at = np.arange(9)
+    bias = -np.array(plain.get_slopes(6))[:, None, None] * abs(at - at[:, None])
+    report = check.attention(
+        lambda q, k, v: softmax(2 * np.tanh((logits_of(q, k) + bias) / 2)) @ v, bias=ALIBI, softcap=2.0
+    )
+    assert [one.part for one in report.readings] == ["bias"]
+    assert "The cap is applied to the sum with the bias" in report.readings[0].sentence
 
 
 @pytest.mark.parametrize("chunks", [(4, 1, 1, 3), (3, 2, 2)])
