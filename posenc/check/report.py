@@ -97,8 +97,11 @@ class Report:
         return self.right
 
     def __repr__(self) -> str:
-        """The verdict and the first cause, in 200 characters: pytest shows them if an assertion fails."""
-        text = " ".join(line for line in str(self).split("\n") if not line.startswith(" "))
+        """The verdict, the first cause and the rest, in 200 characters: pytest shows them if an assertion fails."""
+        lines = [line for line in str(self).split("\n") if not line.startswith(" ")]
+        name, _, cause = next((line[7:] for line in lines if line.startswith("Cause: ")), "").partition(". ")
+        head = f"{self.subject}: wrong: {name}: {cause[:1].lower()}{cause[1:]} " if name else ""
+        text = head + " ".join(lines).removeprefix(f"{self.subject}: wrong. " if head else "")
         return f"<{text[:200]}{'...' if len(text) > 200 else ''}>"
 
     def assert_right(self) -> None:

@@ -290,8 +290,13 @@ def test_an_assertion_raises_the_report():
     report = check.rope(wrong, **HALF)
     with pytest.raises(AssertionError, match=r"Cause: tables\. The tables of cos and sin"):
         report.assert_right()
-    assert repr(report).startswith("<rope: wrong.")
-    assert "Cause: tables. The tables of cos and sin" in repr(report)
+    assert repr(report).startswith("<rope: wrong: tables: the tables of cos and sin have the order of pairs")
+    assert len(repr(report)) <= 205
+    assert repr(check.rope(partial(plain.rope, w=W), **HALF)).startswith("<rope: right. The largest error is")
+    unknown = check.rope(lambda x, p: x**2, **HALF)
+    assert repr(unknown).startswith(
+        "<rope: wrong: unknown, in this part: linearity: no known error gives these numbers."
+    )
 
 
 @pytest.mark.parametrize("positions", [600, np.arange(600) + 0.25], ids=["whole", "parts"])
