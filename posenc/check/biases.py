@@ -13,7 +13,7 @@ import numpy.typing as npt
 from .. import Bias, PositionBias, alibi, reference
 from .inputs import Precision, ToArray, call, converted
 from .judge import Case, Kind, angle_roundoff, hypotheses, judge, known
-from .laws import law, listed, named, near, number, runs
+from .laws import law, listed, named, near, number, runs, versus
 from .mask import MORE_KEYS, mask_case
 from .report import Float64, Reading, Report, further
 
@@ -41,7 +41,7 @@ def read_slopes(c: Case, numbers: Float64, wanted: Float64) -> Iterator[Reading]
         yield Reading("sign of slopes", "The slopes are negative; the bias is -slope |j - i|.", True)
         numbers = -numbers
     causes = known(SLOPES, c, lambda c: c["slopes"], numbers, lambda c, x: 1e-6 * abs(x), "slopes")
-    heads, text = len(wanted), f"The slopes are {listed(numbers)}; expected {listed(wanted)}."
+    heads, text = len(wanted), f"The slopes are {versus(numbers, wanted)}."
     fewer = next((n for n in range(1, heads) if near(numbers, np.resize(numbers[:n], heads), 1e-6)), heads)
     if causes:
         yield Reading("slopes", text, True, causes)
@@ -195,7 +195,7 @@ def _read_side(n: Float64, got: Float64, right: Float64, c: Case, sign: int) -> 
     if found := said(c["max_distance"]):
         return found
     starts = [[int(n[np.argmax(x == b)]) for b in np.unique(x) if b >= side // 2] for x in (got, right - expected)]
-    text = f"The further buckets begin at the distances {listed(starts[0])}; expected {listed(starts[1])}."
+    text = f"The further buckets begin at the distances {versus(starts[0], starts[1])}."
     for start in dict.fromkeys((side // 2, max(exact - 1, 1), exact)):
         causes = known(
             SIDES, {**of, "exact": start}, side_of, got, lambda c, x: np.where(decided, 0.5, np.inf), "buckets"
@@ -391,8 +391,8 @@ def read_matrix(c: Case, x: Float64, y: Float64) -> Iterator[Reading]:
         yield Reading("bias by key", text, is_ramp)
     else:
         head, query = (int(i) for i in np.argwhere(abs(a - b) > 1e-4 * (1 + abs(b)))[0][:2])
-        now, then = (listed(one[head, query]) for one in (a, b))
-        yield Reading("bias", f"For head {head} and query {query} the bias is {now}; expected {then}.")
+        text = f"For head {head} and query {query} the bias is {versus(a[head, query], b[head, query])}."
+        yield Reading("bias", text)
 
 
 def _one_sided(c: Case, x: Float64, y: Float64, compared: npt.NDArray[np.bool_], rel: Float64) -> Reading:
@@ -408,7 +408,7 @@ def _one_sided(c: Case, x: Float64, y: Float64, compared: npt.NDArray[np.bool_],
     if x.shape[-1] == x.shape[-2] and near(found, np.swapaxes(y, -1, -2)[:, where]):
         text = f"Keys {names[0]} the query have the numbers of keys {names[1]} it: the sign of the distance is lost."
         return Reading("one side", text, True)
-    return Reading("one side", f"Keys {names[0]} the query have {listed(found[0])}; expected {listed(expected[0])}.")
+    return Reading("one side", f"Keys {names[0]} the query have {versus(found[0], expected[0])}.")
 
 
 def _read_rows(c: Case, x: Float64, y: Float64, compared: npt.NDArray[np.bool_]) -> Iterator[Reading]:

@@ -27,9 +27,18 @@ def number(x: float) -> str:
     return str(round(x)) if abs(x - round(x)) <= 1e-4 * min(abs(x), 1) and abs(x) < 1e9 else f"{x:.5g}"
 
 
-def listed(numbers: npt.ArrayLike) -> str:
-    values = np.ravel(np.asarray(numbers, float))
-    return f"({', '.join(map(number, values[:SHOWN]))}{', ...' if len(values) > SHOWN else ''})"
+def listed(numbers: npt.ArrayLike, first: int = 0) -> str:
+    """Format the numbers from the first one that is shown."""
+    values = np.ravel(np.asarray(numbers, float))[first:]
+    return f"({'..., ' * (first > 0)}{', '.join(map(number, values[:SHOWN]))}{', ...' * (len(values) > SHOWN)})"
+
+
+def versus(numbers: npt.ArrayLike, right: npt.ArrayLike) -> str:
+    """Format "the numbers; expected the right ones", from shortly before the first that looks different."""
+    words, expected = ([number(x) for x in np.ravel(np.asarray(one, float))] for one in (numbers, right))
+    at = next((i for i, (a, b) in enumerate(zip(words, expected, strict=False)) if a != b), 0)
+    first = at - 2 if at >= SHOWN else 0
+    return f"{listed(numbers, first)}; expected {listed(right, first)}"
 
 
 def runs(indices: Iterable[int] | npt.NDArray[np.bool_]) -> str:

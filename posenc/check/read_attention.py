@@ -16,7 +16,7 @@ from .biases import moved, multiplied, true_matrix
 from .frequencies import read_frequencies
 from .inputs import rounded
 from .judge import ROUNDOFF, Case, hypotheses, known
-from .laws import law, listed, named, near, number, runs, solved
+from .laws import law, listed, named, near, number, runs, solved, versus
 from .mask import read_mask
 from .report import Array, Float64, Reading
 
@@ -404,8 +404,8 @@ def _bias(x: Float64, y: Float64, probe: Probe) -> Iterator[Reading]:
     wrong = abs(x - y) > tolerance
     head, query, key = (int(i) for i in np.argwhere(wrong)[0])
     if not words:
-        text = f"{text} Less its mean, for head {head} and query {query} it is {listed(x[head, query])}; expected"
-        text = f"{text} {listed(y[head, query])}. Wrong are heads {runs(np.flatnonzero(_any(wrong, (1, 2))))}, first at"
+        text = f"{text} Less its mean, for head {head} and query {query} it is {versus(x[head, query], y[head, query])}"
+        text = f"{text}. Wrong are heads {runs(np.flatnonzero(_any(wrong, (1, 2))))}, first at"
     yield Reading("bias", f"{text} {words or f'key {key}.'}", bool(words))
 
 

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from .frequencies import read_factor, read_frequencies
 from .inputs import rounded
 from .judge import ROUNDOFF, Case, hypotheses, known
-from .laws import geometric, law, listed, named, near, number, runs, same_angles, solved
+from .laws import geometric, law, listed, named, near, number, runs, same_angles, solved, versus
 from .report import Array, Cause, Float64, Reading
 
 Rotation: TypeAlias = Callable[[Float64, Array], Float64]
@@ -578,7 +578,7 @@ def _waves(c: Case, numbers: Float64, wanted: Float64) -> Iterator[Reading]:
     if not near(sums[0], 2 * np.cos(found[0]) * middle[0], 1e-3):
         return
     sines = [runs(abs(table[0]) < 0.5) for table in (numbers, wanted)]
-    text = f"Channels have the frequencies {listed(found[0])}; expected {listed(found[1])}, one for a sine and a cosine"
+    text = f"Channels have the frequencies {versus(found[0], found[1])}, one for a sine and a cosine"
     text += "." if sines[0] == sines[1] else f". Sines are the channels {sines[0]}; expected {sines[1]}."
     channel = np.arange(c["dim"])
     laws = {f"base**(-{step} c / dim)": c["base"] ** (-step * channel / c["dim"]) for step in (1, 2)}

@@ -9,7 +9,7 @@ from plain import softmax
 
 import posenc
 from posenc import check
-from posenc.check.laws import law, listed, number, runs, solved
+from posenc.check.laws import law, listed, number, runs, solved, versus
 
 W = plain.frequencies(32)
 HALF = {"dim": 32, "layout": "half"}
@@ -79,7 +79,7 @@ ROPE = {
         partial(rows_and_columns, of_columns=W[8:]),
         HALF | {"axes": "blocks"},
         "frequencies",
-        "The pairs 8-15 of coordinate 1 have the frequencies 0.01 * 100**(-k / 8); expected the frequencies 10000**(-k / 8).",
+        "coordinate 1 have the frequencies 0.01 * 100**(-k / 8); expected the frequencies 10000**(-k / 8).",
     ),
     "slow columns": (
         partial(rows_and_columns, of_columns=W16 / 100),
@@ -192,6 +192,8 @@ def test_laws():
     assert law(x, x**2, "p") is None
     assert law(x[:3], x[:3] + 1, "p") is None  # too few numbers
     assert (runs([4, 1, 2, 3, 9]), listed([1, 0.5]), number(np.nan)) == ("1-4, 9", "(1, 0.5)", "NaN")
+    assert versus(np.arange(20.0), x) == "(0, 1, 2, 3, 4, 5, 6, 7, ...); expected (0, 1, 2, 3, 4, 5, 6, 7, ...)"
+    assert versus(x + (x > 9), x) == "(..., 8, 9, 11, 12); expected (..., 8, 9, 10, 11)"
     np.testing.assert_allclose(solved(np.angle(np.exp(1j * 17.0 * W))[None], W), 17, rtol=1e-9)
 
 
