@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from .inputs import Precision, call, draw, parts
 from .judge import ROUNDOFF, Case, Kind, coarser, judge
-from .laws import listed, number, runs
+from .laws import listed, number, runs, versus
 from .report import Float64, Reading, Report
 
 Function = Callable[..., Float64]
@@ -72,15 +72,14 @@ def _read(c: Case, numbers: Float64, wanted: Float64) -> Iterator[Reading]:
         if abs(got - right).max(initial=0) > least:
             others = [j for j, (_, one) in enumerate(pairs) if j != i and one.shape == got.shape]
             same = [j for j in others if abs(got - pairs[j][1]).max() <= least]
-            text, is_law = _law(got, right, c["shape"], c["shapes"][i], least)
+            text, is_law = _law(got, right, c["result"], c["shapes"][i], least)
             text, is_law = (f"that of argument {same[0]}.", True) if same else (text, is_law)
             yield Reading(f"argument {i}", f"The gradient of argument {i} is {text}", is_law)
 
 
-def _law(
-    got: Float64, right: Float64, of_result: tuple[int, ...], of_argument: tuple[int, ...], least: float
-) -> tuple[str, bool]:
+def _law(got: Float64, right: Float64, result: Float64, of_argument: tuple[int, ...], least: float) -> tuple[str, bool]:
     """Say how a Jacobian (results, entries) differs from the right one, and whether this explains it."""
+    of_result = result.shape
 
     def same(x: Float64, y: Float64 = got) -> bool:
         return bool(x.shape == y.shape and (abs(x - y) <= least * max(1.0, abs(x).max() / abs(right).max())).all())
@@ -102,6 +101,11 @@ def _law(
         is_count = np.allclose((of_entry * expected.sum(0))[expected.any(0)], 1, rtol=1e-3)
         more = ", one divided by the number of results that read the entry" if is_count else ""
         return f"the right one times {listed(of_entry)} by entry{more}.", True
+    rows = result.reshape(-1, result.shape[-1] if result.ndim else 1, 1)
+    excess = (got - right).reshape(*rows.shape[:2], -1)
+    along = rows * (rows * excess).sum(1, keepdims=True) / (rows**2).sum(1, keepdims=True)
+    if rows.shape[1] > 1 and same(along, excess):
+        return "that of a softmax p without its row sum: p dp; expected p (dp - sum(p dp)).", True
     off, wrong = (reads != expected).any(0), (abs(got - right) > least).any(0)
     for entry in np.flatnonzero(off) if off.sum() >= 0.9 * wrong.sum() else ():
         now, then = (np.unravel_index(np.flatnonzero(one[:, entry]), of_result) for one in (reads, expected))
@@ -110,8 +114,9 @@ def _law(
             place = tuple(int(one) for one in np.unravel_index(entry, of_argument))
             text = f"wrong: along axis {axes[0]}, entry {place} gets the cotangents of the results {runs(now[axes[0]])}"
             return f"{text}; expected {runs(then[axes[0]])}.", True
-    text = "wrong: it gets the cotangents of the right results, with other factors: entry 0"
-    return f"{text} {listed(got[:, 0])}; expected {listed(right[:, 0])}.", False
+    first = int(wrong.argmax())
+    text = f"wrong: it gets the cotangents of the right results, with other factors: entry {first}"
+    return f"{text} {versus(got[:, first], right[:, first])}.", False
 
 
 def _bound(c: Case, wanted: Float64, u: float) -> Float64:
@@ -199,7 +204,7 @@ def gradient(
 
     named = [f"argument {i}, entry {at}" for i, one in enumerate(places) for at in np.ndindex(one.shape)]
     case: Case = {"wanted": wanted, "error": bound, "kinks": kinks > 0, "labels": {"number": named}}
-    case |= {"jacobians": jacobians, "shape": shape, "shapes": [one.shape for one in places]}
+    case |= {"jacobians": jacobians, "result": right(*places), "shapes": [one.shape for one in places]}
     report = judge(GRADIENT, _flat(found), case, coarser(dtype, precision))
     text = f"{int(kinks.sum())} entries at which the function has a kink."
     return replace(report, untried=(*report.untried, text)) if kinks.any() else report

@@ -550,6 +550,8 @@ PLANTED = [  # (names of causes or parts of their sentences, call)
         lambda g, v: MIXED @ g @ MIXED.T, lambda v: MIXED @ v @ MIXED, RNG.standard_normal((3, 3)))),
     ("one divided by the number of results that read the entry", partial(check.gradient,
         lambda g, t: np.array([g[0] + g[1], g[2]]) / [[2], [1]], lambda t: t[[0, 0, 1]], RNG.standard_normal((2, 3)))),
+    ("a softmax p without its row sum", partial(check.gradient, lambda g, x: plain.softmax(x) * g, plain.softmax,
+        RNG.standard_normal((2, 5)))),
     ("is 0.16667 times the right one.",
         partial(check.gradient, lambda g, x: 2 * x * g / 6, lambda x: x**2, RNG.standard_normal((2, 3)))),
     ("argument 0 is 0.5 times + argument 1 is -1 times",
