@@ -196,10 +196,9 @@ def _read_side(n: Float64, got: Float64, right: Float64, c: Case, sign: int) -> 
         return found
     starts = [[int(n[np.argmax(x == b)]) for b in np.unique(x) if b >= side // 2] for x in (got, right - expected)]
     text = f"The further buckets begin at the distances {versus(starts[0], starts[1])}."
+    bound = np.where(decided, 0.5, np.inf)
     for start in dict.fromkeys((side // 2, max(exact - 1, 1), exact)):
-        causes = known(
-            SIDES, {**of, "exact": start}, side_of, got, lambda c, x: np.where(decided, 0.5, np.inf), "buckets"
-        )
+        causes = known(SIDES, {**of, "exact": start}, side_of, got, bound, "buckets")
         if causes:
             return Reading("buckets", " ".join([*more, text]), True, causes)
     return next(filter(None, map(said, DISTANCES)), None) or Reading("buckets", " ".join([*more, text]))

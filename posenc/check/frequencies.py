@@ -155,9 +155,8 @@ def read_frequencies(got: Float64, case: Case, error: Float64, whole: bool = Fal
     source = abs(got[:, None] - wanted).argmin(1)
     if len(set(wanted)) == count > 4 and in_bounds(got, wanted[source], error + 1e-4 * wanted[source]).max() <= 1:
         words = law(np.arange(count), source, "k") or listed(source)
-        yield Reading(
-            "order of frequencies", f"{first} Pair k has the frequency of pair {words}; expected of pair k.", True
-        )
+        text = f"{first} Pair k has the frequency of pair {words}; expected of pair k."
+        yield Reading("order of frequencies", text, True)
         return
     if count > 4 and (np.diff(got) > 0).all() and (np.diff(wanted) <= 0).all() and got[-1] >= 0.1 * wanted[0]:
         yield Reading("order of frequencies", "The frequencies are in reverse order.", True)

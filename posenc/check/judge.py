@@ -138,7 +138,7 @@ def known(
     case: Case,
     compute: Callable[[Case], Float64],
     numbers: Float64,
-    bound: float | Callable[[Case, Float64], Float64 | float],
+    bound: Float64 | float | Callable[[Case, Float64], Float64 | float],
     part: str = "",
 ) -> tuple[Cause, ...]:
     """Return the known errors that give numbers.
@@ -192,9 +192,8 @@ def judge(kind: Kind, got: object, case: Case, precision: str) -> Report:
     wanted = kind.truth(case)
     if [n for n in numbers.shape if n != 1] != [n for n in wanted.shape if n != 1]:
         where = f"The result has shape {numbers.shape}; expected {wanted.shape}."
-        return with_axes_moved(
-            Report(kind.name, False, 0.0, np.inf, precision, where=where), numbers, wanted, kind.bound(case, wanted, u)
-        )
+        report = Report(kind.name, False, 0.0, np.inf, precision, where=where)
+        return with_axes_moved(report, numbers, wanted, kind.bound(case, wanted, u))
     numbers = numbers.reshape(wanted.shape).astype(np.float64)
     bound = np.broadcast_to(kind.bound(case, wanted, u), wanted.shape)
     off = in_bounds(numbers, wanted, bound)

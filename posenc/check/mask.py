@@ -65,9 +65,8 @@ def read_mask(c: Case, numbers: npt.ArrayLike, wanted: npt.ArrayLike) -> Iterato
     if (got == ~right).all():
         yield Reading("polarity", "True marks the pairs to leave out; expected the pairs to keep.", True)
     elif got.shape[0] == got.shape[1] and (right == got.T).all():
-        yield Reading(
-            "axes", "The mask is transposed: queries see the keys after them. Exchange queries and keys.", True
-        )
+        text = "The mask is transposed: queries see the keys after them. Exchange queries and keys."
+        yield Reading("axes", text, True)
     elif (got == ((rel >= -back) & (rel <= ahead))).all():
         left, right_side = c["window"] or (None, None)
         then = f"{left} and {0 if c['causal'] else right_side}".replace("None", "all")

@@ -228,7 +228,7 @@ def _inner(probe: Probe) -> Iterator[Reading]:
         inner += read_factor(float(np.sqrt(np.median(a**2 + b**2))), probe.case)
     elif not inner and max(index) < len(probe.case["w"]):
         inner = list(_angles(probe, pairs, rows, index))
-    if fewer and not any(one.part == "positions" for one in inner):
+    if fewer and not any(one.part in ("positions", "factor of the frequencies") for one in inner):
         yield Reading("channels", f"Channels {runs(turned)} are rotated; expected {runs(right_turned)}.", True)
     yield from inner
 
@@ -504,13 +504,13 @@ def _by_coordinate(got: Float64, w: Float64, own: Array, axis: Array, case: Case
         pairs = np.flatnonzero(own == one)
         found, expected = got[pairs], w[pairs]
         source, times = abs(found[:, None] - every).argmin(1), float((found * expected).sum() / (expected**2).sum())
-        has, right = (f"the frequencies {_series(x)}" for x in (found, expected))
-        if near(found, times * expected, 2e-5) and near(np.log(found / expected), 0 * found + np.log(times), 1e-3):
-            has, right = f"{number(times)}{named(times)} times the right frequencies", ""
-        elif (abs(found - every[source]) <= 1e-5 + 1e-3 * abs(found).max()).all():
-            has, right = (f"the frequencies {runs(abs(x[:, None] - every).argmin(1))}" for x in (found, expected))
-        text = f"The pairs {runs(pairs)} of coordinate {one} have {has}"
-        texts.append(f"{text}; expected {right}." if right else f"{text}.")
+        has = f"the frequencies {'; expected '.join(map(_series, (found, expected)))}"
+        if (abs(found - every[source]) <= 1e-5 + 1e-3 * abs(found).max()).all():
+            indices = (runs(abs(x[:, None] - every).argmin(1)) for x in (found, expected))
+            has = f"the frequencies {'; expected '.join(indices)}"
+        elif near(found, times * expected, 2e-5) and near(np.log(found / expected), 0 * found + np.log(times), 1e-3):
+            has = f"{number(times)}{named(times)} times the right frequencies"
+        texts.append(f"The pairs {runs(pairs)} of coordinate {one} have {has}.")
     yield Reading("frequencies", " ".join(texts), True)
 
 

@@ -286,6 +286,8 @@ PLANTED = [  # (names of causes or parts of their sentences, call)
     *rows(partial(check.rope, sections=(4, 6, 6), **LAYOUT), {
         "coordinate 1: pairs 10-15; coordinate 2: pairs 4-9; expected": along(0, 2, 1),
         "Pairs read coordinate 0: pairs 0-15;": along(0, 0, 0),
+        "coordinate 1 have the frequencies 0-5; expected 4-9. The pairs 10-15 of coordinate 2 have":
+            along(0, 1, 2, w=W[np.r_[:4, :6, :6]]),
     }),
     *rows(partial(check.rope, inputs=("q", "k"), **LAYOUT), {
         "Of k: Position 0 is taken for 1: position p is taken for p + 1": one_side("keys", offset=1),

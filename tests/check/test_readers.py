@@ -79,7 +79,7 @@ ROPE = {
         partial(rows_and_columns, of_columns=W[8:]),
         HALF | {"axes": "blocks"},
         "frequencies",
-        "coordinate 1 have the frequencies 0.01 * 100**(-k / 8); expected the frequencies 10000**(-k / 8).",
+        "coordinate 1 have the frequencies 0.01 * 100**(-k / 8); expected 10000**(-k / 8).",
     ),
     "slow columns": (
         partial(rows_and_columns, of_columns=W16 / 100),
@@ -125,6 +125,7 @@ SLOW = plain.frequencies(64, 1e7) / 8
         ({"sign": (1, -1)}, ["direction"]),
         ({"sin_factor": 1.1}, ["formula"]),
         ({"pairs": "interleaved"}, ["layout"]),
+        ({"w": 2 * np.pi * SLOW}, ["factor of the frequencies"]),
         ({"w": np.where(np.arange(32) == 30, 0.0, SLOW)}, ["channels"]),
     ],
 )
