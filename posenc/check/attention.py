@@ -19,6 +19,8 @@ from .read_attention import Probe, read_attention
 from .report import Array, Cause, Float64, Report, further, with_readings
 from .rope import layouts, rotation_error, true_rotation
 
+__tracebackhide__ = True  # pytest shows the line of the implementation
+
 
 def rows(c: Case, change: Callable[[Array, int], Array]) -> Case:
     """Tables of distances whose rows are read elsewhere: a function of the row and of the row of distance 0."""

@@ -17,6 +17,8 @@ from .laws import law, listed, named, near, number, runs, versus
 from .mask import MORE_KEYS, mask_case
 from .report import Float64, Reading, Report, further
 
+__tracebackhide__ = True  # pytest shows the line of the implementation
+
 # ---- slopes of ALiBi ----
 
 

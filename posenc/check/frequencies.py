@@ -16,6 +16,8 @@ from .judge import Case, Kind, angle_roundoff, as_numbers, hypotheses, in_bounds
 from .laws import law, listed, named, number, runs, same_angles, solved
 from .report import Array, Float64, Reading, Report, further
 
+__tracebackhide__ = True  # pytest shows the line of the implementation
+
 Keys: TypeAlias = Mapping[str, Any]
 LENGTH = "original_max_position_embeddings"
 

@@ -13,6 +13,8 @@ from .judge import ROUNDOFF, Case, Kind, coarser, judge
 from .laws import listed, number, runs, versus
 from .report import Float64, Reading, Report
 
+__tracebackhide__ = True  # pytest shows the line of the implementation
+
 Function = Callable[..., Float64]
 LARGEST = 2**18
 """Most numbers of a Jacobian that is read."""

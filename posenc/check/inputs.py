@@ -12,6 +12,8 @@ from .. import Bias
 from .judge import as_numbers, coarser
 from .report import Array, Float64
 
+__tracebackhide__ = True  # pytest shows the line of the implementation
+
 Precision: TypeAlias = Literal["float16", "bfloat16", "float32", "float64"]
 ToArray: TypeAlias = Callable[[Array], Any]
 """A function that converts an array of NumPy to one of another library, such as torch.as_tensor."""

@@ -13,6 +13,8 @@ from .judge import Case, Kind, as_numbers, hypotheses, judge, known
 from .laws import law, runs
 from .report import Float64, Reading, Report, further
 
+__tracebackhide__ = True  # pytest shows the line of the implementation
+
 MORE_KEYS = "more keys than queries (m = n + 5)"
 Window = tuple[int | None, int | None]
 Segments = tuple[npt.ArrayLike, npt.ArrayLike]

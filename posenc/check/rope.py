@@ -16,6 +16,8 @@ from .judge import Case, Kind, angle_roundoff, as_numbers, coarser, judge
 from .read_rope import Probe, read_numbers, read_rope, read_sinusoid
 from .report import Array, Float64, Reading, Report, further, with_readings
 
+__tracebackhide__ = True  # pytest shows the line of the implementation
+
 FAR_POSITIONS = "positions above 23 (positions=4096)"
 
 

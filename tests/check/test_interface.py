@@ -362,3 +362,29 @@ def test_an_exception_of_the_implementation_says_what_it_was_called_with():
     (note,) = caught.value.__notes__
     assert note.startswith("check.rope called it with ndarray (")
     assert "seq_axis=" in note
+
+
+def refuses(*arguments):
+    raise IndexError("too many indices")
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        lambda: check.rope(refuses, **HALF),
+        lambda: check.sinusoid(refuses, 32),
+        lambda: check.frequencies(refuses, dim=32),
+        lambda: check.slopes(refuses, 12),
+        lambda: check.buckets(refuses),
+        lambda: check.bias(refuses, ALIBI, 9),
+        lambda: check.mask(refuses, 9),
+        lambda: check.softmax(refuses),
+        lambda: check.attention(refuses, causal=True),
+        lambda: check.cache(refuses),
+        lambda: check.gradient(refuses, lambda x: x**2, np.ones(3)),
+    ],
+)
+def test_pytest_shows_the_lines_of_the_test_and_of_the_implementation(run):
+    with pytest.raises(IndexError) as caught:
+        run()
+    assert [entry.name for entry in caught.traceback.filter(caught)][1:] == ["<lambda>", "refuses"]
