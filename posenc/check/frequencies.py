@@ -13,7 +13,7 @@ import numpy as np
 from .. import RopeFrequencies, reference, rope_from_config
 from .inputs import Precision, call, rounded
 from .judge import Case, Kind, angle_roundoff, as_numbers, hypotheses, in_bounds, judge, known
-from .laws import law, listed, named, number, runs, same_angles, solved
+from .laws import law, listed, named, number, runs, same_angles, solved, versus
 from .report import Array, Float64, Reading, Report, further
 
 __tracebackhide__ = True  # pytest shows the line of the implementation
@@ -123,7 +123,7 @@ def read_factor(got: float, case: Case) -> Iterator[Reading]:
     if abs(got - case["factor"]) > 1e-4 * case["factor"]:
         numbers = np.array([got])
         causes = known(FACTORS, case, lambda c: np.array([c["factor"]]), numbers, 1e-5 * abs(got), "other factor")
-        text = f"The attention factor is {number(got)}; expected {number(case['factor'])}."
+        text = f"The attention factor is {versus(got, case['factor'])}."
         yield Reading("other factor", text, True, causes)
 
 
@@ -146,10 +146,13 @@ def read_frequencies(got: Float64, case: Case, error: Float64, whole: bool = Fal
     off = np.flatnonzero(in_bounds(seen(got), seen(wanted), bound(case, seen(got))).reshape(-1, count).max(0) > 1)
     if not len(off):
         return
-    first = f"The frequency of pair {off[0]} is {number(got[off[0]])}; expected {number(wanted[off[0]])}."
+    first = f"The frequency of pair {off[0]} is {versus(got[off[0]], wanted[off[0]])}."
     causes = known(FREQUENCIES, case, lambda c: seen(c["w"][:count]), seen(got), bound, "frequencies")
     if causes:
         yield Reading("frequencies", first, True, causes)
+        return
+    if (abs(got - wanted) <= 1e-4 * abs(wanted)).all():  # laws are not read as finely
+        yield _divided(got, wanted, case, off, first)
         return
     times = float(solved(got, wanted))  # angles at whole positions show a large factor modulo 2 pi
     if whole and count > 2 and same_angles(got, times * wanted, float((error + 1e-4 * abs(got)).max())):
@@ -188,13 +191,13 @@ def _laws(got: Float64, wanted: Float64, case: Case, error: Float64) -> Iterator
         start = "" if abs(got[0] - wanted[0]) < 1e-4 * wanted[0] else f" The first is {number(got[0])}."
         start += "" if has_base else " The frequencies are not scaled."
         more = named(power, {"the rotated share of the head": case["rotary_dim"] / case["width"]})
-        text = f"The base is {number(base)}; expected {number(right if has_base else case['base'])}."
+        text = f"The base is {versus(base, right if has_base else case['base'])}."
         yield Reading("base", f"{text} (Or the exponents are {number(power)} times the right ones{more}.){start}", True)
     ratio, keys = got / wanted, case["keys"]
     factor = float(case["plain"][-1] / got[-1]) if got[-1] > 0 and len(got) == len(case["plain"]) else 0.0
     other = again(case, factor=factor) if keys.get("factor") and 1 <= factor < np.inf else None
     if other is not None and in_bounds(got, other, error + 1e-4 * other).max() <= 1:
-        text = f"The factor of the scaling is {number(factor)}; expected {number(keys['factor'])}."
+        text = f"The factor of the scaling is {versus(factor, keys['factor'])}."
         yield Reading("factor of the scaling", text, True)
     falls = not case["scales"] and len(got) > 3 and (np.diff(ratio) <= 1e-3).all() and abs(ratio[0] - 1) < 1e-3
     if falls and ratio[-1] < 0.99 and abs(ratio[-2] - ratio[-1]) < 0.02 * ratio[-1]:

@@ -115,11 +115,9 @@ def altered(case: Case, h: Hypothesis) -> Case | None:
     """Return the case with the fields of a hypothesis, or None if it cannot occur in the case."""
     names = {"np": np, **h.functions, **case, "c": case}
     try:
-        return (
-            {**case, **{field: eval(code, names) for field, code in h.fields.items()}}
-            if eval(h.condition, names)
-            else None
-        )
+        if not eval(h.condition, names):
+            return None
+        return {**case, **{field: eval(code, names) for field, code in h.fields.items()}}
     except Exception:  # a field is None, or the config lacks a key
         return None
 

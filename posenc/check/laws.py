@@ -34,10 +34,15 @@ def listed(numbers: npt.ArrayLike, first: int = 0) -> str:
 
 
 def versus(numbers: npt.ArrayLike, right: npt.ArrayLike) -> str:
-    """Format "the numbers; expected the right ones", from shortly before the first that looks different."""
-    words, expected = ([number(x) for x in np.ravel(np.asarray(one, float))] for one in (numbers, right))
-    at = next((i for i, (a, b) in enumerate(zip(words, expected, strict=False)) if a != b), 0)
-    first = at - 2 if at >= SHOWN else 0
+    """Format "the numbers; expected the right ones", from shortly before the first that looks different.
+
+    Numbers that are not arrays have as many digits as show that they differ.
+    """
+    words, shown = ([number(x) for x in np.ravel(np.asarray(one, float))] for one in (numbers, right))
+    if np.ndim(numbers) == 0:
+        longer = [f"{np.asarray(one, float):.9g}" for one in (numbers, right)]
+        return "; expected ".join(longer if words == shown else [*words, *shown])
+    first = next((i - 2 if i >= SHOWN else 0 for i, (a, b) in enumerate(zip(words, shown, strict=False)) if a != b), 0)
     return f"{listed(numbers, first)}; expected {listed(right, first)}"
 
 

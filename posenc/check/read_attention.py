@@ -260,11 +260,9 @@ def _order(probe: Probe) -> Iterator[Reading]:
         found.append(np.where(change.max(-1) > 10 * probe.tolerance, change.argmax(-1), -1))
     of_query, seen, count = np.array(found).T, (~np.isnan(before)).all(0).sum(-1), len(found)  # (queries, keys)
     keys, last = np.arange(count), of_query[-1]
-    if seen[-1] < 3 or (last < 0).any():
-        return
     shift = int(np.median(last - keys))
     is_order = sorted(last) == list(keys) or (shift and (last == np.clip(keys + shift, 0, count - 1)).all())
-    if is_order and (last != keys).any():
+    if seen[-1] > 2 and is_order and (last != keys).any():
         same = ((of_query == last) | (of_query < 0))[seen > 2].all()
         words = law(keys, last, "j") or law(keys[1:-1], last[1:-1], "j") or listed(last)
         text = f"weight of key j multiplies the value {words}; expected j. Keys and values are in another order."

@@ -300,6 +300,7 @@ PLANTED = [  # (names of causes or parts of their sentences, call)
     *rows(partial(check.frequencies, dim=32), {
         "exponent of integers": np.ones(16),
         "wavelengths": 1 / W,
+        "The frequency of pair 0 is 1.00005; expected 1. Wrong are pairs 0.": W * (1 + 5e-5 * (np.arange(16) == 0)),
         "The frequencies are in reverse order. + The base is 500000; expected 10000.": plain.frequencies(32, 5e5)[::-1],
     }),
     *rows(partial(check.frequencies, frequencies=YARN), {

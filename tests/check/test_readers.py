@@ -194,6 +194,7 @@ def test_laws():
     assert law(x[:3], x[:3] + 1, "p") is None  # too few numbers
     assert (runs([4, 1, 2, 3, 9]), listed([1, 0.5]), number(np.nan)) == ("1-4, 9", "(1, 0.5)", "NaN")
     assert versus(np.arange(20.0), x) == "(0, 1, 2, 3, 4, 5, 6, 7, ...); expected (0, 1, 2, 3, 4, 5, 6, 7, ...)"
+    assert (versus(1.5, 2), versus(1.00003, 1)) == ("1.5; expected 2", "1.00003; expected 1")
     assert versus(x + (x > 9), x) == "(..., 8, 9, 11, 12); expected (..., 8, 9, 10, 11)"
     np.testing.assert_allclose(solved(np.angle(np.exp(1j * 17.0 * W))[None], W), 17, rtol=1e-9)
 
