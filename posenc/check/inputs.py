@@ -50,8 +50,7 @@ def call(subject: str, impl: Any, *arguments: Any) -> Any:
         except Exception as error:
             if hasattr(error, "add_note"):  # from Python 3.11 on
                 given = ", ".join(f"{type(x).__name__} {getattr(x, 'shape', x)}" for x in arguments)
-                change = "array=, inputs=, batch= and seq_axis= change that"
-                error.add_note(f"check.{subject} called it with {given}; {change}")
+                error.add_note(f"check.{subject} called it with {given}; array=, inputs=, batch=, seq_axis= change it")
             raise
     if subject in ("rope", "softmax", "attention", "cache", "gradient"):
         raise TypeError(f"check.{subject}: impl has type {type(impl).__name__}; expected a function")
