@@ -9,14 +9,14 @@ The module is imported at the first use of ``posenc.check``.
 
 from sys import modules as _modules
 
-from .attention import attention, cache, softmax
-from .biases import bias, buckets, slopes
-from .command import run_command as run_command
-from .frequencies import frequencies
-from .gradient import gradient
-from .mask import mask
-from .report import Cause, Reading, Report
-from .rope import rope, sinusoid
+from ._attention import attention, cache, softmax
+from ._biases import bias, buckets, slopes
+from ._command import run_command as run_command
+from ._frequencies import frequencies
+from ._gradient import gradient
+from ._mask import mask
+from ._report import Cause, Reading, Report
+from ._rope import rope, sinusoid
 
 __all__ = [
     "Cause", "Reading", "Report", "attention", "bias", "buckets", "cache", "frequencies", "gradient", "mask", "rope",

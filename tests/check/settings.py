@@ -6,7 +6,7 @@ import numpy as np
 
 import posenc
 from posenc import check
-from posenc.check.judge import judge
+from posenc.check._judge import judge
 
 RNG = np.random.default_rng(30)
 YARN = {
@@ -141,7 +141,7 @@ def judged(name, monkeypatch, answer):
         return judge(kind, answer(kind, {**case, "setting": name}), case, precision)
 
     for module in MODULES:
-        monkeypatch.setattr(import_module(f"posenc.check.{module}"), "judge", replaced)
+        monkeypatch.setattr(import_module(f"posenc.check._{module}"), "judge", replaced)
     return function(_echo(function.__name__), *arguments, **options)
 
 

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from settings import SETTINGS, judged
 
-from posenc.check.judge import ROUNDOFF, ROWS, altered, in_bounds, known
-from posenc.check.report import Reading, Report, with_readings
+from posenc.check._judge import ROUNDOFF, ROWS, altered, in_bounds, known
+from posenc.check._report import Reading, Report, with_readings
 
 biases, frequencies, mask, read_attention, read_rope = (
-    import_module(f"posenc.check.{name}") for name in ("biases", "frequencies", "mask", "read_attention", "read_rope")
+    import_module(f"posenc.check._{name}") for name in ("biases", "frequencies", "mask", "read_attention", "read_rope")
 )
 SAME = {
     *(

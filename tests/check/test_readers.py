@@ -9,7 +9,7 @@ from plain import softmax
 
 import posenc
 from posenc import check
-from posenc.check.laws import law, listed, number, runs, solved, versus
+from posenc.check._laws import law, listed, number, runs, solved, versus
 
 W = plain.frequencies(32)
 HALF = {"dim": 32, "layout": "half"}

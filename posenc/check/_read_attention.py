@@ -12,13 +12,13 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from .biases import moved, multiplied, true_matrix
-from .frequencies import read_frequencies
-from .inputs import rounded
-from .judge import ROUNDOFF, Case, hypotheses, known
-from .laws import law, listed, named, near, number, runs, solved, versus
-from .mask import read_mask
-from .report import Array, Float64, Reading
+from ._biases import moved, multiplied, true_matrix
+from ._frequencies import read_frequencies
+from ._inputs import rounded
+from ._judge import ROUNDOFF, Case, hypotheses, known
+from ._laws import law, listed, named, near, number, runs, solved, versus
+from ._mask import read_mask
+from ._report import Array, Float64, Reading
 
 Attention: TypeAlias = Callable[[Float64, Float64, Float64], Float64]
 """Attention of q (heads, n, dim), k and v (kv heads, m, dim)."""

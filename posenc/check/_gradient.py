@@ -8,10 +8,10 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from .inputs import Precision, call, draw, parts
-from .judge import ROUNDOFF, Case, Kind, coarser, judge
-from .laws import listed, number, runs, versus
-from .report import Float64, Reading, Report
+from ._inputs import Precision, call, draw, parts
+from ._judge import ROUNDOFF, Case, Kind, coarser, judge
+from ._laws import listed, number, runs, versus
+from ._report import Float64, Reading, Report
 
 __tracebackhide__ = True  # pytest shows the line of the implementation
 

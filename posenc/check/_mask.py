@@ -8,10 +8,10 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import reference
-from .inputs import call, choice
-from .judge import Case, Kind, as_numbers, hypotheses, judge, known
-from .laws import law, runs
-from .report import Float64, Reading, Report, further
+from ._inputs import call, choice
+from ._judge import Case, Kind, as_numbers, hypotheses, judge, known
+from ._laws import law, runs
+from ._report import Float64, Reading, Report, further
 
 __tracebackhide__ = True  # pytest shows the line of the implementation
 

@@ -11,11 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import Bias, PositionBias, alibi, reference
-from .inputs import Precision, ToArray, call, converted
-from .judge import Case, Kind, angle_roundoff, hypotheses, judge, known
-from .laws import law, listed, named, near, number, runs, versus
-from .mask import MORE_KEYS, mask_case
-from .report import Float64, Reading, Report, further
+from ._inputs import Precision, ToArray, call, converted
+from ._judge import Case, Kind, angle_roundoff, hypotheses, judge, known
+from ._laws import law, listed, named, near, number, runs, versus
+from ._mask import MORE_KEYS, mask_case
+from ._report import Float64, Reading, Report, further
 
 __tracebackhide__ = True  # pytest shows the line of the implementation
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .report import Array, Cause, Float64, Reading, Report, locate, with_readings
+from ._report import Array, Cause, Float64, Reading, Report, locate, with_readings
 
 Case = dict[str, Any]
 """The arguments of a check by name, and the fields that hypotheses change."""

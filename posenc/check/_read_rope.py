@@ -14,11 +14,11 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from .frequencies import read_factor, read_frequencies
-from .inputs import rounded
-from .judge import ROUNDOFF, Case, hypotheses, known
-from .laws import geometric, law, listed, named, near, number, runs, same_angles, solved, versus
-from .report import Array, Cause, Float64, Reading
+from ._frequencies import read_factor, read_frequencies
+from ._inputs import rounded
+from ._judge import ROUNDOFF, Case, hypotheses, known
+from ._laws import geometric, law, listed, named, near, number, runs, same_angles, solved, versus
+from ._report import Array, Cause, Float64, Reading
 
 Rotation: TypeAlias = Callable[[Float64, Array], Float64]
 """A rotation of x (batch, heads, N, width) by positions (N,), or by coordinates (C, N)."""

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import Bias
-from .judge import as_numbers, coarser
-from .report import Array, Float64
+from ._judge import as_numbers, coarser
+from ._report import Array, Float64
 
 __tracebackhide__ = True  # pytest shows the line of the implementation
 

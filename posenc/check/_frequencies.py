@@ -11,10 +11,10 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from .. import RopeFrequencies, reference, rope_from_config
-from .inputs import Precision, call, rounded
-from .judge import Case, Kind, angle_roundoff, as_numbers, hypotheses, in_bounds, judge, known
-from .laws import law, listed, named, number, runs, same_angles, solved, versus
-from .report import Array, Float64, Reading, Report, further
+from ._inputs import Precision, call, rounded
+from ._judge import Case, Kind, angle_roundoff, as_numbers, hypotheses, in_bounds, judge, known
+from ._laws import law, listed, named, number, runs, same_angles, solved, versus
+from ._report import Array, Float64, Reading, Report, further
 
 __tracebackhide__ = True  # pytest shows the line of the implementation
 

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping
 import numpy as np
 import numpy.typing as npt
 
-from .inputs import rounded
-from .report import Float64
+from ._inputs import rounded
+from ._report import Float64
 
 SHOWN = 8
 """Most numbers of a list in a sentence."""

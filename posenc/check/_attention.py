@@ -10,14 +10,14 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import Bias, PositionBias, reference
-from .biases import MATRICES, PLACED, of_operator, operator_of
-from .frequencies import angles
-from .inputs import Precision, ToArray, call, draw, parts
-from .judge import Case, Kind, angle_roundoff, coarser, hypotheses, judge
-from .mask import MORE_KEYS, Segments, Window, mask_case, mask_options
-from .read_attention import Probe, read_attention
-from .report import Array, Cause, Float64, Report, further, with_readings
-from .rope import layouts, rotation_error, true_rotation
+from ._biases import MATRICES, PLACED, of_operator, operator_of
+from ._frequencies import angles
+from ._inputs import Precision, ToArray, call, draw, parts
+from ._judge import Case, Kind, angle_roundoff, coarser, hypotheses, judge
+from ._mask import MORE_KEYS, Segments, Window, mask_case, mask_options
+from ._read_attention import Probe, read_attention
+from ._report import Array, Cause, Float64, Report, further, with_readings
+from ._rope import layouts, rotation_error, true_rotation
 
 __tracebackhide__ = True  # pytest shows the line of the implementation
 

@@ -10,11 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import reference
-from .frequencies import angles
-from .inputs import FAR, SEED, Precision, ToArray, call, choice, converted, draw, parts, places
-from .judge import Case, Kind, angle_roundoff, as_numbers, coarser, judge
-from .read_rope import Probe, read_numbers, read_rope, read_sinusoid
-from .report import Array, Float64, Reading, Report, further, with_readings
+from ._frequencies import angles
+from ._inputs import FAR, SEED, Precision, ToArray, call, choice, converted, draw, parts, places
+from ._judge import Case, Kind, angle_roundoff, as_numbers, coarser, judge
+from ._read_rope import Probe, read_numbers, read_rope, read_sinusoid
+from ._report import Array, Float64, Reading, Report, further, with_readings
 
 __tracebackhide__ = True  # pytest shows the line of the implementation
 
