@@ -55,6 +55,16 @@ static int wrong_broadcast(const pe_binding *b, const pe_operand *o, PyObject *a
     return pe_wrong_shape(b, o->name, array, shape, n, "a shape that broadcasts to ", hint);
 }
 
+/* What was meant, if positions or a table beside x do not have the length of its sequence axis */
+static const char *mistaken_for(const pe_binding *b, const pe_operand *o, PyObject *array, idx length)
+{
+    PyArrayObject *x = A(b->argument[0]);
+    const int n = PyArray_NDIM(x);
+    if (b->seq_axis == -2 && n > 3 && PyArray_DIM(x, n - 3) == length)
+        return "; seq_axis=-3 is that of (..., N, H, D)";
+    return o->counted && PyArray_NDIM(A(array)) == n ? "; each array is rotated by a call of its own" : "";
+}
+
 static int wrong_length(const pe_binding *b, const pe_operand *o, PyObject *array, int axis, idx letter)
 {
     const idx length = PyArray_DIM(A(array), axis), expected = b->dim[letter];
@@ -66,17 +76,11 @@ static int wrong_length(const pe_binding *b, const pe_operand *o, PyObject *arra
     if (o->beside && letter == 'e' - 'A') /* of a table */
         return pe_wrong(PyExc_ValueError, b, o->name, "has %zd columns; expected %zd, as %s", length, expected,
                         b->owner[letter]);
-    if (o->counted || o->beside) {
-        const PyArrayObject *const x = A(b->argument[0]);
-        const int n = PyArray_NDIM(x), is_x = o->counted && o->beside && PyArray_NDIM(A(array)) == n;
-        const int is_third = o->beside && b->seq_axis == -2 && n > 3 && PyArray_DIM(x, n - 3) == length;
+    if (o->counted || o->beside)
         return pe_wrong(PyExc_ValueError, b, o->name, "has length %zd; expected %zd, the sequence axis of %s%s%s",
                         length, expected, b->entry->operand[0].name,
                         o->counted ? " (an int n means 0..n-1, [p] one position)" : "",
-                        is_third ? "; seq_axis=-3 is that of (..., N, H, D)"
-                        : is_x   ? "; each array is rotated by a call of its own"
-                                 : "");
-    }
+                        o->beside ? mistaken_for(b, o, array, length) : "");
     return pe_wrong(PyExc_ValueError, b, o->name, "has length %zd in axis %d; expected %zd", length, axis, expected);
 }
 

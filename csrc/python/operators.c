@@ -179,8 +179,9 @@ static int check_side(const pe_binding *b, const pe_call *call, int side, const 
         differ |= x->loop[l] != 0;
     const idx batch = pe_count_batch(call), n = side == 0 ? call->D(n) : call->D(m);
     for (idx r = 0; r < (differ ? batch : min_(batch, 1)); r++) {
+        const char *row = pe_in_batch(call, x, r);
         for (idx i = 0; i < n; i++) {
-            const int64_t position = position_at(pe_in_batch(call, x, r), x, i);
+            const int64_t position = position_at(row, x, i);
             if (position < 0 || position >= end)
                 return pe_wrong(PyExc_IndexError, b, names[side], "has %lld; expected 0 to %lld", (long long)position,
                                 (long long)end - 1);
