@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, NoReturn, TypeVar, cast
 
-from .foreign import refuse
+from .foreign import explain
 
 MOST_BITS_SHOWN = 256
 """Bits of the longest integer that a message shows."""
@@ -37,8 +37,10 @@ def door(function: Function, name: str = "") -> Function:
             owner = str(getattr(first, "name", ""))
             shown_name = name.format(f"({owner})" if "+" in owner else owner)
             trace = error.__traceback__
-            if isinstance(error, TypeError) and trace and trace.tb_next is None:  # the call does not fit the signature
-                refuse(shown_name, function, args, options)
+            if isinstance(error, TypeError) and trace and trace.tb_next is None:  # raised by the call itself
+                unfit = explain(shown_name, function, args, options)
+                if unfit:
+                    raise TypeError(unfit) from None
             _add_name(error, shown_name)
             raise
 

@@ -81,11 +81,6 @@ def explain(name: str, function: Callable[..., Any], args: Sequence[object], opt
     return f"{name}: {twice[0]} is given twice, by place and by name" if twice else ""
 
 
-def refuse(name: str, function: Callable[..., Any], args: Sequence[object], options: Mapping[str, object]) -> NoReturn:
-    """Raise what `explain` says."""
-    raise TypeError(explain(name, function, args, options)) from None
-
-
 def refuse_rest(
     name: str,
     function: Callable[..., Any],
@@ -94,9 +89,8 @@ def refuse_rest(
     rest: Mapping[str, object],
 ) -> NoReturn:
     """Raise what is wrong with a call of a function that `take_all` decorates; of `given`, EMPTY was left out."""
-    if more:
-        refuse(name, function, [*given.values(), *more], rest)
-    refuse(name, function, (), {**{k: value for k, value in given.items() if value is not EMPTY}, **rest})
+    by_name = {} if more else {k: value for k, value in given.items() if value is not EMPTY}
+    raise TypeError(explain(name, function, [*given.values(), *more] if more else (), {**by_name, **rest}))
 
 
 def take_all(function: Function) -> Function:
