@@ -44,7 +44,7 @@ typedef struct {
     char name[20];
     PyObject *word[PE_WORDS]; /* interned; NULL for a number */
     int nwords;
-    int is_finite, is_integer, is_flag, has_default;
+    signed char is_finite, is_integer, is_flag, has_default;
     double value; /* the default */
 } pe_parameter;
 

@@ -125,7 +125,7 @@ static int set_word(void *record, const pe_word *words, size_t count, const char
 {
     for (size_t i = 0; i < count; i++) {
         if (strcmp(words[i].word, word) == 0) {
-            *(int *)(void *)((char *)record + words[i].member) = 1;
+            *((signed char *)record + words[i].member) = 1;
             return 0;
         }
     }

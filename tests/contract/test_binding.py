@@ -339,3 +339,10 @@ def test_an_empty_batch_has_no_position(bias):
     for options in ({"bias": placed}, {"bias": bias, "q_positions": positions, "k_positions": positions}):
         assert posenc.attention(x, x, x, **options).shape == x.shape
         assert posenc.attention_vjp(x, x, x, x, **options).q.shape == x.shape
+
+
+def test_words_of_a_signature_stand_in_any_order():
+    """Each sets a member of its own: "optional" once cleared the members beside it."""
+    for words in ("finite optional", "optional finite"):
+        with pytest.raises(ValueError, match=r"^: x has inf; expected finite numbers$"):
+            _core.read(f"f64 x(n) {words}", x=np.array([np.inf]))
