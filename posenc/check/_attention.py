@@ -135,6 +135,16 @@ def with_parts(report: Report, case: Case, applied: Callable[..., tuple[Float64,
 
 
 GROUPED = "grouped heads (kv_heads=2)"
+SECOND_ROW = "a second batch row"
+
+
+def batched(x: Array, row: int | None, seed: int) -> Array:
+    """Give x an axis for the batch: x alone, or as a row of two, the other of which is drawn."""
+    if row is None:
+        return x[None]
+    rows = [draw(*x.shape, dtype="float64", seed=90 + seed).astype(x.dtype)] * 2
+    rows[row] = x
+    return np.stack(rows)
 
 
 def grouped(heads: int) -> int | None:
@@ -253,7 +263,7 @@ def attention(
         Sizes. By default kv_heads is `heads` and m is n. If `impl` is right, it then gets fewer heads of keys, which
         show an error of grouped heads, and, with `causal`, n + 5 keys, which show an error of alignment.
     batch : bool
-        True adds an axis of length one before the heads.
+        True adds an axis before the heads: of length one, and then, if `impl` is right, of two.
     dtype : {"float32", "float64", "bfloat16", "float16"}
         Precision of the inputs. Bounds of 16-bit numbers are so wide that they hide small errors.
     array : callable
@@ -279,21 +289,31 @@ def attention(
     options = {"causal": causal, "align": align, "window": window, "bias": bias, "frequencies": frequencies}
     options |= {"layout": layout, "scale": scale, "softcap": softcap, "sink": sink, "segments": segments}
 
-    def run(groups: int, keys: int) -> Report:
+    def run(groups: int, keys: int, row: int | None = None) -> Report:
         case = attention_case("attention", heads, groups, n, keys, dim, dtype, options)
         stored = case["given"][0].dtype
 
-        def applied(*given: Array) -> tuple[Float64, str]:
-            called = call("attention", impl, *(array((x[None] if batch else x).astype(stored)) for x in given))
+        def applied(*given: Array, changed: int = -1) -> tuple[Float64, str]:
+            passed = [batched(x, row, i + 3 * (i == changed)) for i, x in enumerate(given)] if batch else given
+            called = call("attention", impl, *(array(x.astype(stored)) for x in passed))
             (out,), precision = parts("attention", called, 1)
-            return out, coarser(dtype, precision)
+            return out if row is None else out[row], coarser(dtype, precision)
 
         out, precision = applied(*case["given"])
         report = judge(ATTENTION, out, case, precision)
+        if row is not None and not report:
+            after = [applied(*case["given"], changed=i)[0] for i in range(3)]
+            names = [name for name, one in zip("qkv", after, strict=True) if not np.allclose(one, out, atol=1e-3)]
+            if names:
+                sentence = f"Batch row {row} depends on the {' and '.join(names)} of another batch row."
+                evidence = "measured: another batch row was changed."
+                return replace(report, causes=(Cause("batch rows", sentence, evidence, ""),))
         return with_parts(report, case, applied)
 
     groups, keys, fewer = kv_heads or heads, n if m is None else m, grouped(heads)
     report = run(groups, keys)
+    if batch:
+        report = further(report, lambda: run(groups, keys, 1), SECOND_ROW)
     if kv_heads is None and fewer:
         report = further(report, lambda: run(fewer, keys), GROUPED)
     is_placed = bias is not None and bias.name in PLACED
@@ -332,7 +352,7 @@ def cache(
         keys and values of the chunk alone, before their rotation, and the position of the first; it keeps the keys and
         values of earlier chunks. A chunk with start 0 begins a new sequence; two are tried.
     chunks : sequence of int
-        The lengths of the chunks.
+        The lengths of the chunks. If none is longer than the window, (window + 3, 1, 1, 3) are tried, too.
     window, bias, frequencies, layout, scale, softcap, sink, heads, kv_heads, dim, batch, dtype, array
         As in `attention`.
 
@@ -352,11 +372,11 @@ def cache(
     >>> print(posenc.check.cache(mine, frequencies=w, layout="half").causes[0].sentence)
     Each chunk is rotated from position 0: the number of cached tokens is forgotten.
     """
-    total, starts = sum(chunks), np.cumsum([0, *chunks[:-1]])
     options = {"causal": True, "window": window, "align": "end", "bias": bias, "frequencies": frequencies}
     options |= {"layout": layout, "scale": scale, "softcap": softcap, "sink": sink}
 
-    def run(groups: int, seed: int = 1) -> Report:
+    def run(groups: int, seed: int = 1, chunks: Sequence[int] = chunks) -> Report:
+        total, starts = sum(chunks), np.cumsum([0, *chunks[:-1]])
         case = attention_case("cache", heads, groups, total, total, dim, dtype, options, seed)
         stored = case["given"][0].dtype
 
@@ -385,5 +405,10 @@ def cache(
         return again if again else replace(again, causes=(cause,), readings=())
 
     report = further(run(kv_heads or heads), second, "a second sequence")
+    if window is not None and window[0] is not None and window[0] + 1 >= max(chunks):
+        longer = (int(window[0]) + 3, 1, 1, 3)
+        report = further(
+            report, lambda: run(kv_heads or heads, chunks=longer), f"a chunk longer than the window, {longer}"
+        )
     fewer = grouped(heads)
     return further(report, lambda: run(fewer), GROUPED) if kv_heads is None and fewer else report

@@ -22,34 +22,43 @@ Keys: TypeAlias = Mapping[str, Any]
 LENGTH = "original_max_position_embeddings"
 
 
-def angles(subject: str, frequencies: object, dim: int | None, seq_len: int | None = None) -> Case:
-    """Return the fields of frequencies: w, factor, and what is known about the way to them."""
+def angles(
+    subject: str, frequencies: object, dim: int | None, seq_len: int | None = None, layer_type: str | None = None
+) -> Case:
+    """Return the fields of frequencies: w, factor, and what is known about the way to them.
+
+    Frequencies of several coordinates (A, pairs) are `of_axes`, and w has those of each pair.
+    """
     keys: Keys = {}
     width = None
     if isinstance(frequencies, str | os.PathLike) and os.path.isfile(frequencies):
         frequencies = json.loads(Path(frequencies).read_bytes())
     if isinstance(frequencies, Mapping | str) or hasattr(frequencies, "to_dict"):
         config = frequencies.to_dict() if hasattr(frequencies, "to_dict") else frequencies
-        frequencies = rope_from_config(config, seq_len=seq_len)
+        frequencies = rope_from_config(config, seq_len=seq_len, layer_type=layer_type)
         if isinstance(config, Mapping):
-            keys = _keys(config, seq_len, frequencies)
+            keys = _keys(config, seq_len, frequencies, layer_type)
             width = frequencies.rotary_dim and _head_width(config)  # None in latent attention, which rotates a part
     elif frequencies is None:
         if dim is None:
             raise ValueError(f"check.{subject}: dim is None; expected a number, or frequencies")
         frequencies = RopeFrequencies(reference.rope_frequencies(dim).inv_freq)
         keys = {"dim": dim, "base": 10000.0, "rope_type": "default"}
-    w = np.array(frequencies, np.float64)
+    w, of_axes = np.array(frequencies, np.float64), None
+    if w.ndim == 2 and subject == "rope":
+        of_axes, w = w, w.sum(0)
+        if ((of_axes != 0).sum(0) > 1).any():
+            raise ValueError("check.rope: a pair of frequencies turns with two coordinates; expected with one each")
     if w.ndim != 1 or len(w) == 0:
         has = f"shape {w.shape}" if w.ndim else f"the value {frequencies}"
         raise ValueError(f"check.{subject}: frequencies has {has}; expected an array (pairs,) or a config")
     factor = float(getattr(frequencies, "attention_factor", 1.0))
     r = 2 * len(w)
     base = float(keys.get("base") or (((w[0] / w[1]) ** (r / 2)) if len(w) > 1 and w[1] > 0 else 10000.0))
-    plain = base ** (-2 * np.arange(len(w)) / r)
+    plain = base ** (-2 * np.arange(len(w)) / r) if of_axes is None else w
     rope_type = keys.get("rope_type", "default")
     return {
-        "w": w, "plain": plain, "base": base, "factor": factor, "keys": keys, "rotary_dim": r,
+        "w": w, "of_axes": of_axes, "plain": plain, "base": base, "factor": factor, "keys": keys, "rotary_dim": r,
         "width": width or dim or r,
         "softmax_factor": float(getattr(frequencies, "softmax_factor", 1.0)), "rope_type": rope_type,
         "layout": getattr(frequencies, "layout", None), "scales": not np.allclose(w, plain, rtol=1e-6, atol=0),
@@ -65,9 +74,10 @@ def _head_width(config: Keys) -> int | None:
     return part.get("head_dim") or (hidden // heads if hidden and heads else None)
 
 
-def _keys(config: Keys, seq_len: int | None, found: RopeFrequencies) -> Keys:
+def _keys(config: Keys, seq_len: int | None, found: RopeFrequencies, layer_type: str | None) -> Keys:
     """Return the arguments of `rope_frequencies` that the config means, or {} if they give other frequencies."""
     rope = dict(config.get("rope_parameters") or config.get("rope_scaling") or {})
+    rope = dict(rope.get(layer_type, rope)) if layer_type else rope
     lengths = {key: value for key, value in config.items() if key.endswith("max_position_embeddings")}
     lengths = {LENGTH: lengths.get("max_position_embeddings"), **lengths}
     keys = {**lengths, **rope, "base": rope.pop("rope_theta", config.get("rope_theta")), "dim": 2 * len(found)}
@@ -246,6 +256,7 @@ def frequencies(
     *,
     dim: int | None = None,
     seq_len: int | None = None,
+    layer_type: str | None = None,
     dtype: Precision = "float32",
 ) -> Report:
     """Check the frequencies of a rotary embedding, and its attention factor if the implementation returns it.
@@ -262,6 +273,8 @@ def frequencies(
         Width of the head; needed without `frequencies`.
     seq_len : int, optional
         Length of the sequence, for the types dynamic and longrope.
+    layer_type : str, optional
+        The layers of a config with several kinds, as in `posenc.rope_from_config`.
     dtype : {"float32", "float64"}
         Precision of the computation.
 
@@ -281,7 +294,7 @@ def frequencies(
     if hasattr(got, "inv_freq"):
         got = (got.inv_freq, getattr(got, "attention_factor", 1.0))
     with_factor = isinstance(got, tuple | list) and len(got) == 2 and np.ndim(got[0]) == 1
-    case = {**angles("frequencies", frequencies, dim, seq_len), "with_factor": with_factor}
+    case = {**angles("frequencies", frequencies, dim, seq_len, layer_type), "with_factor": with_factor}
     numbers = as_numbers(got[0] if with_factor else got, "frequencies")[0].astype(np.float64)  # 16 bits are an error
     numbers = np.append(numbers, float(got[1])) if with_factor else numbers
     report = judge(FREQUENCY, numbers, case, dtype)

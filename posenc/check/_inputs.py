@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -18,8 +18,8 @@ Precision: TypeAlias = Literal["float16", "bfloat16", "float32", "float64"]
 ToArray: TypeAlias = Callable[[Array], Any]
 """A function that converts an array of NumPy to one of another library, such as torch.as_tensor."""
 SEED = 30
-FAR = np.arange(4073, 4097)
-"""Positions at which tables and angles in 16 bits show, if near positions are right."""
+FAR = np.roll(np.arange(4073, 4097)[::-1], 7)
+"""Positions at which tables and angles in 16 bits show, and a count of tokens, if near positions are right."""
 
 
 def draw(*shape: int, dtype: Precision, seed: int = SEED) -> Array:
@@ -80,12 +80,13 @@ def converted(array: ToArray, positions: Array) -> Any:
     return (given.long() if positions.dtype.kind in "iu" else given.double()).new_tensor(positions)  # on its device
 
 
-def places(subject: str, positions: npt.ArrayLike, several: bool = False) -> Array:
-    """Positions as an array: an int n means 0 .. n-1. Several coordinates have an axis of their own."""
+def places(
+    subject: str, positions: npt.ArrayLike, axes: Sequence[int] = (0, 1), expected: str = "a number or an array (N,)"
+) -> Array:
+    """Positions as an array with one of these numbers of axes: an int n means 0 .. n-1."""
     given = np.array(positions)
-    if given.ndim > 1 + several or (several and given.ndim < 2):
-        expected = "expected an array (coordinates, N)" if several else "expected a number or an array (N,)"
-        raise ValueError(f"check.{subject}: positions has shape {given.shape}; {expected}")
+    if given.ndim not in axes:
+        raise ValueError(f"check.{subject}: positions has shape {given.shape}; expected {expected}")
     return np.arange(int(given)) if given.ndim == 0 else given
 
 

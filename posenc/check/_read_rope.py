@@ -144,18 +144,18 @@ def _layout(pairs: Pairs) -> str:
     return ", ".join(map(str, pairs[:4])) + (", ..." if len(pairs) > 4 else "")
 
 
-def _pairs_of(layout: str, r: int) -> Array:
+def _pairs_of(layout: str, c: Case) -> Array:
     """The pairs of channels of a layout, (pairs, 2)."""
-    i = np.arange(r // 2)
-    return np.stack([2 * i, 2 * i + 1] if layout == "interleaved" else [i, i + r // 2], 1)
+    half = c["rotary_dim"] // 2
+    i = np.arange(half)
+    pairs = np.stack([2 * i, 2 * i + 1] if layout == "interleaved" else [i, i + half], 1)
+    return np.asarray(c["rotary_offset"] + pairs)
 
 
 def channels_of(c: Case) -> Float64:
     """The other channel that each channel reads, and the one that has the same angle, (2, width)."""
     found = np.tile(np.arange(float(c["width"])), (2, 1))
-    turn, out, tables = (
-        _pairs_of(c[name] if name in c else c["layout"], c["rotary_dim"]) for name in ("turn", "turn_out", "tables")
-    )
+    turn, out, tables = (_pairs_of(c[name] if name in c else c["layout"], c) for name in ("turn", "turn_out", "tables"))
     moves = c["w"] != 0
     found[0, out[moves]], found[1, tables[moves]] = turn[moves, ::-1], tables[moves, ::-1]
     return found
@@ -333,7 +333,8 @@ def _angles(probe: Probe, pairs: Pairs, rows: Pairs, index: Sequence[int]) -> It
         except Exception:
             if not found:
                 raise
-    z, at = np.concatenate(found, -2), np.concatenate(probe.places[: len(found)]).astype(np.float64)
+    z, at = np.concatenate(found, -2), np.concatenate(probe.places[: len(found)], -1).astype(np.float64)
+    at = at[:, None] if at.ndim == 2 else at  # positions by batch row are those of all heads
     if probe.case["decay"] is not None:
         expected = np.concatenate([turns(place, probe.right) for place in probe.places[: len(found)]], -2)
         slopes = [float(np.polyfit(at, np.log(np.maximum(abs(one[0, 0, :, 0]), 1e-30)), 1)[0]) for one in (z, expected)]
@@ -346,7 +347,7 @@ def _angles(probe: Probe, pairs: Pairs, rows: Pairs, index: Sequence[int]) -> It
     else:
         yield from read_factor(float(abs(z).mean()), probe.case)
     case = probe.case if len(w) == len(probe.case["w"]) else {**probe.case, "w": w, "plain": w}
-    yield from read_angles(np.angle(z), at, {**case, "p": at}, probe.tolerance, len(at) // len(found), whole=True)
+    yield from read_angles(np.angle(z), at, case, probe.tolerance, at.shape[-1] // len(found), whole=True)
 
 
 def waves_of(c: Case) -> Float64:
@@ -360,18 +361,18 @@ def read_angles(
     theta: Float64, at: Float64, case: Case, tolerance: float, tokens: int, whole: bool
 ) -> Iterator[Reading]:
     """Read positions if one position explains the angles of all pairs, (batch, heads, N, pairs), else frequencies."""
-    w = case["w"][: theta.shape[-1]]
+    w, first = case["w"][: theta.shape[-1]], np.broadcast_to(at, theta.shape[:-1])[0, 0]
     turns = np.concatenate([np.cos(theta[0, 0]), np.sin(theta[0, 0])])
-    causes = known(ANGLES, {**case, "w": w}, waves_of, turns, 5 * tolerance, "angles")
+    causes = known(ANGLES, {**case, "w": w, "p": first}, waves_of, turns, 5 * tolerance, "angles")
     if causes:
-        text = f"The angles of pair 0 are {listed(theta[0, 0, :, 0])} for positions {listed(at)}."
+        text = f"The angles of pair 0 are {listed(theta[0, 0, :, 0])} for positions {listed(first)}."
         yield Reading("angles", text, True, causes)
         return
     p = _position(theta, at, w, tolerance)
     with np.errstate(all="ignore"):
         times = float(np.nanmedian(p / at)) if p is not None else 0.0
     if p is None or (near(p, times * at + 0 * p, tolerance) and abs(times - 1) > tolerance and times):
-        yield from _frequencies(theta, at, w, case, tolerance, whole)
+        yield from _frequencies(theta, first, w, case, tolerance, whole)
     else:
         yield from _positions(p, at, w, tolerance, tokens)
 
@@ -382,7 +383,7 @@ def _position(theta: Float64, at: Float64, w: Float64, tolerance: float) -> Floa
     def error(p: Float64) -> Float64:
         return np.asarray(abs(np.exp(1j * p[..., None] * w) - np.exp(1j * theta)).max(-1))
 
-    near_zero, near_right = solved(theta, w), at + solved(theta - at[:, None] * w, w)
+    near_zero, near_right = solved(theta, w), at + solved(theta - at[..., None] * w, w)
     p = np.where(error(near_right) <= error(near_zero), near_right, near_zero)
     p = np.rint(p) if (error(np.rint(p)) <= 5 * tolerance).all() else p
     return p if (error(p) <= 5 * tolerance).all() else None
@@ -396,6 +397,11 @@ def _positions(p: Float64, at: Float64, w: Float64, tolerance: float, tokens: in
         return
     batch, heads = p.shape[:2]
     rows = np.argwhere(wrong.any(-1))
+    if at.ndim > 1:  # each batch row has positions of its own
+        b, h = rows[0]
+        more = " These are the positions of batch row 0." if near(p[b, h], at[0, 0], tolerance) else ""
+        yield _one_position(p[b, h], at[b, 0], wrong[b, h], tokens, tolerance, f" In batch row {b}.{more}")
+        return
     text = "; ".join(f"batch {b}, head {h} by {listed(p[b, h])}" for b, h in rows[:3])
     if near(p[wrong.any(-1)], np.broadcast_to(p[tuple(rows[0])], (len(rows), len(at))), tolerance):
         pairs = zip(("batch rows", "heads"), rows.T, (batch, heads), strict=True)
@@ -420,6 +426,7 @@ def _one_position(p: Float64, at: Float64, wrong: Array, tokens: int, tolerance:
     if words:
         return Reading("positions", f"{text}: position p is taken for {words}; expected p.{only}", True)
     of_token = "n" if near(p, count) else law(count, p, "n", tolerance)
+    of_token = "the first position + n" if near(p, np.repeat(at[::tokens], tokens) + count) else of_token
     if of_token:
         return Reading("positions", f"{text}: token n is rotated by {of_token}, not by its position.{only}", True)
     right = f" Right are the positions {runs(at[~wrong].astype(int))}." if not wrong.all() else ""
@@ -522,7 +529,7 @@ def read_numbers(probe: Probe) -> Iterator[Reading]:
     case, place = probe.case, probe.places[0]
     x, y = probe.right(probe.x, place), probe.impl(probe.x, place)
     for layout in (case["layout"], case["other"]):
-        a, b = _pairs_of(layout, case["rotary_dim"]).T
+        a, b = _pairs_of(layout, case).T
         z = (y[..., a] + 1j * y[..., b]) / (x[..., a] + 1j * x[..., b])
         lengths = abs(z)
         if np.ptp(lengths) > 10 * probe.tolerance or case["axis"] is not None:
@@ -534,7 +541,7 @@ def read_numbers(probe: Probe) -> Iterator[Reading]:
             yield Reading("pairs", text, True, causes)
         yield from read_factor(float(lengths.mean()), case)
         at = place.astype(float)
-        yield from read_angles(np.angle(z), at, {**case, "p": at}, probe.tolerance, len(at), whole=True)
+        yield from read_angles(np.angle(z), at, case, probe.tolerance, len(at), whole=True)
         return
 
 
@@ -563,7 +570,7 @@ def read_sinusoid(c: Case, numbers: Float64, wanted: Float64) -> Iterator[Readin
             text = f"The numbers are {number(size)} times the right ones{named(size, {'dim': float(c['dim'])})}."
             yield Reading("size", text, True)
         whole = bool((at == np.rint(at)).all())
-        yield from read_angles(np.angle(z)[None, None], at, {**c, "p": at}, tolerance, len(at), whole)
+        yield from read_angles(np.angle(z)[None, None], at, c, tolerance, len(at), whole)
         return
     yield from _waves(c, numbers, wanted)
 

@@ -18,7 +18,7 @@ from ._report import Array, Float64, Reading, Report, further, with_readings
 
 __tracebackhide__ = True  # pytest shows the line of the implementation
 
-FAR_POSITIONS = "positions above 23 (positions=4096)"
+FAR_POSITIONS = "the positions 4073-4096 in another order"
 
 
 def in_16_bits(report: Report) -> bool:
@@ -49,26 +49,23 @@ def _decay(positions: Float64, c: Case) -> Float64 | float:
 
 
 def true_rotation(x: Float64, positions: Float64, c: Case) -> Float64:
-    w = replace(reference.RopeFrequencies(c["given_w"]), attention_factor=c["factor"])
-    options = {name: c[name] for name in ("layout", "rotary_dim", "out_layout")}
+    given = c["given_w"] if c["of_axes"] is None else c["of_axes"]
+    w = replace(reference.RopeFrequencies(given), attention_factor=c["factor"])
+    options = {name: c[name] for name in ("layout", "rotary_dim", "rotary_offset", "out_layout")}
     if c["decay"] is not None:
+        placed = {name: options[name] for name in ("layout", "rotary_dim", "rotary_offset")}
         turned = [
-            reference.xpos(x, positions, w, layout=c["layout"], scale_base=c["decay"], downscale=downscale)
+            reference.xpos(x, positions, w, **placed, scale_base=c["decay"], downscale=downscale)
             for downscale in (False, True)
         ]
         return np.asarray(np.where(c["is_key"][..., None], turned[1], turned[0]))
-    if c["sections"] is not None:
-        of_axes = reference.mrope_frequencies(w, c["sections"], interleaved=c["interleaved"])
-        return np.asarray(reference.rope_nd(x, positions, of_axes, **options))
     if c["axes"] == "blocks":
         half = c["rotary_dim"] // 2
         for offset, places in zip((0, half), positions, strict=True):
             x = reference.rope(x, places, w, **{**options, "rotary_dim": half, "rotary_offset": offset})
         return x
-    if c["axes"] is not None:
-        of_axes = reference.mrope_frequencies(replace(w, inv_freq=c["w"]), [len(c["w"]) // 2] * 2)
-        return np.asarray(reference.rope_nd(x, positions, of_axes, **options))
-    return np.asarray(reference.rope(x, positions, w, **options))
+    rotate: Any = reference.rope if c["of_axes"] is None else reference.rope_nd
+    return np.asarray(rotate(x, positions, w, **options))
 
 
 def layouts(subject: str, layout: str | None, case: Case, out_layout: str | None = None) -> Case:
@@ -76,36 +73,40 @@ def layouts(subject: str, layout: str | None, case: Case, out_layout: str | None
     layout, r = choice(subject, "layout", layout, *PAIRS), case["rotary_dim"]
     other, out_layout = OTHER[layout], choice(subject, "out_layout", out_layout or layout, *PAIRS)
     names = {"other": other, "pairs": PAIRS[layout].format(r // 2), "other_pairs": PAIRS[other].format(r // 2)}
-    none = dict.fromkeys(("axis", "axes", "sections", "decay"))
-    return {"layout": layout, "out_layout": out_layout, "given_w": case["w"], "blocks": False, **names, **none}
+    none = dict.fromkeys(("axis", "axes", "decay"))
+    given = {"given_w": case["w"], "blocks": False, "rotary_offset": 0}
+    return {"layout": layout, "out_layout": out_layout, **given, **names, **none}
 
 
 def coordinates(c: Case, axes: str | None, sections: Sequence[int] | None, interleaved: bool) -> Case:
-    """The fields of rotations by two coordinates (`axes`) or three (`sections`)."""
-    w, plain = c["w"], c["plain"]
+    """The fields of rotations by several coordinates."""
+    w, plain, of_axes = c["w"], c["plain"], c["of_axes"]
     if sections is not None:
         if len(sections) != 3 or sum(sections) != len(w):
             raise ValueError(f"check.rope: sections is {sections}; expected three numbers that add up to {len(w)}")
-        k, runs = np.arange(len(w)), np.repeat(np.arange(3), sections)
-        mixed = np.where(k < 3 * np.take(sections, k % 3), k % 3, 0)
-        return {"axis": mixed if interleaved else runs, "sections": tuple(sections), "interleaved": interleaved}
+        of_axes = np.asarray(reference.mrope_frequencies(w, sections, interleaved=interleaved))
     if axes is None:
-        return {}
+        return {} if of_axes is None else {"of_axes": of_axes, "axis": abs(of_axes).argmax(0)}
     choice("rope", "axes", axes, "concat", "blocks", "alternate")
     order = np.concatenate([np.arange(0, len(w), 2), np.arange(1, len(w), 2)])
     w, plain = (one[order] if axes == "alternate" else np.tile(one, 2) for one in (w, plain))
     axis = np.repeat(np.arange(2), len(w) // 2)
+    if axes != "blocks":
+        of_axes = w * (np.arange(2)[:, None] == axis)
     blocks = axes == "blocks" and c["layout"] == "half"
-    return {"axis": axis, "axes": axes, "w": w, "plain": plain, "rotary_dim": 2 * len(w), "blocks": blocks}
+    given = {"axis": axis, "axes": axes, "of_axes": of_axes, "blocks": blocks}
+    return {**given, "w": w, "plain": plain, "rotary_dim": 2 * len(w)}
 
 
 def angle_error(c: Case, positions: Float64, u: float) -> Float64:
     """The largest error of each angle p w, (..., N, pairs): that of the frequency, and one rounding of the product.
 
     A frequency may be a power, whose error grows with the logarithm of the base, or a product of its number of factors.
+    The frequency 1 is exact.
     """
     w = np.maximum(abs(c["w"]), np.minimum(c["plain"], abs(c["w"]).max(initial=0)))
     roundings = 16 + 4 * np.arange(len(w)) + 2 * abs(np.log(np.maximum(w, 1e-300)))
+    roundings[abs(c["w"]) == 1] = 4  # no power and no product is rounded; a share of whole turns is
     at = positions[..., None] if c["axis"] is None else np.moveaxis(positions[c["axis"]], 0, -1)
     return np.asarray(angle_roundoff(u) * abs(at) * w * roundings)
 
@@ -119,14 +120,14 @@ def _rope_bound(c: Case, wanted: Float64, u: float) -> Float64:
     error = channels(rotation_error(c, c["positions"], u), c["out_layout"])
     error = error[..., np.argsort(_blocks(c["rotary_dim"]))] if c["blocks"] else error
     found = np.full(wanted.shape, 4 * u)
-    found[..., : c["rotary_dim"]] = error
+    found[..., c["rotary_offset"] : c["rotary_offset"] + c["rotary_dim"]] = error
     return found * float(abs(c["x"]).max(initial=0))
 
 
 def _pair(channel: int, c: Case) -> str:
-    r = c["rotary_dim"]
+    r, channel = c["rotary_dim"], channel - c["rotary_offset"]
     pair = channel % (r // 2) if c["layout"] == "half" else channel // 2
-    return f" (pair {pair})" if channel < r else ""
+    return f" (pair {pair})" if 0 <= channel < r else ""
 
 
 def _channels(c: Case) -> dict[str, list[str]]:
@@ -147,12 +148,14 @@ def rope(
     layout: str | None = None,
     out_layout: str | None = None,
     rotary_dim: int | None = None,
+    rotary_offset: int = 0,
     inputs: Sequence[str] = ("x",),
     positions: npt.ArrayLike | None = None,
     seq_axis: int = -2,
     dtype: Precision = "float32",
     array: ToArray = np.asarray,
     seq_len: int | None = None,
+    layer_type: str | None = None,
     axes: str | None = None,
     sections: Sequence[int] | None = None,
     interleaved: bool = False,
@@ -169,7 +172,8 @@ def rope(
         ``impl(q, k, positions)``, which returns both; k has fewer heads than q.
     frequencies : RopeFrequencies, array, dict or path, optional
         The right frequencies; a dict or a path is a config.json, whose keys let the check try errors of the scaling. By
-        default the frequencies of base 10000.
+        default the frequencies of base 10000. An array (A, pairs) is for A coordinates, as those of
+        `posenc.axial_frequencies`; each pair turns with one of them.
     dim : int, optional
         Width of x; by default the head's in a config, or the number of rotated channels. If `impl` gets the rotated
         channels of a head without the others, pass their number.
@@ -179,11 +183,14 @@ def rope(
         The pairs of the result; by default `layout`.
     rotary_dim : int, optional
         Number of rotated channels, if `frequencies` is None; by default `dim`.
+    rotary_offset : int
+        The first rotated channel.
     inputs : ("x",) or ("q", "k")
         The arguments of `impl`.
-    positions : int or array (N,), optional
-        An int n means 0 .. n-1. By default 0 .. 23, and then 4073 .. 4096, where numbers in 16 bits show. With `axes`
-        or `sections` an array (2, N) or (3, N).
+    positions : int or array (N,) or (batch, N), optional
+        An int n means 0 .. n-1. By default 0 .. 23, and then 4073 .. 4096 in another order, where numbers in 16 bits
+        and a count of tokens in place of positions show. An array (batch, N) has the positions of each row of x. With
+        several coordinates an array (A, N).
     seq_axis : int
         The axis of positions in the arrays that `impl` takes: -2 is (batch, heads, N, dim), -3 is
         (batch, N, heads, dim).
@@ -194,6 +201,8 @@ def rope(
         Converts the inputs, such as ``torch.as_tensor``. Positions are not rounded to 16 bits.
     seq_len : int, optional
         Length of the sequence, for the types dynamic and longrope of a config.
+    layer_type : str, optional
+        The layers of a config with several kinds, as in `posenc.rope_from_config`.
     axes : {"concat", "blocks", "alternate"}, optional
         If `impl` rotates by row and column: "concat" rotates the first half of the pairs by the row and the second half
         by the column, with the same `frequencies`. "alternate" does so with frequencies 0, 2, ... for the row and 1, 3,
@@ -221,13 +230,16 @@ def rope(
     >>> print(report.causes[0].sentence)
     The tables of cos and sin have the order of pairs (i, i + 32), but the rotation has pairs (2 i, 2 i + 1).
     """
-    several = axes is not None or sections is not None
     r = rotary_dim or dim
-    case = angles("rope", frequencies, r // 2 if r and axes in ("concat", "blocks") else r, seq_len)
+    case = angles("rope", frequencies, r // 2 if r and axes in ("concat", "blocks") else r, seq_len, layer_type)
     case |= layouts("rope", layout or case["layout"], case, out_layout)
     case |= coordinates(case, axes, sections, interleaved)
-    width = dim or (np.shape(x)[-1] if x is not None else max(case["width"], case["rotary_dim"]))
-    case |= {"width": width, "decay": scale_base}
+    several, coordinate_count = case["axis"] is not None, 2 if case["of_axes"] is None else len(case["of_axes"])
+    batched = "a number or an array (N,) or (batch, N)"
+    accepted = ((2,), f"an array ({coordinate_count}, N)") if several else ((0, 1, 2), batched)
+    least = max(case["width"], rotary_offset + case["rotary_dim"])
+    width = dim or (np.shape(x)[-1] if x is not None else least)
+    case |= {"width": width, "decay": scale_base, "rotary_offset": rotary_offset}
 
     def judged(got: object, given: Float64, where: Array, precision: str) -> Report:
         heads = given.shape[-3] if given.ndim > 2 else 1
@@ -236,8 +248,10 @@ def rope(
         return judge(ROPE, got, {**case, **of_x}, precision)
 
     def placed(where: Array, x: Float64) -> Float64:
-        """Several coordinates get the shape of x."""
+        """Several coordinates get the shape of x, and positions by row an axis for the heads."""
         at = where.astype(np.float64)
+        if at.ndim == 2 and not several:
+            return at[:, None]
         shape = (len(at), *x.shape[:-1])
         return np.broadcast_to(at.reshape(len(at), *[1] * (x.ndim - 2), -1), shape) if several else at
 
@@ -271,7 +285,8 @@ def rope(
             yield from (one._replace(sentence=name + one.sentence) for one in of)
 
     def run(where: Array, before: Sequence[Array] = ()) -> Report:
-        drawn = [draw(2, heads, where.shape[-1], width, dtype=dtype, seed=30 + i) for i, heads in enumerate((3, 2))]
+        rows = len(where) if where.ndim == 2 and not several else 2
+        drawn = [draw(rows, heads, where.shape[-1], width, dtype=dtype, seed=30 + i) for i, heads in enumerate((3, 2))]
         drawn = drawn[: len(inputs)]
         shapes = [np.moveaxis(one, -2, seq_axis).shape for one in drawn]
 
@@ -301,15 +316,15 @@ def rope(
     if impl is None:
         given, precision = as_numbers(x, "rope")
         got, other_precision = as_numbers(got, "rope")
-        where = places("rope", 24 if positions is None else positions, several)
+        where = places("rope", 24 if positions is None else positions, *accepted)
         given, precision = given.astype(np.float64), coarser(precision, other_precision)
         x4 = given.reshape(-1, *[1] * max(0, 3 - given.ndim), *given.shape[-3:]) if given.ndim < 4 else given
         stored = Probe(lambda *_: np.reshape(got, x4.shape), lambda *_: x4, case, x4, [where], precision)
         return with_readings(judged(got, given, where, precision), lambda: read_numbers(stored))
     if positions is not None:
-        return run(places("rope", positions, several))
+        return run(places("rope", positions, *accepted))
     if several:
-        return run(np.random.default_rng(SEED).integers(0, 24, (2 if sections is None else 3, 24)))
+        return run(np.random.default_rng(SEED).integers(0, 24, (coordinate_count, 24)))
     by_length = case["rope_type"] in ("dynamic", "longrope")  # the positions themselves may then choose frequencies
     near_ones = np.arange(24)
     accepts = in_16_bits if by_length else lambda other: True
