@@ -12,6 +12,7 @@ from sys import modules as _modules
 from ._attention import attention, cache, softmax
 from ._biases import bias, buckets, slopes
 from ._command import run_command as run_command
+from ._describe import Description, describe
 from ._frequencies import frequencies
 from ._gradient import gradient
 from ._mask import mask
@@ -19,8 +20,8 @@ from ._report import Cause, Reading, Report
 from ._rope import rope, sinusoid
 
 __all__ = [
-    "Cause", "Reading", "Report", "attention", "bias", "buckets", "cache", "frequencies", "gradient", "mask", "rope",
-    "sinusoid", "slopes", "softmax",
+    "Cause", "Description", "Reading", "Report", "attention", "bias", "buckets", "cache", "describe", "frequencies",
+    "gradient", "mask", "rope", "sinusoid", "slopes", "softmax",
 ]  # fmt: skip
 
 _NAMES = {
