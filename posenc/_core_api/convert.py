@@ -75,6 +75,8 @@ def unbroadcast(gradient: Array, shape: tuple[int, ...], dtype: Dtype) -> Array:
     The result is contiguous, as are the terms of the sum: NumPy adds in an order that depends on the layout.
     """
     gradient = np.asarray(gradient, order="C")
+    if gradient.shape == shape:
+        return result(gradient, dtype)
     extra = gradient.ndim - len(shape)
     axes = list(range(extra))
     for axis, length in enumerate(shape, extra):
