@@ -393,7 +393,28 @@ def read_matrix(c: Case, x: Float64, y: Float64) -> Iterator[Reading]:
     else:
         head, query = (int(i) for i in np.argwhere(abs(a - b) > 1e-4 * (1 + abs(b)))[0][:2])
         text = f"For head {head} and query {query} the bias is {versus(a[head, query], b[head, query])}."
-        yield Reading("bias", text)
+        words = _by_one_axis(c, x - y, compared) or _by_distance(x[head], rel, compared, head)
+        yield Reading("bias", f"{text} {words}".strip(), bool(words))
+
+
+def _by_one_axis(c: Case, off: Float64, compared: npt.NDArray[np.bool_]) -> str:
+    """Say what is added, if it depends on the key or on the query alone."""
+    seen = np.where(compared, off, np.nan)
+    for axis, name in ((-2, "key"), (-1, "query")):
+        of_place = np.nanmean(seen, axis)
+        if near(np.where(compared, off - np.expand_dims(of_place, axis), 0), 0 * off):
+            same = [key for key, one in c["arrays"].items() if np.shape(one) == of_place.shape and near(of_place, one)]
+            more = f" It is {same[0]}." if same else ""
+            softmax = " A softmax does not notice it (check.attention)." if name == "query" else ""
+            return f"What is added depends on the {name} alone: {listed(of_place[0])} for head 0.{more}{softmax}"
+    return ""
+
+
+def _by_distance(x: Float64, rel: Float64, compared: npt.NDArray[np.bool_], head: int) -> str:
+    """Say which function of the distance the bias of a head is, if a law fits."""
+    distance, values = abs(rel)[compared], x[compared]
+    words = law(distance, values, "d")
+    return f"The bias of head {head} is {words} for the distance d." if words else ""
 
 
 def _one_sided(c: Case, x: Float64, y: Float64, compared: npt.NDArray[np.bool_], rel: Float64) -> Reading:

@@ -74,6 +74,7 @@ CONTENTS = (
     posenc.transformer_xl(*(RNG.standard_normal(shape) for shape in ((6, 9, 16), (6, 16), (6, 16)))),
     posenc.cope(RNG.standard_normal((5, 16))),
 )
+BUCKETED = posenc.deberta(*RNG.standard_normal((2, 6, 8, 16)), num_buckets=4, max_distance=16)
 SEGMENTS = np.repeat([0, 1, 2], [4, 5, 3])
 CAUSAL_MASK = {"causal": True, "align": "end"}
 
@@ -124,6 +125,7 @@ SETTINGS = {
     "attention shaw causal": (check.attention, (), {"bias": CONTENTS[0], "heads": 6, "n": 7, "m": 12, "causal": True}),
     "attention shaw short": (check.attention, (), {"bias": CONTENTS[0], "heads": 6, "n": 2, "m": 3}),
     "attention deepseek": (check.attention, (), {"frequencies": DEEPSEEK, "layout": "half", "causal": True}),
+    "attention deberta buckets": (check.attention, (), {"bias": BUCKETED, "heads": 6, "n": 12}),
     "cache deberta": (check.cache, (), {"bias": CONTENTS[2], "heads": 6}),
     "cache": (check.cache, (), {"frequencies": W16, "layout": "half"}),
     "cache window": (check.cache, (), {"frequencies": W16, "layout": "half", "window": (3, None)}),

@@ -615,3 +615,17 @@ RIGHT = [
 @pytest.mark.parametrize("run", RIGHT)
 def test_an_implementation_without_an_error_is_not_accused(run):
     assert run()
+
+
+def test_what_is_added_to_a_bias_is_read_by_key_query_and_distance():
+    gates = -(np.linspace(0.1, 0.9, 12)[None] ** 2)
+    fox, rng = posenc.fox(gates), np.random.default_rng(3)
+    own = check.bias(fox.matrix(12) + gates[:, None], fox, 12, causal=True, dtype="float64")
+    assert "What is added depends on the key alone: (-0.01, " in own.causes[0].sentence
+    assert own.causes[0].sentence.endswith(" It is log_forget.")
+    alibi = posenc.alibi(4).matrix(12)
+    row = check.bias(alibi + rng.standard_normal((4, 12, 1)), posenc.alibi(4), 12)
+    assert "depends on the query alone" in row.causes[0].sentence
+    power = posenc.kerple_power(np.full(2, 0.5), np.full(2, 1.5))
+    linear = check.bias(-0.25 * abs(np.subtract.outer(np.arange(12), np.arange(12))) * np.ones((2, 1, 1)), power, 12)
+    assert linear.causes[0].sentence.endswith("The bias of head 0 is -0.25 d for the distance d.")
