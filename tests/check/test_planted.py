@@ -628,4 +628,4 @@ def test_what_is_added_to_a_bias_is_read_by_key_query_and_distance():
     assert "depends on the query alone" in row.causes[0].sentence
     power = posenc.kerple_power(np.full(2, 0.5), np.full(2, 1.5))
     linear = check.bias(-0.25 * abs(np.subtract.outer(np.arange(12), np.arange(12))) * np.ones((2, 1, 1)), power, 12)
-    assert linear.causes[0].sentence.endswith("The bias of head 0 is -0.25 d for the distance d.")
+    assert linear.causes[0].sentence.endswith("The bias of head 0 is d / -4 for the distance d.")
