@@ -11,8 +11,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from .. import RopeFrequencies, reference, rope_from_config
-from ._inputs import Precision, call, rounded
-from ._judge import Case, Kind, angle_roundoff, as_numbers, hypotheses, in_bounds, judge, known
+from ._inputs import Precision, call
+from ._judge import Case, Kind, angle_roundoff, as_numbers, hypotheses, in_bounds, judge, known, rounded
 from ._laws import law, listed, named, number, runs, same_angles, solved, versus
 from ._report import Array, Float64, Reading, Report, further
 

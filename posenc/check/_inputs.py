@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import Bias
-from ._judge import as_numbers, coarser
+from ._judge import as_numbers, coarser, to_bfloat16
 from ._report import Array, Float64
 
 __tracebackhide__ = True  # pytest shows the line of the implementation
@@ -22,21 +22,17 @@ FAR = np.roll(np.arange(4073, 4097)[::-1], 7)
 """Positions at which tables and angles in 16 bits show, and a count of tokens, if near positions are right."""
 
 
+OF_INPUTS = {
+    "rope": "array inputs seq_axis", "sinusoid": "array", "buckets": "array", "softmax": "array",
+    "attention": "array batch", "cache": "array batch",
+}  # fmt: skip
+"""The arguments of checks that change what an implementation is called with."""
+
+
 def draw(*shape: int, dtype: Precision, seed: int = SEED) -> Array:
     """Draw normal numbers that the dtype represents; numbers for bfloat16 are stored in float32."""
     numbers = np.random.default_rng(seed).standard_normal(shape)
     return to_bfloat16(numbers).astype(np.float32) if dtype == "bfloat16" else numbers.astype(dtype)
-
-
-def to_bfloat16(x: Float64) -> Float64:
-    fraction, exponent = np.frexp(x)
-    return np.asarray(np.ldexp(np.rint(fraction * 2**8) / 2**8, exponent))
-
-
-def rounded(x: Float64, dtype: str) -> Float64:
-    if dtype == "float64":
-        return x
-    return to_bfloat16(x) if dtype == "bfloat16" else np.asarray(x, dtype).astype(np.float64)
 
 
 def call(subject: str, impl: Any, *arguments: Any) -> Any:
@@ -50,7 +46,9 @@ def call(subject: str, impl: Any, *arguments: Any) -> Any:
         except Exception as error:
             if hasattr(error, "add_note"):  # from Python 3.11 on
                 given = ", ".join(f"{type(x).__name__} {getattr(x, 'shape', x)}" for x in arguments)
-                error.add_note(f"check.{subject} called it with {given}; array=, inputs=, batch=, seq_axis= change it")
+                names = [f"{name}=" for name in OF_INPUTS.get(subject, "").split()]
+                change = f"; {', '.join(names)} {'change' if len(names) > 1 else 'changes'} it" if names else ""
+                error.add_note(f"check.{subject} called it with {given}{change}")
             raise
     if subject in ("rope", "softmax", "attention", "cache", "gradient"):
         raise TypeError(f"check.{subject}: impl has type {type(impl).__name__}; expected a function")

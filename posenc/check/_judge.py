@@ -51,8 +51,8 @@ def hypotheses(table: str, **functions: object) -> tuple[Hypothesis, ...]:
     return tuple(found)
 
 
-(FLOAT32,) = hypotheses("any")
-"""The cause of numbers in float64 that no other hypothesis explains."""
+(COARSE,) = hypotheses("any")
+"""The cause of numbers within the bound of a coarser dtype, if no other hypothesis explains them."""
 
 
 class Kind(NamedTuple):
@@ -104,6 +104,17 @@ def as_numbers(value: Any, subject: str = "") -> tuple[Array, str]:
 def coarser(*names: str) -> str:
     """Return the dtype with the largest roundoff; integers and booleans are exact."""
     return max((name for name in names if name in ROUNDOFF), key=ROUNDOFF.__getitem__, default="float64")
+
+
+def to_bfloat16(x: Float64) -> Float64:
+    fraction, exponent = np.frexp(x)
+    return np.asarray(np.ldexp(np.rint(fraction * 2**8) / 2**8, exponent))
+
+
+def rounded(x: Float64, dtype: str) -> Float64:
+    if dtype == "float64":
+        return x
+    return to_bfloat16(x) if dtype == "bfloat16" else np.asarray(x, dtype).astype(np.float64)
 
 
 def angle_roundoff(u: float) -> float:
@@ -202,14 +213,24 @@ def judge(kind: Kind, got: object, case: Case, precision: str) -> Report:
     if not wrong.any():
         return Report(kind.name, True, limit, error, precision, got=numbers, wanted=wanted)
     causes = known(kind.hypotheses, case, kind.truth, numbers, lambda c, answer: kind.bound(c, answer, u))
-    of_float32 = kind.bound(case, wanted, ROUNDOFF["float32"])
-    if not causes and u < ROUNDOFF["float32"] and in_bounds(numbers, wanted, of_float32).max() <= 1:
-        causes = (_cause(case, error, FLOAT32, None, ""),)
     axes = ("batch",) * (wanted.ndim - len(kind.axes)) + kind.axes[len(kind.axes) - wanted.ndim :]
     where = locate(wrong, numbers, wanted, axes, kind.labels(case))
     report = Report(kind.name, False, limit, error, precision, causes, where)
     report = replace(report, got=numbers, wanted=wanted, wrong=wrong, axes=axes)
-    return with_readings(report, lambda: kind.read(case, numbers, wanted))
+    report = with_readings(report, lambda: kind.read(case, numbers, wanted))
+    return report if report.causes else replace(report, causes=_in_fewer_bits(kind, case, numbers, wanted, report))
+
+
+@np.errstate(all="ignore")
+def _in_fewer_bits(kind: Kind, case: Case, got: Float64, wanted: Float64, report: Report) -> tuple[Cause, ...]:
+    """Return that numbers are right in a coarser dtype; those of 16 bits are numbers of this dtype."""
+    for coarse in ("float32", "float16", "bfloat16"):
+        is_coarse = coarse == "float32" or ((got == rounded(got, coarse)).all() and len(np.unique(got)) > 4)
+        bound = kind.bound(case, wanted, ROUNDOFF[coarse])
+        if ROUNDOFF[report.precision] < ROUNDOFF[coarse] and is_coarse and in_bounds(got, wanted, bound).max() <= 1:
+            words = {**case, "coarse": coarse, "fine": report.precision}
+            return (_cause(words, report.error, COARSE._replace(name=coarse), None, ""),)
+    return ()
 
 
 def _cause(case: Case, left: float, h: Hypothesis, best: tuple[float, str] | None, part: str) -> Cause:

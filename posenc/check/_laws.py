@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import numpy as np
 import numpy.typing as npt
 
-from ._inputs import rounded
+from ._judge import rounded
 from ._report import Float64
 
 SHOWN = 8
@@ -57,9 +57,9 @@ def runs(indices: Iterable[int] | npt.NDArray[np.bool_]) -> str:
 
 
 def near(x: npt.ArrayLike, y: npt.ArrayLike, tolerance: float = 1e-4) -> bool:
-    """Return whether all numbers agree: absolutely up to 1, and relatively above."""
+    """Return whether all numbers agree: absolutely up to 1, and relatively above. A NaN agrees with a NaN."""
     x, y = np.asarray(x, float), np.asarray(y, float)
-    return x.shape == y.shape and bool((abs(x - y) <= tolerance * np.maximum(1, abs(y))).all())
+    return x.shape == y.shape and bool(((abs(x - y) <= tolerance * np.maximum(1, abs(y))) | (x != x) & (y != y)).all())
 
 
 def same_angles(x: npt.ArrayLike, y: npt.ArrayLike, tolerance: float) -> bool:

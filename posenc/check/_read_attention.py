@@ -14,8 +14,7 @@ import numpy.typing as npt
 
 from ._biases import moved, multiplied, true_matrix
 from ._frequencies import read_frequencies
-from ._inputs import rounded
-from ._judge import ROUNDOFF, Case, hypotheses, known
+from ._judge import ROUNDOFF, Case, hypotheses, known, rounded
 from ._laws import law, listed, named, near, number, runs, solved, versus
 from ._mask import read_mask
 from ._report import Array, Float64, Reading

@@ -15,8 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ._frequencies import read_factor, read_frequencies
-from ._inputs import rounded
-from ._judge import ROUNDOFF, Case, hypotheses, known
+from ._judge import ROUNDOFF, Case, hypotheses, known, rounded
 from ._laws import geometric, law, listed, named, near, number, runs, same_angles, solved, versus
 from ._report import Array, Cause, Float64, Reading
 

@@ -99,7 +99,8 @@ class Report:
     def __repr__(self) -> str:
         """The verdict, the first cause and the rest, in 200 characters: pytest shows them if an assertion fails."""
         lines = [line for line in str(self).split("\n") if not line.startswith(" ")]
-        name, _, cause = next((line[7:] for line in lines if line.startswith("Cause: ")), "").partition(". ")
+        known = "Cause: " if self.causes or not self.readings else "Read: "
+        name, _, cause = next((line[len(known) :] for line in lines if line.startswith(known)), "").partition(". ")
         head = f"{self.subject}: wrong: {name}: {cause[:1].lower()}{cause[1:]} " if name else ""
         text = head + " ".join(lines).removeprefix(f"{self.subject}: wrong. " if head else "")
         return f"<{text[:200]}{'...' if len(text) > 200 else ''}>"

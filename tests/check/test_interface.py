@@ -295,7 +295,7 @@ def test_an_assertion_raises_the_report():
     assert repr(check.rope(partial(plain.rope, w=W), **HALF)).startswith("<rope: right. The largest error is")
     unknown = check.rope(lambda x, p: x**2, **HALF)
     assert repr(unknown).startswith(
-        "<rope: wrong: unknown, in this part: linearity: no known error gives these numbers."
+        "<rope: wrong: linearity: the result is not linear in x; expected a rotation of x."
     )
 
 
