@@ -15,12 +15,13 @@ from ._command import run_command as run_command
 from ._frequencies import frequencies
 from ._gradient import gradient
 from ._mask import mask
+from ._merge import merge
 from ._report import Cause, Reading, Report
 from ._rope import rope, sinusoid
 
 __all__ = [
-    "Cause", "Reading", "Report", "attention", "bias", "buckets", "cache", "frequencies", "gradient", "mask", "rope",
-    "sinusoid", "slopes", "softmax",
+    "Cause", "Reading", "Report", "attention", "bias", "buckets", "cache", "frequencies", "gradient", "mask", "merge",
+    "rope", "sinusoid", "slopes", "softmax",
 ]  # fmt: skip
 
 _NAMES = {
@@ -28,6 +29,7 @@ _NAMES = {
     "alibi_slopes": "slopes",
     "kv_cache": "cache",
     "rope_frequencies": "frequencies",
+    "merge_attention": "merge",
     "scaled_dot_product_attention": "attention",
     "sinusoidal": "sinusoid",
     "t5": "buckets, or bias for numbers of pairs",

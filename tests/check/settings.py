@@ -77,7 +77,7 @@ CONTENTS = (
 SEGMENTS = np.repeat([0, 1, 2], [4, 5, 3])
 CAUSAL_MASK = {"causal": True, "align": "end"}
 
-MODULES = ("attention", "biases", "frequencies", "gradient", "mask", "rope")
+MODULES = ("attention", "biases", "frequencies", "gradient", "mask", "merge", "rope")
 SETTINGS = {
     **{f"frequencies {name}": (check.frequencies, (config,), {"seq_len": 512}) for name, config in CONFIGS.items()},
     **{f"rope {name}": (check.rope, (config,), {"layout": "half", "seq_len": 512, "inputs": ("q", "k")})
@@ -124,6 +124,7 @@ SETTINGS = {
     "attention shaw causal": (check.attention, (), {"bias": CONTENTS[0], "heads": 6, "n": 7, "m": 12, "causal": True}),
     "attention shaw short": (check.attention, (), {"bias": CONTENTS[0], "heads": 6, "n": 2, "m": 3}),
     "attention deepseek": (check.attention, (), {"frequencies": DEEPSEEK, "layout": "half", "causal": True}),
+    "merge": (check.merge, (), {}),
     "cache deberta": (check.cache, (), {"bias": CONTENTS[2], "heads": 6}),
     "cache": (check.cache, (), {"frequencies": W16, "layout": "half"}),
     "cache window": (check.cache, (), {"frequencies": W16, "layout": "half", "window": (3, None)}),
@@ -158,4 +159,5 @@ def _echo(kind):
         "softmax": lambda q, k: q @ k.swapaxes(-1, -2),
         "attention": lambda q, k, v: q,
         "cache": lambda q, k, v, start: q,
+        "merge": lambda outs, lses: outs[0],
     }[kind]
