@@ -14,19 +14,21 @@ from ._biases import bias, buckets, slopes
 from ._command import run_command as run_command
 from ._frequencies import frequencies
 from ._gradient import gradient
+from ._learned import learned
 from ._mask import mask
 from ._merge import merge
 from ._report import Cause, Reading, Report
 from ._rope import rope, sinusoid
 
 __all__ = [
-    "Cause", "Reading", "Report", "attention", "bias", "buckets", "cache", "frequencies", "gradient", "mask", "merge",
-    "rope", "sinusoid", "slopes", "softmax",
+    "Cause", "Reading", "Report", "attention", "bias", "buckets", "cache", "frequencies", "gradient", "learned", "mask",
+    "merge", "rope", "sinusoid", "slopes", "softmax",
 ]  # fmt: skip
 
 _NAMES = {
     "alibi": "slopes, or bias for numbers of pairs",
     "alibi_slopes": "slopes",
+    "interpolate_table": "learned",
     "kv_cache": "cache",
     "rope_frequencies": "frequencies",
     "merge_attention": "merge",

@@ -75,9 +75,10 @@ CONTENTS = (
     posenc.cope(RNG.standard_normal((5, 16))),
 )
 SEGMENTS = np.repeat([0, 1, 2], [4, 5, 3])
+ROWS = RNG.standard_normal((25, 16))
 CAUSAL_MASK = {"causal": True, "align": "end"}
 
-MODULES = ("attention", "biases", "frequencies", "gradient", "mask", "merge", "rope")
+MODULES = ("attention", "biases", "frequencies", "gradient", "learned", "mask", "merge", "rope")
 SETTINGS = {
     **{f"frequencies {name}": (check.frequencies, (config,), {"seq_len": 512}) for name, config in CONFIGS.items()},
     **{f"rope {name}": (check.rope, (config,), {"layout": "half", "seq_len": 512, "inputs": ("q", "k")})
@@ -125,6 +126,10 @@ SETTINGS = {
     "attention shaw short": (check.attention, (), {"bias": CONTENTS[0], "heads": 6, "n": 2, "m": 3}),
     "attention deepseek": (check.attention, (), {"frequencies": DEEPSEEK, "layout": "half", "causal": True}),
     "merge": (check.merge, (), {}),
+    "learned": (check.learned, (ROWS,), {"n": 20, "prefix": 2}),
+    "learned half pixels": (check.learned, (ROWS,), {"n": 9, "corners": False}),
+    "learned antialias": (check.learned, (ROWS,), {"n": 9, "antialias": True}),
+    "learned grid": (check.learned, (ROWS,), {"n": (6, 9), "grid": (4, 6), "prefix": 1}),
     "cache deberta": (check.cache, (), {"bias": CONTENTS[2], "heads": 6}),
     "cache": (check.cache, (), {"frequencies": W16, "layout": "half"}),
     "cache window": (check.cache, (), {"frequencies": W16, "layout": "half", "window": (3, None)}),
@@ -159,5 +164,6 @@ def _echo(kind):
         "softmax": lambda q, k: q @ k.swapaxes(-1, -2),
         "attention": lambda q, k, v: q,
         "cache": lambda q, k, v, start: q,
+        "learned": lambda p: np.zeros((len(p), 16)),
         "merge": lambda outs, lses: outs[0],
     }[kind]

@@ -381,6 +381,7 @@ def refuses(*arguments):
         lambda: check.softmax(refuses),
         lambda: check.attention(refuses, causal=True),
         lambda: check.cache(refuses),
+        lambda: check.learned(refuses, TABLE),
         lambda: check.merge(refuses),
         lambda: check.gradient(refuses, lambda x: x**2, np.ones(3)),
     ],
