@@ -14,7 +14,7 @@ from ._biases import MATRICES, PLACED, of_operator, operator_of
 from ._frequencies import angles
 from ._inputs import Precision, ToArray, call, draw, parts
 from ._judge import Case, Kind, angle_roundoff, coarser, hypotheses, judge
-from ._mask import MORE_KEYS, Segments, Window, mask_case, mask_options
+from ._mask import BY_TOKEN, MORE_KEYS, Segments, Window, mask_case, mask_options
 from ._read_attention import Probe, read_attention
 from ._report import Array, Cause, Float64, Report, further, with_readings
 from ._rope import layouts, rotation_error, true_rotation
@@ -90,7 +90,7 @@ def attention_case(
     found: list[Any] = [options.get(name) for name in names]
     causal, window, align, segments, bias, frequencies, layout, scale, softcap, sink = found
     case: Case = {"w": None, "operator": None, "reads_content": False, "softmax_factor": 1.0, "factor": 1.0}
-    case |= {"axis": None, "decay": None, **mask_case(subject, n, m, causal, window, align, segments)}
+    case |= {"axis": None, "decay": None, **mask_case(subject, n, m, causal, window, align, segments, options)}
     if bias is not None:
         if not isinstance(bias, Bias) or len(bias.parts) > 1:
             has = f"is {bias.name}" if isinstance(bias, Bias) else f"has type {type(bias).__name__}"
@@ -225,6 +225,9 @@ def attention(
     softcap: float | None = None,
     sink: npt.ArrayLike | None = None,
     segments: Segments | None = None,
+    keep: npt.ArrayLike | None = None,
+    q_positions: npt.ArrayLike | None = None,
+    k_positions: npt.ArrayLike | None = None,
     heads: int = 6,
     kv_heads: int | None = None,
     n: int = 9,
@@ -249,6 +252,8 @@ def attention(
         As in `posenc.attention`.
     segments : (array (n,), array (m,)), optional
         The segments of queries and keys.
+    keep, q_positions, k_positions : array, optional
+        As in `mask`. The positions are also those of the bias and of the rotation.
     heads, kv_heads, n, m, dim : int
         Sizes. By default kv_heads is `heads` and m is n. If `impl` is right, it then gets fewer heads of keys, which
         show an error of grouped heads, and, with `causal`, n + 5 keys, which show an error of alignment.
@@ -278,6 +283,7 @@ def attention(
 
     options = {"causal": causal, "align": align, "window": window, "bias": bias, "frequencies": frequencies}
     options |= {"layout": layout, "scale": scale, "softcap": softcap, "sink": sink, "segments": segments}
+    options |= {"keep": keep, "q_positions": q_positions, "k_positions": k_positions}
 
     def run(groups: int, keys: int) -> Report:
         case = attention_case("attention", heads, groups, n, keys, dim, dtype, options)
@@ -296,7 +302,7 @@ def attention(
     report = run(groups, keys)
     if kv_heads is None and fewer:
         report = further(report, lambda: run(fewer, keys), GROUPED)
-    is_placed = bias is not None and bias.name in PLACED
+    is_placed = (bias is not None and bias.name in PLACED) or any(options[name] is not None for name in BY_TOKEN)
     if m is not None or segments is not None or is_placed or not (causal or window or bias or layout or frequencies):
         return report
     return further(report, (lambda: run(groups, n + 5)) if causal else None, MORE_KEYS)

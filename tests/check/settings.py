@@ -76,6 +76,8 @@ CONTENTS = (
 )
 SEGMENTS = np.repeat([0, 1, 2], [4, 5, 3])
 ROWS = RNG.standard_normal((25, 16))
+KEEP = (np.arange(12) < 2) | (np.arange(12) > np.arange(12)[:, None] - 4)
+POSITIONS = dict.fromkeys(("q_positions", "k_positions"), np.array([0, 2, 3, 4, 7, 8, 0, 1, 2, 5, 6, 7]))
 CAUSAL_MASK = {"causal": True, "align": "end"}
 
 MODULES = ("attention", "biases", "frequencies", "gradient", "learned", "mask", "merge", "rope")
@@ -115,6 +117,11 @@ SETTINGS = {
     "mask segments": (check.mask, (12, 12), {"segments": (SEGMENTS, SEGMENTS), "causal": True}),
     "mask padding": (check.mask, (12, 12), {"segments": (np.ones(12), SEGMENTS > 0), "causal": True}),
     "mask chunks": (check.mask, (12, 12), {"segments": (np.arange(12) // 4, np.arange(12) // 4), "causal": True}),
+    "mask keep": (check.mask, (12,), {"causal": True, "keep": KEEP}),
+    "mask keep padding": (check.mask, (12,), {"causal": True, "keep": np.arange(12) > 2}),
+    "mask positions": (check.mask, (12,), {"causal": True, **POSITIONS}),
+    "attention positions": (check.attention, (), {"n": 12, "frequencies": W16, "layout": "half", **POSITIONS}),
+    "attention positions alibi": (check.attention, (), {"n": 12, "bias": ALIBI, "heads": 6, **POSITIONS}),
     "softmax": (check.softmax, (), {"causal": True, "softcap": 2.0, "sink": [0.5, -1.0, 1.0]}),
     "attention": (check.attention, (), {"causal": True, "n": 7, "m": 12, "kv_heads": 2, "window": (4, None)}),
     "attention cap": (check.attention, (), {"softcap": 1.5, "bias": ALIBI, "heads": 6, "n": 9}),
