@@ -53,7 +53,7 @@ def logit_error(c: Case, u: float) -> float:
     if c["reads_content"]:  # products of queries, keys and rows of tables
         tables = sum(longest(x) for x in c["arrays"].values() if x is not None)
         q, k = q + tables, k + tables
-    size = q * k * abs(c["scale"]) * c["factor"] ** 2
+    size = q * k * np.max(abs(c["scale"])) * c["factor"] ** 2
     at = np.append(c["q_at"], c["k_at"])
     turns = 0.0 if c["w"] is None else float(rotation_error(c, at, u).max(initial=0))
     slack = 4 * u if u > 2.0**-24 else 8 * u  # numbers of 16 bits are multiplied and added in float32
@@ -106,6 +106,12 @@ def attention_case(
     given = [draw(*shape, dtype=dtype, seed=seed + i) for i, shape in enumerate(shapes)]
     q, k, v = (x.astype(np.float64) for x in given)
     scale = dim**-0.5 * case["softmax_factor"] if scale is None else scale
+    if np.ndim(scale):
+        scale = np.array(scale, np.float64)
+        if scale.shape != (heads,) or case["reads_content"]:
+            more = ", because the bias reads queries and keys"
+            more = more if case["reads_content"] else f", or ({heads},), one for each head"
+            raise ValueError(f"check.{subject}: scale has shape {scale.shape}; expected a number{more}")
     sink = None if sink is None else np.array(sink, np.float64)
     case |= {"given": given, "q": q, "k": k, "v": v, "heads": heads, "dim": dim, "scale": scale, "softcap": softcap}
     return {**case, "sink": sink, "q_at": case["mask_q"], "k_at": case["mask_k"]}
@@ -149,7 +155,7 @@ def softmax(
     n: int = 9,
     m: int | None = None,
     dim: int = 16,
-    scale: float | None = None,
+    scale: npt.ArrayLike | None = None,
     softcap: float | None = None,
     sink: npt.ArrayLike | None = None,
     causal: bool = False,
@@ -166,8 +172,8 @@ def softmax(
         ``impl(q, k)`` returns the weights (heads, n, m) of queries (heads, n, dim) and keys (heads, m, dim).
     heads, n, m, dim : int
         Sizes. By default m is n, and then, with `causal`, n + 5.
-    scale : float, optional
-        By default ``dim**-0.5``.
+    scale : float or array (heads,), optional
+        By default ``dim**-0.5``. An array has one number for each head.
     softcap, sink, causal, window, align
         As in `posenc.attention`.
     dtype : {"float32", "float64", "bfloat16", "float16"}
@@ -221,7 +227,7 @@ def attention(
     bias: Bias | None = None,
     frequencies: object = None,
     layout: str | None = None,
-    scale: float | None = None,
+    scale: npt.ArrayLike | None = None,
     softcap: float | None = None,
     sink: npt.ArrayLike | None = None,
     segments: Segments | None = None,
@@ -319,7 +325,7 @@ def cache(
     bias: Bias | None = None,
     frequencies: object = None,
     layout: str | None = None,
-    scale: float | None = None,
+    scale: npt.ArrayLike | None = None,
     softcap: float | None = None,
     sink: npt.ArrayLike | None = None,
     heads: int = 6,

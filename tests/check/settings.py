@@ -120,6 +120,7 @@ SETTINGS = {
     "mask keep": (check.mask, (12,), {"causal": True, "keep": KEEP}),
     "mask keep padding": (check.mask, (12,), {"causal": True, "keep": np.arange(12) > 2}),
     "mask positions": (check.mask, (12,), {"causal": True, **POSITIONS}),
+    "softmax scales": (check.softmax, (), {"scale": [0.2, 0.3, 0.5], "softcap": 2.0, "sink": [0.5, -1.0, 1.0]}),
     "attention positions": (check.attention, (), {"n": 12, "frequencies": W16, "layout": "half", **POSITIONS}),
     "attention positions alibi": (check.attention, (), {"n": 12, "bias": ALIBI, "heads": 6, **POSITIONS}),
     "softmax": (check.softmax, (), {"causal": True, "softcap": 2.0, "sink": [0.5, -1.0, 1.0]}),
