@@ -12,7 +12,7 @@ import numpy.typing as npt
 from .. import Bias, PositionBias, reference
 from ._biases import MATRICES, PLACED, of_operator, operator_of
 from ._frequencies import angles
-from ._inputs import Precision, ToArray, call, draw, parts
+from ._inputs import Precision, ToArray, call, draw, parts, without_weights
 from ._judge import Case, Kind, angle_roundoff, coarser, hypotheses, judge
 from ._mask import BY_TOKEN, MORE_KEYS, Segments, Window, mask_case, mask_options
 from ._read_attention import Probe, read_attention
@@ -249,7 +249,7 @@ def attention(
     ----------
     impl : callable
         ``impl(q, k, v)`` returns the output (heads, n, dim) of queries (heads, n, dim), keys and values
-        (kv_heads, m, dim).
+        (kv_heads, m, dim). Of a tuple (output, weights) or (output, None) the output is checked.
     causal, align, window, bias
         As in `posenc.attention`; `bias` is one operator, not a sum.
     frequencies, layout : optional
@@ -297,7 +297,7 @@ def attention(
 
         def applied(*given: Array) -> tuple[Float64, str]:
             called = call("attention", impl, *(array((x[None] if batch else x).astype(stored)) for x in given))
-            (out,), precision = parts("attention", called, 1)
+            (out,), precision = parts("attention", without_weights(called, n, keys), 1)
             return out, coarser(dtype, precision)
 
         out, precision = applied(*case["given"])
@@ -342,7 +342,8 @@ def cache(
     impl : callable
         ``impl(q, k, v, start)`` returns the output of the queries of a chunk (heads, chunk, dim). It gets the queries,
         keys and values of the chunk alone, before their rotation, and the position of the first; it keeps the keys and
-        values of earlier chunks. A chunk with start 0 begins a new sequence; two are tried.
+        values of earlier chunks. A chunk with start 0 begins a new sequence; two are tried. Of a tuple (output,
+        weights) or (output, None) the output is checked.
     chunks : sequence of int
         The lengths of the chunks.
     window, bias, frequencies, layout, scale, softcap, sink, heads, kv_heads, dim, batch, dtype, array
@@ -378,7 +379,7 @@ def cache(
             for start, chunk in zip(starts, chunks, strict=True):
                 given = [x[:, start : start + chunk].astype(stored) for x in sequence]
                 called = call("cache", impl, *(array(one[None] if batch else one) for one in given), int(start))
-                (out,), precision = parts("cache", called, 1)
+                (out,), precision = parts("cache", without_weights(called, chunk), 1)
                 outs.append(out)
                 dtypes.append(precision)
             return np.concatenate(outs, -2), coarser(dtype, *dtypes)

@@ -276,6 +276,20 @@ def test_a_refused_argument(run, message):
         run()
 
 
+def test_the_output_of_a_tuple_with_weights_is_judged():
+    """Modules of torch return (output, weights), where weights may be None, and a mean over the heads."""
+    stored = plain.decoder(plain.frequencies(16))
+    rotated = {"frequencies": plain.frequencies(16), "layout": "half"}
+    for weights in (None, np.ones((9, 9)), np.ones((6, 9, 9)), np.ones((1, 6, 9, 9))):
+        assert check.attention(lambda *given, w=weights: (plain.attention(*given), w))
+        report = check.attention(lambda *given, w=weights: (plain.attention(*given, scale=1.0), w))
+        assert [cause.name for cause in report.causes] == ["no scale"]
+    assert check.cache(lambda q, k, v, start: (stored(q, k, v, start), None), **rotated)
+    assert check.cache(lambda q, k, v, start: (stored(q, k, v, start), np.ones((q.shape[-2], 64))), **rotated)
+    with pytest.raises(TypeError, match=r"check.attention: the result is tuple; expected one array"):
+        check.attention(lambda q, k, v: (q, np.ones((6, 9))))  # log-sum-exps
+
+
 def test_arrays_instead_of_a_function():
     x = np.random.default_rng(0).standard_normal((3, 24, 32))
     for axes in range(2, 4):
