@@ -9,6 +9,7 @@ The module is imported at the first use of ``posenc.check``.
 
 from sys import modules as _modules
 
+from .._core_api.door import door as _door
 from ._attention import attention, cache, softmax
 from ._biases import bias, buckets, slopes
 from ._command import run_command as run_command
@@ -24,6 +25,8 @@ __all__ = [
     "Cause", "Reading", "Report", "attention", "bias", "buckets", "cache", "frequencies", "gradient", "learned", "mask",
     "merge", "rope", "sinusoid", "slopes", "softmax",
 ]  # fmt: skip
+for _kind in filter(str.islower, __all__):  # an unknown argument gets a sentence that says what takes its place
+    globals()[_kind] = _door(globals()[_kind], f"check.{_kind}")
 
 _NAMES = {
     "alibi": "slopes, or bias for numbers of pairs",

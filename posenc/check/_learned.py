@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from .. import reference
-from ..absolute.embedding import Method
 from ._inputs import SEED, ToArray, call, converted
 from ._judge import Case, Kind, as_numbers, hypotheses, judge
 from ._laws import law, named, near, number, runs
@@ -104,7 +104,7 @@ def learned(
     offset: int = 0,
     n: int | tuple[int, int] | None = None,
     grid: tuple[int, int] | None = None,
-    method: Method = "linear",
+    method: Literal["linear", "cubic"] = "linear",
     corners: bool | None = None,
     antialias: bool = False,
     prefix: int = 0,

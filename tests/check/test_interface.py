@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import re
 import subprocess
 import sys
 from functools import partial
@@ -274,6 +275,43 @@ def test_results_that_are_no_array(run, message):
 def test_a_refused_argument(run, message):
     with pytest.raises(ValueError, match=message):
         run()
+
+
+FREQUENCIES = "frequencies=posenc.rope_frequencies(dim, base=...), or a config"
+UNKNOWN = {  # kind, word: what is expected
+    ("rope", "theta"): FREQUENCIES,
+    ("rope", "base"): FREQUENCIES,
+    ("rope", "rope_scaling"): "frequencies=posenc.rope_from_config(config), or the keys of rope_frequencies",
+    ("rope", "position_ids"): "positions",
+    ("rope", "rtol"): "nothing, because the bound follows from the dtype",
+    ("sinusoid", "theta"): "base",
+    ("slopes", "num_heads"): "heads, or nothing where an array has the axis",
+    ("buckets", "num_buckets"): "buckets",
+    ("mask", "attn_mask"): "keep (True = this key may be seen), or bias=posenc.dense(array) for numbers",
+    ("attention", "is_causal"): 'causal, with align="start" if N != M',
+    ("attention", "segment_ids"): "segments, a pair: those of the queries and those of the keys",
+    ("attention", "num_key_value_heads"): "kv_heads",
+    ("attention", "dim_"): "dim",
+    ("cache", "is_causal"): "nothing, because decoding with a cache is causal",
+    ("learned", "padding_idx"): "offset: padding_idx + 1 in RoBERTa",
+    ("gradient", "other"): "impl, function, arguments, dtype",
+    ("attention", "other"): "those of help(check.attention)",
+}
+
+
+@pytest.mark.parametrize("word", UNKNOWN)
+def test_an_unknown_argument_is_told_what_takes_its_place(word):
+    kind, argument = word
+    message = f"check.{kind}: {argument} is unknown; expected {UNKNOWN[word]}"
+    with pytest.raises(TypeError, match=f"^{re.escape(message)}$"):
+        getattr(check, kind)(nothing, **{argument: 1})
+
+
+def test_arguments_that_are_missing_or_too_many():
+    with pytest.raises(TypeError, match=r"^check.bias: bias is missing; expected bias\(impl, bias, n\)$"):
+        check.bias(nothing)
+    with pytest.raises(TypeError, match=r"^check.slopes: 3 positional arguments were given; expected impl, heads; "):
+        check.slopes(nothing, 12, "float32")
 
 
 def test_the_output_of_a_tuple_with_weights_is_judged():
