@@ -39,13 +39,13 @@ WHY = {
 
 
 def _out_bound(c: Case, wanted: Float64, u: float) -> float:
-    """The exponent of a weight has the rounding errors of log-sum-exps."""
-    size = abs(c["lses"][np.isfinite(c["lses"])]).max(initial=0)
-    return float((angle_roundoff(u) * (4 * size + 8) + 8 * u) * abs(c["outs"]).max(initial=0))
+    """The exponent of a weight has the rounding errors of log-sum-exps, and each part that is merged adds one."""
+    steps, size = 4 + len(c["lses"]), abs(c["lses"][np.isfinite(c["lses"])]).max(initial=0)
+    return float((angle_roundoff(u) * (size + 2) + 2 * u) * steps * abs(c["outs"]).max(initial=0))
 
 
 def _lse_bound(c: Case, wanted: Float64, u: float) -> Float64:
-    return u * (4 * np.where(np.isfinite(wanted), abs(wanted), 0) + 8)
+    return u * (4 + len(c["lses"])) * (np.where(np.isfinite(wanted), abs(wanted), 0) + 2)
 
 
 OUT = Kind("merge", lambda c: c["out"], ("head", "query", "channel"), _out_bound)
@@ -58,7 +58,12 @@ def read_merge(c: Case, merge: Merge) -> Iterator[Reading]:
     ones = np.eye(len(lses))[:, :, None, None, None] + 0 * c["outs"]
     w = np.array([merge(one, lses)[0][..., 0] for one in ones])
     out, *more = merge(c["outs"], lses)
-    why = WHY.get(c["inputs"], "")
+    is_finite = all(np.isfinite(one).all() for one in more)
+    is_cause = {
+        HUGE: not (is_finite and near(w.sum(0), 1 + 0 * w[0], 1e-2)),
+        EMPTY: not is_finite or (w[np.isinf(lses)] != 0).any(),
+    }
+    why = WHY[c["inputs"]] if is_cause.get(c["inputs"]) else ""
     wrong = ~np.isclose(w, right, 0, 1e-4).all(0)
     if wrong.any():
         head, query = (int(i) for i in np.argwhere(wrong)[0])

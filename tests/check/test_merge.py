@@ -52,7 +52,9 @@ RIGHT = {
 
 
 @pytest.mark.parametrize("name", RIGHT)
-@pytest.mark.parametrize("sizes", [{}, {"parts": 2, "n": 3}, {"parts": 5, "heads": 1}, {"parts": 1}])
+@pytest.mark.parametrize(
+    "sizes", [{}, {"parts": 2, "n": 3}, {"parts": 5, "heads": 1}, {"parts": 1}, {"parts": 64, "n": 40}]
+)
 @pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
 def test_a_right_merge_is_not_accused(name, sizes, dtype):
     if name != "float16" or dtype == "float32":
@@ -89,6 +91,14 @@ def test_an_error_of_a_merge_is_named(sentence):
     report = check.merge(WRONG[sentence])
     assert not report
     assert sentence in str(report)
+
+
+def test_an_inexact_weight_is_no_overflow():
+    """Log-sum-exps of 800 that are rounded to 16 bits are wrong, but finite."""
+    report = check.merge(lambda outs, lses: merged(outs, np.where(abs(lses) > 700, np.rint(lses), lses))[0])
+    assert not report
+    assert "overflows" not in str(report)
+    assert "the weights of parts with lse" in str(report)
 
 
 def test_numbers_of_the_empty_part():
