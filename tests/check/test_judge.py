@@ -122,6 +122,10 @@ def test_inputs_tell_hypotheses_apart(capsys):
     assert (missed, silent, alike - told) == (set(), set(), SAME)
 
 
+def test_sentences_and_changes_end_with_a_full_stop():
+    assert [row for row in ROWS if not (row[2].endswith(".") and row[3].endswith("."))] == []
+
+
 @pytest.mark.parametrize(
     ("sentence", "says_nothing"),
     [
