@@ -55,12 +55,10 @@ def ends(reads: npt.NDArray[np.bool_]) -> str:
 
 def with_first_keys(c: Case, seen: npt.NDArray[np.bool_]) -> tuple[int, float] | None:
     """Return the number of first keys that all queries see, and how far a causal window reaches back, if a mask is both
-    (StreamingLLM: attention sinks and a window)."""
+    (StreamingLLM: attention sinks and a window). A causal mask is an infinite window."""
     rel, row = c["mask_k"] - c["mask_q"][:, None], int(c["mask_q"].argmax())
     hidden = np.flatnonzero(~seen[row] & (rel[row] <= 0))
-    if not len(hidden):
-        return None
-    first, left = int(hidden[0]), float(-rel[row, hidden[-1]] - 1)
+    first, left = (int(hidden[0]), float(-rel[row, hidden[-1]] - 1)) if len(hidden) else (0, np.inf)
     made = (rel <= 0) & ((np.arange(seen.shape[1]) < first) | (rel >= -left))
     return (first, left) if (made == seen).all() else None
 
@@ -68,6 +66,9 @@ def with_first_keys(c: Case, seen: npt.NDArray[np.bool_]) -> tuple[int, float] |
 def _streaming(first: int, left: float, right_first: int, right_left: float) -> str:
     """Say how first keys and a window differ from the right ones."""
     words = ""
+    if left == np.inf:
+        words = f"expected the first {right_first}, and {number(right_left)} keys back."
+        return f" All keys up to the query are seen, without a window; {words}"
     if first != right_first:
         hidden, seen = f" The first {right_first} keys are hidden;", f" The first {first} keys are always seen;"
         words = f"{seen if first else hidden} expected the first {right_first} for each query."
@@ -95,6 +96,11 @@ def read_mask(c: Case, numbers: npt.ArrayLike, wanted: npt.ArrayLike) -> Iterato
     if of_got and of_right and of_right[0]:
         yield Reading("window", text + _streaming(*of_got, *of_right), True)
         return
+    blind = np.asarray(~right.any(1))
+    if got[blind].all() and (got == right)[~blind].all():
+        text = f"The queries {runs(blind)} see no key, but the softmax gives all keys the same weight; expected 0."
+        yield Reading("empty rows", text, True)
+        return
     rel = c["mask_k"] - c["mask_q"][:, None]
     back, ahead = (int(side * rel[got].max(initial=0) if side > 0 else -rel[got].min(initial=0)) for side in (-1, 1))
     words, expected = ends(got), ends(right)
@@ -103,7 +109,7 @@ def read_mask(c: Case, numbers: npt.ArrayLike, wanted: npt.ArrayLike) -> Iterato
     elif got.shape[0] == got.shape[1] and (right == got.T).all():
         text = "The mask is transposed: queries see the keys after them. Exchange queries and keys."
         yield Reading("axes", text, True)
-    elif (got == ((rel >= -back) & (rel <= ahead))).all():
+    elif c["kept"] is None and (got == ((rel >= -back) & (rel <= ahead))).all():
         left, right_side = c["window"] or (None, None)
         then = f"{left} and {0 if c['causal'] else right_side}".replace("None", "all")
         reach = ["all" if one == most else one for one, most in ((back, -rel.min()), (ahead, rel.max()))]

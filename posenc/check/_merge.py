@@ -9,7 +9,7 @@ import numpy as np
 from .. import reference
 from ._inputs import SEED, Precision, ToArray, call, draw
 from ._judge import Case, Kind, angle_roundoff, as_numbers, coarser, hypotheses, judge, known
-from ._laws import listed, near, versus
+from ._laws import listed, near, runs, versus
 from ._report import Float64, Reading, Report, further, with_readings
 
 __tracebackhide__ = True  # pytest shows the line of the implementation
@@ -72,8 +72,10 @@ def read_merge(c: Case, merge: Merge) -> Iterator[Reading]:
         order = abs(w[:, None] - right).max((2, 3)).argmin(1)
         is_exchange = near(w, right[order])
         text += f" They are exchanged: those of the parts {listed(order)}." * is_exchange
+        unused = np.flatnonzero(abs(w).max((1, 2)) < 1e-6)
+        text += f" The parts {runs(unused)} are not used." * bool(len(unused))
         causes = known(WEIGHTS, c, lambda c: c["w"], w, 1e-4, "weights")
-        yield Reading("weights", text, bool(why or is_exchange or causes), causes)
+        yield Reading("weights", text, bool(why or is_exchange or causes or len(unused)), causes)
     elif not near(out, c["out"]):
         yield Reading("outputs", "The weights are right, but the result is not the weighted sum of the outputs.")
     if more and not near(more[0], c["lse"], 1e-5):
@@ -140,8 +142,8 @@ def merge(
 
         def applied(*given: Float64) -> list[Float64]:
             found = call("merge", impl, *(array(x.astype(y.dtype)) for x, y in zip(given, (outs, lses), strict=True)))
-            several = list(found) if isinstance(found, tuple | list) and len(found) == 2 else [found]
-            numbers = [as_numbers(one, "merge") for one in several if one is not None]
+            out, *more = found if isinstance(found, tuple | list) and len(found) == 2 else [found]
+            numbers = [as_numbers(one, "merge") for one in (out, *more) if one is out or one is not None]
             dtypes.extend(name for _, name in numbers)
             return [x for x, _ in numbers]
 

@@ -17,7 +17,7 @@ from ._frequencies import read_frequencies
 from ._inputs import rounded
 from ._judge import ROUNDOFF, Case, hypotheses, known
 from ._laws import law, listed, named, near, number, runs, solved, versus
-from ._mask import read_mask
+from ._mask import read_mask, visible
 from ._report import Array, Float64, Reading
 
 Attention: TypeAlias = Callable[[Float64, Float64, Float64], Float64]
@@ -74,8 +74,14 @@ class Probe(NamedTuple):
 
 def read_attention(probe: Probe) -> Iterator[Reading]:
     """Read the parts of attention that are wrong."""
-    if not near(probe.impl(probe.q, probe.k, probe.v), probe.impl(probe.q, probe.k, probe.v), 1e-6):
+    out, again = (probe.impl(probe.q, probe.k, probe.v) for _ in range(2))
+    if not near(np.nan_to_num(out), np.nan_to_num(again), 1e-6):
         yield Reading("repetition", "The same call gives other numbers the second time.")
+        return
+    lost, blind = _any(np.isnan(out), (0, 2)), ~_any(visible(probe.case), 1)
+    if lost.any() and not (lost & ~blind).any():
+        text = f"The queries {runs(lost)} see no key, and their output is NaN; expected 0."
+        yield Reading("empty rows", text, True)
         return
     for part in (_values, _rounding, _axis, _queries, _heads, _keys, _order, _sums, _proportions, _added):
         readings = list(part(probe))

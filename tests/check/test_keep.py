@@ -88,6 +88,24 @@ def test_an_error_of_keep_or_positions_is_named(run, sentence):
     assert sentence in str(run())
 
 
+def test_queries_without_a_key():
+    keep = (REL <= 0) & (KEYS[:, None] > 2)
+    assert ATTENTION(attends(keep), keep=keep)
+    nan = np.where(KEYS > 2, 1, np.nan)[:, None]
+    report = ATTENTION(lambda q, k, v: plain.attention(q, k, v, mask=keep) * nan, keep=keep)
+    (cause,) = report.causes
+    assert cause.sentence == "The queries 0-2 see no key, and their output is NaN; expected 0."
+    report = ATTENTION(lambda q, k, v: plain.attention(q, k, v, bias=np.where(keep, 0, -1e9)), keep=keep)
+    (cause,) = report.causes
+    assert cause.sentence.startswith("The queries 0-2 see no key, but the softmax gives all keys the same weight")
+
+
+def test_a_causal_mask_in_place_of_a_window_and_a_wrong_scale():
+    report = check.attention(lambda q, k, v: plain.attention(q, k, v, mask=REL <= 0, scale=1.0), n=N, **SINKS)
+    assert "All keys up to the query are seen, without a window; expected the first 4, and 7 keys back." in str(report)
+    assert "Logits are 4 (1 / the scale) times the right ones." in str(report)
+
+
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [

@@ -3,6 +3,7 @@
 from functools import partial
 
 import numpy as np
+import plain
 import pytest
 
 import posenc
@@ -79,6 +80,8 @@ WRONG = {  # sentence: implementation
     "part 2 is merged with the lse of part 1": partial(one_by_one, joint=lambda old, new: new),
     "part 2 is merged with the larger lse of the two": partial(one_by_one, joint=np.maximum),
     "A part without a key has lse = -inf and weight 0": by_sigmoid,
+    "The weights sum to 1 over the queries": lambda outs, lses: (plain.softmax(lses)[..., None] * outs).sum(0),
+    "The parts 2 are not used.": lambda outs, lses: merged(outs[:2], lses[:2]),
     "the weighted sum of the outputs": lambda outs, lses: merged(outs, lses)[0][..., ::-1],
     "The result has shape (6, 2, 8); expected (2, 6, 8). Its numbers are right.": lambda outs, lses: merged(outs, lses)[
         0
@@ -105,3 +108,8 @@ def test_numbers_of_the_empty_part():
     report = check.merge(by_sigmoid)
     assert "the weights of parts with lse (-inf, -1.1999, -0.53741) are (NaN, NaN, NaN)" in report.causes[0].sentence
     assert "The implementation is wrong with parts without a key (lse = -inf) only." in report.where
+
+
+def test_a_merge_that_returns_nothing():
+    with pytest.raises(TypeError, match=r"check.merge: the result is None; expected one array of real numbers"):
+        check.merge(lambda outs, lses: None)
