@@ -11,6 +11,7 @@ from typing import Any, NoReturn, TypeVar, cast
 
 from .foreign import explain
 
+__tracebackhide__ = True  # pytest shows the line of the call
 MOST_BITS_SHOWN = 256
 """Bits of the longest integer that a message shows."""
 MOST_SHOWN = 300

@@ -23,7 +23,7 @@ FILE = Path(__file__).with_name("foreign.txt")
 
 @cache
 def words(kind: str) -> dict[str, str]:
-    """Return the words of one kind, "argument", "name" or "call", and a sentence for each."""
+    """Return the words of one kind, "argument", "check", "name" or "call", and a sentence for each."""
     lines = (line.split(" | ", 2) for line in FILE.read_text("utf-8").splitlines() if not line.startswith("#"))
     return {word: sentence for of, word, sentence in lines if of == kind}
 
@@ -36,10 +36,13 @@ def expected_argument(function: str, word: str, keywords: Sequence[str]) -> str:
     """Return what a function, with these keywords, expects in place of an unknown one."""
     from difflib import get_close_matches  # importing it takes too long for `import posenc`
 
-    sentence = words("argument").get(word, "")
-    named = re.match(r"\w+", sentence)
-    if named and named[0] in (*keywords, "nothing", "a"):
-        return sentence
+    sentences = [words("argument").get(word, "")]
+    if function.startswith("check."):  # its own sentence, or the one for the argument that takes the word's place
+        of_check, place = words("check"), re.split(r"\W", sentences[0])[0]
+        sentences = [of_check.get(word, ""), *sentences, of_check.get(place, "")]
+    for sentence in sentences:
+        if re.split(r"\W", sentence)[0] in (*keywords, "nothing", "a"):
+            return sentence
     close = get_close_matches(word, keywords, 1)
     return close[0] if close else ", ".join(keywords) if len(keywords) <= MOST_LISTED else f"those of help({function})"
 

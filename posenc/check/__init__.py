@@ -9,26 +9,33 @@ The module is imported at the first use of ``posenc.check``.
 
 from sys import modules as _modules
 
+from .._core_api.door import door as _door
 from ._attention import attention, cache, softmax
 from ._biases import bias, buckets, slopes
 from ._command import run_command as run_command
 from ._describe import Description, describe
 from ._frequencies import frequencies
 from ._gradient import gradient
+from ._learned import learned
 from ._mask import mask
+from ._merge import merge
 from ._report import Cause, Reading, Report
 from ._rope import rope, sinusoid
 
 __all__ = [
     "Cause", "Description", "Reading", "Report", "attention", "bias", "buckets", "cache", "describe", "frequencies",
-    "gradient", "mask", "rope", "sinusoid", "slopes", "softmax",
+    "gradient", "learned", "mask", "merge", "rope", "sinusoid", "slopes", "softmax",
 ]  # fmt: skip
+for _kind in filter(str.islower, __all__):  # an unknown argument gets a sentence that says what takes its place
+    globals()[_kind] = _door(globals()[_kind], f"check.{_kind}")
 
 _NAMES = {
     "alibi": "slopes, or bias for numbers of pairs",
     "alibi_slopes": "slopes",
+    "interpolate_table": "learned",
     "kv_cache": "cache",
     "rope_frequencies": "frequencies",
+    "merge_attention": "merge",
     "scaled_dot_product_attention": "attention",
     "sinusoidal": "sinusoid",
     "t5": "buckets, or bias for numbers of pairs",

@@ -12,9 +12,9 @@ import numpy.typing as npt
 from .. import Bias, PositionBias, reference
 from ._biases import MATRICES, PLACED, of_operator, operator_of
 from ._frequencies import angles
-from ._inputs import Precision, ToArray, call, draw, parts
+from ._inputs import Precision, ToArray, call, draw, parts, without_weights
 from ._judge import Case, Kind, angle_roundoff, coarser, hypotheses, judge
-from ._mask import MORE_KEYS, Segments, Window, mask_case, mask_options
+from ._mask import BY_TOKEN, MORE_KEYS, Segments, Window, mask_case, mask_options
 from ._read_attention import Probe, read_attention
 from ._report import Array, Cause, Float64, Report, further, with_readings
 from ._rope import layouts, rotation_error, true_rotation
@@ -53,7 +53,7 @@ def logit_error(c: Case, u: float) -> float:
     if c["reads_content"]:  # products of queries, keys and rows of tables
         tables = sum(longest(x) for x in c["arrays"].values() if x is not None)
         q, k = q + tables, k + tables
-    size = q * k * abs(c["scale"]) * c["factor"] ** 2
+    size = q * k * np.max(abs(c["scale"])) * c["factor"] ** 2
     at = np.append(c["q_at"], c["k_at"])
     turns = 0.0 if c["w"] is None else float(rotation_error(c, at, u).max(initial=0))
     slack = 4 * u if u > 2.0**-24 else 8 * u  # numbers of 16 bits are multiplied and added in float32
@@ -90,7 +90,7 @@ def attention_case(
     found: list[Any] = [options.get(name) for name in names]
     causal, window, align, segments, bias, frequencies, layout, scale, softcap, sink = found
     case: Case = {"w": None, "operator": None, "reads_content": False, "softmax_factor": 1.0, "factor": 1.0}
-    case |= {"axis": None, "decay": None, **mask_case(subject, n, m, causal, window, align, segments)}
+    case |= {"axis": None, "decay": None, **mask_case(subject, n, m, causal, window, align, segments, options)}
     if bias is not None:
         if not isinstance(bias, Bias) or len(bias.parts) > 1:
             has = f"is {bias.name}" if isinstance(bias, Bias) else f"has type {type(bias).__name__}"
@@ -106,6 +106,12 @@ def attention_case(
     given = [draw(*shape, dtype=dtype, seed=seed + i) for i, shape in enumerate(shapes)]
     q, k, v = (x.astype(np.float64) for x in given)
     scale = dim**-0.5 * case["softmax_factor"] if scale is None else scale
+    if np.ndim(scale):
+        scale = np.array(scale, np.float64)
+        if scale.shape != (heads,) or case["reads_content"]:
+            more = ", because the bias reads queries and keys"
+            more = more if case["reads_content"] else f", or ({heads},), one for each head"
+            raise ValueError(f"check.{subject}: scale has shape {scale.shape}; expected a number{more}")
     sink = None if sink is None else np.array(sink, np.float64)
     case |= {"given": given, "q": q, "k": k, "v": v, "heads": heads, "dim": dim, "scale": scale, "softcap": softcap}
     return {**case, "sink": sink, "q_at": case["mask_q"], "k_at": case["mask_k"]}
@@ -159,7 +165,7 @@ def softmax(
     n: int = 9,
     m: int | None = None,
     dim: int = 16,
-    scale: float | None = None,
+    scale: npt.ArrayLike | None = None,
     softcap: float | None = None,
     sink: npt.ArrayLike | None = None,
     causal: bool = False,
@@ -176,8 +182,8 @@ def softmax(
         ``impl(q, k)`` returns the weights (heads, n, m) of queries (heads, n, dim) and keys (heads, m, dim).
     heads, n, m, dim : int
         Sizes. By default m is n, and then, with `causal`, n + 5.
-    scale : float, optional
-        By default ``dim**-0.5``.
+    scale : float or array (heads,), optional
+        By default ``dim**-0.5``. An array has one number for each head.
     softcap, sink, causal, window, align
         As in `posenc.attention`.
     dtype : {"float32", "float64", "bfloat16", "float16"}
@@ -231,10 +237,13 @@ def attention(
     bias: Bias | None = None,
     frequencies: object = None,
     layout: str | None = None,
-    scale: float | None = None,
+    scale: npt.ArrayLike | None = None,
     softcap: float | None = None,
     sink: npt.ArrayLike | None = None,
     segments: Segments | None = None,
+    keep: npt.ArrayLike | None = None,
+    q_positions: npt.ArrayLike | None = None,
+    k_positions: npt.ArrayLike | None = None,
     heads: int = 6,
     kv_heads: int | None = None,
     n: int = 9,
@@ -250,7 +259,7 @@ def attention(
     ----------
     impl : callable
         ``impl(q, k, v)`` returns the output (heads, n, dim) of queries (heads, n, dim), keys and values
-        (kv_heads, m, dim).
+        (kv_heads, m, dim). Of a tuple (output, weights) or (output, None) the output is checked.
     causal, align, window, bias
         As in `posenc.attention`; `bias` is one operator, not a sum.
     frequencies, layout : optional
@@ -259,6 +268,8 @@ def attention(
         As in `posenc.attention`.
     segments : (array (n,), array (m,)), optional
         The segments of queries and keys.
+    keep, q_positions, k_positions : array, optional
+        As in `mask`. The positions are also those of the bias and of the rotation.
     heads, kv_heads, n, m, dim : int
         Sizes. By default kv_heads is `heads` and m is n. If `impl` is right, it then gets fewer heads of keys, which
         show an error of grouped heads, and, with `causal`, n + 5 keys, which show an error of alignment.
@@ -288,6 +299,7 @@ def attention(
 
     options = {"causal": causal, "align": align, "window": window, "bias": bias, "frequencies": frequencies}
     options |= {"layout": layout, "scale": scale, "softcap": softcap, "sink": sink, "segments": segments}
+    options |= {"keep": keep, "q_positions": q_positions, "k_positions": k_positions}
 
     def run(groups: int, keys: int, row: int | None = None) -> Report:
         case = attention_case("attention", heads, groups, n, keys, dim, dtype, options)
@@ -296,7 +308,7 @@ def attention(
         def applied(*given: Array, changed: int = -1) -> tuple[Float64, str]:
             passed = [batched(x, row, i + 3 * (i == changed)) for i, x in enumerate(given)] if batch else given
             called = call("attention", impl, *(array(x.astype(stored)) for x in passed))
-            (out,), precision = parts("attention", called, 1)
+            (out,), precision = parts("attention", without_weights(called, n, keys), 1)
             return out if row is None else out[row], coarser(dtype, precision)
 
         out, precision = applied(*case["given"])
@@ -316,7 +328,7 @@ def attention(
         report = further(report, lambda: run(groups, keys, 1), SECOND_ROW)
     if kv_heads is None and fewer:
         report = further(report, lambda: run(fewer, keys), GROUPED)
-    is_placed = bias is not None and bias.name in PLACED
+    is_placed = (bias is not None and bias.name in PLACED) or any(options[name] is not None for name in BY_TOKEN)
     if m is not None or segments is not None or is_placed or not (causal or window or bias or layout or frequencies):
         return report
     return further(report, (lambda: run(groups, n + 5)) if causal else None, MORE_KEYS)
@@ -333,7 +345,7 @@ def cache(
     bias: Bias | None = None,
     frequencies: object = None,
     layout: str | None = None,
-    scale: float | None = None,
+    scale: npt.ArrayLike | None = None,
     softcap: float | None = None,
     sink: npt.ArrayLike | None = None,
     heads: int = 6,
@@ -350,7 +362,8 @@ def cache(
     impl : callable
         ``impl(q, k, v, start)`` returns the output of the queries of a chunk (heads, chunk, dim). It gets the queries,
         keys and values of the chunk alone, before their rotation, and the position of the first; it keeps the keys and
-        values of earlier chunks. A chunk with start 0 begins a new sequence; two are tried.
+        values of earlier chunks. A chunk with start 0 begins a new sequence; two are tried. Of a tuple (output,
+        weights) or (output, None) the output is checked.
     chunks : sequence of int
         The lengths of the chunks. If none is longer than the window, (window + 3, 1, 1, 3) are tried, too.
     window, bias, frequencies, layout, scale, softcap, sink, heads, kv_heads, dim, batch, dtype, array
@@ -386,7 +399,7 @@ def cache(
             for start, chunk in zip(starts, chunks, strict=True):
                 given = [x[:, start : start + chunk].astype(stored) for x in sequence]
                 called = call("cache", impl, *(array(one[None] if batch else one) for one in given), int(start))
-                (out,), precision = parts("cache", called, 1)
+                (out,), precision = parts("cache", without_weights(called, chunk), 1)
                 outs.append(out)
                 dtypes.append(precision)
             return np.concatenate(outs, -2), coarser(dtype, *dtypes)

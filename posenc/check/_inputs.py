@@ -67,6 +67,18 @@ def parts(subject: str, value: object, count: int) -> tuple[list[Float64], str]:
     return list(arrays), coarser(*dtypes)
 
 
+def without_weights(value: object, n: int, m: int | None = None) -> object:
+    """Return the output of (output, weights) or (output, None), as modules of torch return them, or the value itself.
+
+    The weights have shape (..., n, m); without m, the number of keys may be any.
+    """
+    if not (isinstance(value, tuple) and len(value) == 2):
+        return value
+    shape = tuple(getattr(value[1], "shape", ()))
+    is_weights = value[1] is None or (len(shape) > 1 and shape[-2] == n and m in (None, shape[-1]))
+    return value[0] if is_weights else value
+
+
 def converted(array: ToArray, positions: Array) -> Any:
     """Convert positions, but not to a dtype that cannot represent them, such as bfloat16 above 256."""
     given = array(positions.copy())

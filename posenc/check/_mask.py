@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from .. import reference
-from ._inputs import call, choice
+from ._inputs import call, choice, places
 from ._judge import Case, Kind, as_numbers, hypotheses, judge, known
-from ._laws import law, runs
+from ._laws import law, number, runs
 from ._report import Float64, Reading, Report, further
 
 __tracebackhide__ = True  # pytest shows the line of the implementation
@@ -26,7 +28,9 @@ normal number of float32. Swin adds -100."""
 def mask_options(c: Case) -> Case:
     """The arguments of `reference.attention` that say which pairs see each other."""
     options = {name: c[name] for name in ("causal", "window", "q_segments", "k_segments")}
-    return {**options, "keep": c.get("keep"), "q_positions": c["mask_q"], "k_positions": c["mask_k"]}
+    both = [one for one in (c["kept"], c.get("keep")) if one is not None]
+    keep = np.logical_and(both[0], both[-1]) if both else None
+    return {**options, "keep": keep, "q_positions": c["mask_q"], "k_positions": c["mask_k"]}
 
 
 def visible(c: Case) -> npt.NDArray[np.bool_]:
@@ -49,6 +53,33 @@ def ends(reads: npt.NDArray[np.bool_]) -> str:
     return f"from {words[0]} to {words[1]}" if in_a_row and all(words) else ""
 
 
+def with_first_keys(c: Case, seen: npt.NDArray[np.bool_]) -> tuple[int, float] | None:
+    """Return the number of first keys that all queries see, and how far a causal window reaches back, if a mask is both
+    (StreamingLLM: attention sinks and a window). A causal mask is an infinite window."""
+    rel, row = c["mask_k"] - c["mask_q"][:, None], int(c["mask_q"].argmax())
+    hidden = np.flatnonzero(~seen[row] & (rel[row] <= 0))
+    first, left = (int(hidden[0]), float(-rel[row, hidden[-1]] - 1)) if len(hidden) else (0, np.inf)
+    made = (rel <= 0) & ((np.arange(seen.shape[1]) < first) | (rel >= -left))
+    return (first, left) if (made == seen).all() else None
+
+
+def _streaming(first: int, left: float, right_first: int, right_left: float) -> str:
+    """Say how first keys and a window differ from the right ones."""
+    words = ""
+    if left == np.inf:
+        words = f"expected the first {right_first}, and {number(right_left)} keys back."
+        return f" All keys up to the query are seen, without a window; {words}"
+    if first != right_first:
+        hidden, seen = f" The first {right_first} keys are hidden;", f" The first {first} keys are always seen;"
+        words = f"{seen if first else hidden} expected the first {right_first} for each query."
+    if left != right_left:
+        words += f" The window reaches {number(left)} keys back; expected {number(right_left)}."
+        more = first * (first == right_first)
+        words += f" Its size counts the first {more} keys." * (more > 0 and left + more == right_left)
+        words += f" Its size does not count the first {more} keys." * (more > 0 and left == right_left + more)
+    return words
+
+
 def read_mask(c: Case, numbers: npt.ArrayLike, wanted: npt.ArrayLike) -> Iterator[Reading]:
     """Read which keys each query sees."""
     got, right = np.asarray(numbers) > 0, np.asarray(wanted) > 0
@@ -61,6 +92,15 @@ def read_mask(c: Case, numbers: npt.ArrayLike, wanted: npt.ArrayLike) -> Iterato
     if causes:
         yield Reading("keys", text, True, causes)
         return
+    of_got, of_right = (with_first_keys(c, one) for one in (got, right))
+    if of_got and of_right and of_right[0]:
+        yield Reading("window", text + _streaming(*of_got, *of_right), True)
+        return
+    blind = np.asarray(~right.any(1))
+    if got[blind].all() and (got == right)[~blind].all():
+        text = f"The queries {runs(blind)} see no key, but the softmax gives all keys the same weight; expected 0."
+        yield Reading("empty rows", text, True)
+        return
     rel = c["mask_k"] - c["mask_q"][:, None]
     back, ahead = (int(side * rel[got].max(initial=0) if side > 0 else -rel[got].min(initial=0)) for side in (-1, 1))
     words, expected = ends(got), ends(right)
@@ -69,7 +109,7 @@ def read_mask(c: Case, numbers: npt.ArrayLike, wanted: npt.ArrayLike) -> Iterato
     elif got.shape[0] == got.shape[1] and (right == got.T).all():
         text = "The mask is transposed: queries see the keys after them. Exchange queries and keys."
         yield Reading("axes", text, True)
-    elif (got == ((rel >= -back) & (rel <= ahead))).all():
+    elif c["kept"] is None and (got == ((rel >= -back) & (rel <= ahead))).all():
         left, right_side = c["window"] or (None, None)
         then = f"{left} and {0 if c['causal'] else right_side}".replace("None", "all")
         reach = ["all" if one == most else one for one, most in ((back, -rel.min()), (ahead, rel.max()))]
@@ -87,10 +127,42 @@ def _seen(c: Case) -> Float64:
 MASK = Kind("mask", _seen, ("query", "key"), lambda c, wanted, u: 0.5, read=read_mask)
 
 
+BY_TOKEN = ("keep", "q_positions", "k_positions")
+"""Arguments with one number for each query and each key, which do not fit more keys."""
+
+
+def _placed(subject: str, c: Case, keep: Any, q_positions: Any, k_positions: Any) -> Case:
+    """The fields of a mask that `keep` and positions change."""
+    found: Case = {"kept": None, "index_q": None, "index_k": None}
+    if keep is not None:
+        keep = np.asarray(keep)
+        if keep.dtype != bool:
+            raise TypeError(f"check.{subject}: keep has dtype {keep.dtype}; expected bool, True = may be seen")
+        if np.broadcast_shapes(keep.shape, (1, 1)) not in itertools.product((1, c["n"]), (1, c["m"])):
+            raise ValueError(f"check.{subject}: keep has shape {keep.shape}; expected ({c['n']}, {c['m']})")
+        found["kept"] = np.broadcast_to(keep, (c["n"], c["m"]))
+    if q_positions is None and k_positions is None:
+        return found
+    found |= {"index_q": c["mask_q"], "index_k": c["mask_k"], "past": 0}
+    for name, value, count in (("q", q_positions, c["n"]), ("k", k_positions, c["m"])):
+        at = places(subject, count if value is None else value).astype(np.float64)
+        if len(at) != count:
+            raise ValueError(f"check.{subject}: {name}_positions has shape {at.shape}; expected ({count},)")
+        found[f"mask_{name}"] = at
+    return found
+
+
 def mask_case(
-    subject: str, n: int, m: int, causal: bool, window: Window | None, align: str, segments: Segments | None = None
+    subject: str,
+    n: int,
+    m: int,
+    causal: bool,
+    window: Window | None,
+    align: str,
+    segments: Segments | None = None,
+    given: Case | None = None,
 ) -> Case:
-    """The fields of a mask, with words for sentences."""
+    """The fields of a mask, with words for sentences. `given` may have keep, q_positions and k_positions."""
     at_end = choice(subject, "align", align, "end", "start") == "end"
     if window is not None and not (isinstance(window, tuple | list) and len(window) == 2):
         raise ValueError(f"check.{subject}: window is {window}; expected (left, right), numbers or None")
@@ -104,6 +176,7 @@ def mask_case(
         "q_segments": None if q_segments is None else np.array(q_segments),
         "k_segments": None if k_segments is None else np.array(k_segments), "row_segments": None, "chunk": None,
     }  # fmt: skip
+    case |= _placed(subject, case, **{name: (given or {}).get(name) for name in BY_TOKEN})
     if segments is None:
         return case
     q, k = case["q_segments"], case["k_segments"]
@@ -124,6 +197,9 @@ def mask(
     window: Window | None = None,
     align: str | None = None,
     segments: Segments | None = None,
+    keep: npt.ArrayLike | None = None,
+    q_positions: npt.ArrayLike | None = None,
+    k_positions: npt.ArrayLike | None = None,
 ) -> Report:
     """Check an attention mask.
 
@@ -138,6 +214,11 @@ def mask(
         As in `posenc.attention`.
     segments : (array (n,), array (m,)), optional
         The segments of queries and keys. For padding: ones, and 1 for a token and 0 for padding.
+    keep : bool array that broadcasts to (n, m), optional
+        True = the query may see the key. Attention sinks of StreamingLLM: ``causal=True`` and
+        ``keep=(np.arange(n) < 4) | (np.arange(n) >= np.arange(n)[:, None] - left)``.
+    q_positions, k_positions : array (n,) and (m,), optional
+        As in `posenc.attention`.
 
     Returns
     -------
@@ -160,12 +241,15 @@ def mask(
       ...#####
     """
 
-    if align is None and m is not None and n != m and (causal or window is not None):
+    given: Case = {"keep": keep, "q_positions": q_positions, "k_positions": k_positions}
+    is_placed = any(value is not None for value in given.values())
+    has_positions = not (q_positions is None and k_positions is None)
+    if align is None and m is not None and n != m and (causal or window is not None) and not has_positions:
         expected = f'"start", or "end" as in decoding, because n = {n} and m = {m} differ'
         raise ValueError(f"check.mask: align is None; expected {expected}")
 
     def run(keys: int) -> Report:
-        case = mask_case("mask", n, keys, causal, window, align or "end", segments)
+        case = mask_case("mask", n, keys, causal, window, align or "end", segments, given)
         got, _ = as_numbers(call("mask", impl, n, keys), "mask")
         if got.dtype.kind == "f":
             case["adds_ones"] = bool((got == 1).any()) and not (got < 0).any()
@@ -173,4 +257,5 @@ def mask(
         return judge(MASK, got, case, "float64")
 
     report = run(n if m is None else m)
-    return further(report, lambda: run(n + 5), MORE_KEYS) if m is None and causal and segments is None else report
+    is_square = m is None and causal and segments is None and not is_placed
+    return further(report, lambda: run(n + 5), MORE_KEYS) if is_square else report

@@ -16,7 +16,7 @@ from ._biases import moved, multiplied, true_matrix
 from ._frequencies import read_frequencies
 from ._judge import ROUNDOFF, Case, hypotheses, known, rounded
 from ._laws import law, listed, named, near, number, runs, solved, versus
-from ._mask import read_mask
+from ._mask import read_mask, visible
 from ._report import Array, Float64, Reading
 
 Attention: TypeAlias = Callable[[Float64, Float64, Float64], Float64]
@@ -55,7 +55,9 @@ class Probe(NamedTuple):
         """Numbers by which logits may be multiplied."""
         names = {"scale": "scale", "dim": "width of heads", "heads": "number of heads"}
         names |= {"softmax_factor": "softmax factor", "factor": "attention factor"}
-        return {f"the {words}": float(self.case[name]) for name, words in names.items()}
+        return {
+            f"the {words}": float(self.case[name]) for name, words in names.items() if np.ndim(self.case[name]) == 0
+        }
 
     def weights(self, attention: Attention, q: Float64, k: Float64) -> Float64:
         """Return the weights (heads, n, m): the output for values that are 1 at one key, less the output for 0."""
@@ -71,8 +73,14 @@ class Probe(NamedTuple):
 
 def read_attention(probe: Probe) -> Iterator[Reading]:
     """Read the parts of attention that are wrong."""
-    if not near(probe.impl(probe.q, probe.k, probe.v), probe.impl(probe.q, probe.k, probe.v), 1e-6):
+    out, again = (probe.impl(probe.q, probe.k, probe.v) for _ in range(2))
+    if not near(np.nan_to_num(out), np.nan_to_num(again), 1e-6):
         yield Reading("repetition", "The same call gives other numbers the second time.")
+        return
+    lost, blind = _any(np.isnan(out), (0, 2)), ~_any(visible(probe.case), 1)
+    if lost.any() and not (lost & ~blind).any():
+        text = f"The queries {runs(lost)} see no key, and their output is NaN; expected 0."
+        yield Reading("empty rows", text, True)
         return
     for part in (_values, _rounding, _axis, _queries, _heads, _keys, _order, _sums, _proportions, _added):
         readings = list(part(probe))
@@ -376,7 +384,7 @@ def _proportions(probe: Probe) -> Iterator[Reading]:
     x, y = _centred(got - still), _centred(expected - right_still)
     if turns or near(x, y, 20 * probe.tolerance) or (probe.case["softcap"] and not is_bias):
         return  # a cap mixes products and bias
-    words = multiplied(x, y, "Logits", probe.numbers, 20 * probe.tolerance)
+    words = _scales(probe) or multiplied(x, y, "Logits", probe.numbers, 20 * probe.tolerance)
     if words:
         yield Reading("scale", words, True)
         return
@@ -385,6 +393,29 @@ def _proportions(probe: Probe) -> Iterator[Reading]:
     where = ", ".join(f"{name} {runs(_any(wrong, others))}" for name, others in axes)
     text = f"{'With keys of 0 the weights are right. ' * is_bias}With random keys the proportions are wrong at {where}"
     yield Reading("products", f"{text}: the products of queries and keys are, or what is done to them.")
+
+
+def _scales(probe: Probe) -> str:
+    """Say what the scales of the heads are, if each head has its own. A cap does not change small products."""
+    right, q = probe.case["scale"], probe.q * (0.003 if probe.case["softcap"] else 1.0)
+    if not np.ndim(right):
+        return ""
+    products, still = _logarithms(probe, q, probe.k), _logarithms(probe, q, 0 * probe.k)
+    x, y = (_centred(one - without) for one, without in zip(products, still, strict=True))
+    times = (x * y).sum((1, 2)) / (y * y).sum((1, 2))
+    found, wrong = times * right, abs(times - 1) > 20 * probe.tolerance
+    if not near(x / abs(y).max(), times[:, None, None] * y / abs(y).max(), 50 * probe.tolerance) or not wrong.any():
+        return ""
+    text = f"The scales of the heads are {versus(found, right)}. Wrong are heads {runs(wrong)}."
+    source = abs(found[:, None] / right - 1).argmin(1)
+    if np.ptp(found) < 1e-3 * abs(found).max():
+        return f"{text} All heads have one scale."
+    if sorted(source) == list(range(len(right))) and near(found / right[source], np.ones(len(right)), 1e-3):
+        return f"{text} Head h has the scale of head {law(np.arange(len(right)), source, 'h') or listed(source)}."
+    if near(found * right, np.ones(len(right)), 1e-3):
+        return f"{text} They are the reciprocals of the right ones."
+    is_factor = np.ptp(times[wrong]) < 1e-3 * abs(times[wrong]).max()
+    return f"{text} They are {number(times[wrong][0])} times the right ones." if is_factor else text
 
 
 def _bias(x: Float64, y: Float64, probe: Probe) -> Iterator[Reading]:
@@ -416,7 +447,8 @@ def _turns(probe: Probe) -> Iterator[Reading]:
     case, w = probe.case, probe.case["w"]
     i = np.arange(len(w))
     pairs = np.stack([2 * i, 2 * i + 1] if case["layout"] == "interleaved" else [i, i + len(w)], 1)
-    size = (0.1 if case["softcap"] else 1.0) / abs(case["scale"])
+    scale = np.reshape(case["scale"], (-1, 1, 1))  # one, or one of each head
+    size = (0.1 if case["softcap"] else 1.0) / float(abs(scale).max())
     q, zero = np.zeros(probe.q.shape), 0 * probe.k
     still = np.log(np.maximum(probe.weights(probe.impl, probe.q, zero), SMALLEST))
 
@@ -430,7 +462,7 @@ def _turns(probe: Probe) -> Iterator[Reading]:
             logits = np.log(np.maximum(probe.weights(probe.impl, q, k), SMALLEST)) - still
             logits = np.where(still > np.log(SMALLEST) / 2, logits, np.nan)
             found[..., parity::2] = logits[..., parity::2] - np.nanmean(logits[..., 1 - parity :: 2], -1, keepdims=True)
-        return np.asarray(found / (size * case["scale"]))
+        return np.asarray(found / (size * scale))
 
     z = np.array([product(a, a) + 1j * product(a, b) for a, b in pairs])  # (pairs, heads, n, m)
     lengths, seen = abs(z), ~np.isnan(z).any(0)[0]

@@ -76,9 +76,12 @@ CONTENTS = (
 )
 BUCKETED = posenc.deberta(*RNG.standard_normal((2, 6, 8, 16)), num_buckets=4, max_distance=16)
 SEGMENTS = np.repeat([0, 1, 2], [4, 5, 3])
+ROWS = RNG.standard_normal((25, 16))
+KEEP = (np.arange(12) < 2) | (np.arange(12) > np.arange(12)[:, None] - 4)
+POSITIONS = dict.fromkeys(("q_positions", "k_positions"), np.array([0, 2, 3, 4, 7, 8, 0, 1, 2, 5, 6, 7]))
 CAUSAL_MASK = {"causal": True, "align": "end"}
 
-MODULES = ("attention", "biases", "frequencies", "gradient", "mask", "rope")
+MODULES = ("attention", "biases", "frequencies", "gradient", "learned", "mask", "merge", "rope")
 SETTINGS = {
     **{f"frequencies {name}": (check.frequencies, (config,), {"seq_len": 512}) for name, config in CONFIGS.items()},
     **{f"rope {name}": (check.rope, (config,), {"layout": "half", "seq_len": 512, "inputs": ("q", "k")})
@@ -115,6 +118,12 @@ SETTINGS = {
     "mask segments": (check.mask, (12, 12), {"segments": (SEGMENTS, SEGMENTS), "causal": True}),
     "mask padding": (check.mask, (12, 12), {"segments": (np.ones(12), SEGMENTS > 0), "causal": True}),
     "mask chunks": (check.mask, (12, 12), {"segments": (np.arange(12) // 4, np.arange(12) // 4), "causal": True}),
+    "mask keep": (check.mask, (12,), {"causal": True, "keep": KEEP}),
+    "mask keep padding": (check.mask, (12,), {"causal": True, "keep": np.arange(12) > 2}),
+    "mask positions": (check.mask, (12,), {"causal": True, **POSITIONS}),
+    "softmax scales": (check.softmax, (), {"scale": [0.2, 0.3, 0.5], "softcap": 2.0, "sink": [0.5, -1.0, 1.0]}),
+    "attention positions": (check.attention, (), {"n": 12, "frequencies": W16, "layout": "half", **POSITIONS}),
+    "attention positions alibi": (check.attention, (), {"n": 12, "bias": ALIBI, "heads": 6, **POSITIONS}),
     "softmax": (check.softmax, (), {"causal": True, "softcap": 2.0, "sink": [0.5, -1.0, 1.0]}),
     "attention": (check.attention, (), {"causal": True, "n": 7, "m": 12, "kv_heads": 2, "window": (4, None)}),
     "attention cap": (check.attention, (), {"softcap": 1.5, "bias": ALIBI, "heads": 6, "n": 9}),
@@ -126,6 +135,11 @@ SETTINGS = {
     "attention shaw short": (check.attention, (), {"bias": CONTENTS[0], "heads": 6, "n": 2, "m": 3}),
     "attention deepseek": (check.attention, (), {"frequencies": DEEPSEEK, "layout": "half", "causal": True}),
     "attention deberta buckets": (check.attention, (), {"bias": BUCKETED, "heads": 6, "n": 12}),
+    "merge": (check.merge, (), {}),
+    "learned": (check.learned, (ROWS,), {"n": 20, "prefix": 2}),
+    "learned half pixels": (check.learned, (ROWS,), {"n": 9, "corners": False}),
+    "learned antialias": (check.learned, (ROWS,), {"n": 9, "antialias": True}),
+    "learned grid": (check.learned, (ROWS,), {"n": (6, 9), "grid": (4, 6), "prefix": 1}),
     "cache deberta": (check.cache, (), {"bias": CONTENTS[2], "heads": 6}),
     "cache": (check.cache, (), {"frequencies": W16, "layout": "half"}),
     "cache window": (check.cache, (), {"frequencies": W16, "layout": "half", "window": (3, None)}),
@@ -160,4 +174,6 @@ def _echo(kind):
         "softmax": lambda q, k: q @ k.swapaxes(-1, -2),
         "attention": lambda q, k, v: q,
         "cache": lambda q, k, v, start: q,
+        "learned": lambda p: np.zeros((len(p), 16)),
+        "merge": lambda outs, lses: outs[0],
     }[kind]

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import re
 import subprocess
 import sys
 from functools import partial
@@ -276,6 +277,57 @@ def test_a_refused_argument(run, message):
         run()
 
 
+FREQUENCIES = "frequencies=posenc.rope_frequencies(dim, base=...), or a config"
+UNKNOWN = {  # kind, word: what is expected
+    ("rope", "theta"): FREQUENCIES,
+    ("rope", "base"): FREQUENCIES,
+    ("rope", "rope_scaling"): "frequencies=posenc.rope_from_config(config), or the keys of rope_frequencies",
+    ("rope", "position_ids"): "positions",
+    ("rope", "rtol"): "nothing, because the bound follows from the dtype",
+    ("sinusoid", "theta"): "base",
+    ("slopes", "num_heads"): "heads, or nothing where an array has the axis",
+    ("buckets", "num_buckets"): "buckets",
+    ("mask", "attn_mask"): "keep (True = this key may be seen), or bias=posenc.dense(array) for numbers",
+    ("attention", "is_causal"): 'causal, with align="start" if N != M',
+    ("attention", "segment_ids"): "segments, a pair: those of the queries and those of the keys",
+    ("attention", "num_key_value_heads"): "kv_heads",
+    ("attention", "dim_"): "dim",
+    ("cache", "is_causal"): "nothing, because decoding with a cache is causal",
+    ("learned", "padding_idx"): "offset: padding_idx + 1 in RoBERTa",
+    ("gradient", "other"): "impl, function, arguments, dtype",
+    ("attention", "other"): "those of help(check.attention)",
+}
+
+
+@pytest.mark.parametrize("word", UNKNOWN)
+def test_an_unknown_argument_is_told_what_takes_its_place(word):
+    kind, argument = word
+    message = f"check.{kind}: {argument} is unknown; expected {UNKNOWN[word]}"
+    with pytest.raises(TypeError, match=f"^{re.escape(message)}$"):
+        getattr(check, kind)(nothing, **{argument: 1})
+
+
+def test_arguments_that_are_missing_or_too_many():
+    with pytest.raises(TypeError, match=r"^check.bias: bias is missing; expected bias\(impl, bias, n\)$"):
+        check.bias(nothing)
+    with pytest.raises(TypeError, match=r"^check.slopes: 3 positional arguments were given; expected impl, heads; "):
+        check.slopes(nothing, 12, "float32")
+
+
+def test_the_output_of_a_tuple_with_weights_is_judged():
+    """Modules of torch return (output, weights), where weights may be None, and a mean over the heads."""
+    stored = plain.decoder(plain.frequencies(16))
+    rotated = {"frequencies": plain.frequencies(16), "layout": "half"}
+    for weights in (None, np.ones((9, 9)), np.ones((6, 9, 9)), np.ones((1, 6, 9, 9))):
+        assert check.attention(lambda *given, w=weights: (plain.attention(*given), w))
+        report = check.attention(lambda *given, w=weights: (plain.attention(*given, scale=1.0), w))
+        assert [cause.name for cause in report.causes] == ["no scale"]
+    assert check.cache(lambda q, k, v, start: (stored(q, k, v, start), None), **rotated)
+    assert check.cache(lambda q, k, v, start: (stored(q, k, v, start), np.ones((q.shape[-2], 64))), **rotated)
+    with pytest.raises(TypeError, match=r"check.attention: the result is tuple; expected one array"):
+        check.attention(lambda q, k, v: (q, np.ones((6, 9))))  # log-sum-exps
+
+
 def test_arrays_instead_of_a_function():
     x = np.random.default_rng(0).standard_normal((3, 24, 32))
     for axes in range(2, 4):
@@ -294,9 +346,7 @@ def test_an_assertion_raises_the_report():
     assert len(repr(report)) <= 205
     assert repr(check.rope(partial(plain.rope, w=W), **HALF)).startswith("<rope: right. The largest error is")
     unknown = check.rope(lambda x, p: x**2, **HALF)
-    assert repr(unknown).startswith(
-        "<rope: wrong: linearity: the result is not linear in x; expected a rotation of x."
-    )
+    assert repr(unknown).startswith("<rope: wrong: linearity: the result is not linear in x; expected a rotation of x.")
 
 
 @pytest.mark.parametrize("positions", [600, np.arange(600) + 0.25], ids=["whole", "parts"])
@@ -381,6 +431,8 @@ def refuses(*arguments):
         lambda: check.softmax(refuses),
         lambda: check.attention(refuses, causal=True),
         lambda: check.cache(refuses),
+        lambda: check.learned(refuses, TABLE),
+        lambda: check.merge(refuses),
         lambda: check.gradient(refuses, lambda x: x**2, np.ones(3)),
     ],
 )

@@ -9,8 +9,9 @@ from settings import SETTINGS, judged
 from posenc.check._judge import ROUNDOFF, ROWS, altered, in_bounds, known
 from posenc.check._report import Reading, Report, with_readings
 
-biases, frequencies, mask, read_attention, read_rope = (
-    import_module(f"posenc.check._{name}") for name in ("biases", "frequencies", "mask", "read_attention", "read_rope")
+biases, frequencies, mask, merge, read_attention, read_rope = (
+    import_module(f"posenc.check._{name}")
+    for name in ("biases", "frequencies", "mask", "merge", "read_attention", "read_rope")
 )
 SAME = {
     *(
@@ -58,6 +59,7 @@ PARTS = {
     "softmax": {"keys": KEYS},
     "attention": {"keys": KEYS, "w": W, "turns": TURNS},
     "cache": {"keys": KEYS, "turns": TURNS},
+    "merge": {"weights": (merge.WEIGHTS, lambda c: c["w"]), "lse": (merge.LSES, lambda c: c["lse"])},
 }
 """The parts of each check that known errors are about, besides the whole: a table, and the numbers of a case."""
 
@@ -118,6 +120,10 @@ def test_inputs_tell_hypotheses_apart(capsys):
     silent = {name for table, name, *_ in ROWS if table != "any"} - active
     print(*sorted(alike - told), sep="\n")
     assert (missed, silent, alike - told) == (set(), set(), SAME)
+
+
+def test_sentences_and_changes_end_with_a_full_stop():
+    assert [row for row in ROWS if not (row[2].endswith(".") and row[3].endswith("."))] == []
 
 
 @pytest.mark.parametrize(

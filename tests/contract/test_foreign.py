@@ -108,6 +108,13 @@ def test_sentences_name_what_there_is():
     assert not foreign.words("name").keys() & set(posenc.__all__)
 
 
+def test_sentences_of_checks_begin_with_their_arguments():
+    kinds = [getattr(posenc.check, name) for name in posenc.check.__all__ if name.islower()]
+    arguments = {p for kind in kinds for p in inspect.signature(kind).parameters}
+    for word, sentence in foreign.words("check").items():
+        assert re.match(r"\w+", sentence)[0] in {*arguments, "nothing"}, word
+
+
 def parameters(name):
     return inspect.signature(getattr(posenc, name)).parameters
 
