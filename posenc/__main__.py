@@ -1,14 +1,15 @@
-"""``python -m posenc``: the effects of all schemes on a text, as a table; also the commands ``info`` and ``check``.
+"""``python -m posenc``: eight schemes and a wrong rotation; also the commands ``info`` and ``check``.
 
-A scheme is one way for positions to enter attention. Embeddings and projections are random: nothing is trained. The
-embedding of a word is seeded by the word and other random numbers by constants, so that the same text gives the same
-numbers. `examples/tour` draws the schemes of this file.
+``--all`` prints the effects of all schemes. A scheme is one way for positions to enter attention. Embeddings and
+projections are random: nothing is trained. The embedding of a word is seeded by the word and other random numbers by
+constants, so that the same text gives the same numbers. `examples/tour` draws the schemes of this file.
 """
 
 from __future__ import annotations
 
 import argparse
 import hashlib
+import inspect
 import math
 import os
 import platform
@@ -45,6 +46,30 @@ SCORED_WORDS, MEASURED_WORDS = 128, 512
 """Words whose scores are compared before and after a shift, and words of the attention whose memory is measured."""
 ROUNDING = 1e-5
 """Relative changes of float32 results below this are rounding errors."""
+KNOWN = {
+    NO_POSITIONS: "nothing",
+    "sinusoidal": "adds sines and cosines of its position to each word",
+    "learned": "adds a trained vector to each word, up to the last row of its table",
+    "rope": "rotates queries and keys, by angles that grow with the position",
+    "alibi": "lowers each logit by the distance of two words, times a slope",
+    "t5": "adds a trained number for each range of distances to the logits",
+    "shaw": "adds a trained vector for each distance to the keys",
+    "transformer_xl": "lets queries read a sinusoid of the distance, beside each key",
+    "deberta": "lets queries and keys read trained vectors of the distance",
+}
+"""What the schemes that everybody knows do to a sentence."""
+FIRST = f"""
+{SENTENCE}: attention alone sees a set of words, and does not know who gave the photo.
+Eight schemes tell it where the words are. Embeddings are random, nothing is trained.
+"""
+FIRST_LEGEND = f"""
+swap    {SWAP[0]} and {SWAP[1]} change places: the largest change of the output for the other words,
+        relative to the largest output. 0: the order is not seen.
++10^6   {SCORED_WORDS} words move a million positions on: the largest change of the logits.
+        0: only distances count; -: the table ends before; empty: no positions are read.
+
+Is this RoPE? posenc.check compares a function with the equation, and explains the difference:
+"""
 LEGEND = f"""
 Attention alone does not know the order of words. Each row gives it positions in another way.
 Embeddings are random, nothing is trained, and a change is relative to the largest number.
@@ -55,6 +80,7 @@ swap        {SWAP[0]} and {SWAP[1]} of "{SENTENCE}" change places: the largest c
             0: only distances count; -: the scheme ends before; empty: no positions are read.
 MB          memory that attention over {MEASURED_WORDS} words allocates besides its result"""
 NEXT = """
+All schemes:          python -m posenc --all
 Pictures and slides:  python examples/tour --open [FILE], in a clone; needs matplotlib
 Manual:               docs/index.md in a clone, or help(posenc.rope) in Python
 For a bug report:     python -m posenc info"""
@@ -324,7 +350,28 @@ def print_table() -> None:
         shifts = [shifted(scheme, words[:SCORED_WORDS], shift) for shift in SHIFTS.values()]
         size = extra_bytes(scheme, (words * MEASURED_WORDS)[:MEASURED_WORDS]) / 1e6
         print(line.format(scheme.name, scheme.enters, swap, *shifts, f"{size:.2f}"), flush=True)
-    print(NEXT)
+
+
+def my_rope(x: Array, positions: Array) -> Array:
+    angles = positions[:, None] * 10000.0 ** (-np.arange(0, 64, 2) / 64)
+    cos, sin = (np.repeat(table, 2, axis=-1) for table in (np.cos(angles), np.sin(angles)))
+    rotated: Array = x * cos + np.concatenate([-x[..., 32:], x[..., :32]], axis=-1) * sin
+    return rotated
+
+
+def print_first() -> None:
+    """Print what eight schemes do to a sentence, and what the checker says about a wrong rotation."""
+    sentence, words = SENTENCE.split(), re.findall(r"\w+", f"{SENTENCE} {posenc.__doc__}")
+    schemes = {scheme.name: scheme for scheme in all_schemes(MEASURED_WORDS)}
+    line = "{:16}{:68}{:>6}{:>8}"
+    print(f"posenc {posenc.__version__}", FIRST, line.format("", "what it does", "swap", "+10^6"), sep="\n")
+    for name, does in KNOWN.items():
+        swap = amount(change_by_swap(schemes[name], sentence, *map(sentence.index, SWAP)))
+        print(line.format(name, does, swap, shifted(schemes[name], words[:SCORED_WORDS], 10**6)).rstrip())
+    print(FIRST_LEGEND)
+    print(inspect.getsource(my_rope))
+    print('>>> print(posenc.check.rope(my_rope, dim=64, layout="half"))')
+    print(posenc.check.rope(my_rope, dim=64, layout="half"), NEXT, sep="\n")
 
 
 # ---- info ----
@@ -368,14 +415,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     if words[:1] == ["check"]:
         return posenc.check.run_command(Parser(prog=f"{PROGRAM} check"), words[1:])
-    parser = Parser(prog=PROGRAM, description="Print the effects of all schemes on a text.")
+    parser = Parser(prog=PROGRAM, description="Print what eight schemes do to a sentence.")
     about = "info: describe the installation and the machine, for bug reports; check: judge an implementation"
     parser.add_argument("command", nargs="?", choices=("info", "check"), help=f"{about}, see {PROGRAM} check --help")
+    parser.add_argument("--all", action="store_true", help="print the effects of all schemes on a text, as a table")
     parser.add_argument("--version", action="version", version=f"posenc {posenc.__version__}")
-    if parser.parse_args(words).command == "info":
+    asked = parser.parse_args(words)
+    if asked.command == "info":
         print(info())
-    else:
+    elif asked.all:
         print_table()
+    else:
+        print_first()
     return 0
 
 

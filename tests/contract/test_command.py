@@ -28,12 +28,29 @@ def rows_of(printed):
     }
 
 
-@pytest.fixture(scope="module")
-def printed():
+def printed_by(*options):
     """What ``python -m posenc`` prints where nothing is installed but NumPy."""
     hidden = ("rich", "matplotlib", "scipy", "ml_dtypes", "pydoc_data")
-    code = f"import sys; sys.modules.update(dict.fromkeys({hidden})); from posenc.__main__ import main; main([])"
+    code = f"import sys; sys.modules.update(dict.fromkeys({hidden})); from posenc.__main__ import main; main({options})"
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+
+
+def test_first_lines_are_eight_schemes_and_a_wrong_rotation():
+    printed = printed_by()
+    rows = {line.split("  ")[0]: line.split()[-2:] for line in printed.partition("+10^6\n")[2].splitlines()[:9]}
+    assert list(rows) == list(command.KNOWN)
+    assert rows.pop(command.NO_POSITIONS)[-1] == "0"
+    assert all(float(swap) > 0.1 for swap, _ in rows.values())
+    assert {name: later for name, (_, later) in rows.items() if later != "0"} == {"learned": "-"}
+    assert re.search(r"^rope: wrong\. .*\nCause: tables\. .*\nChange: ", printed, re.MULTILINE)
+    code = printed[printed.index("def my_rope") : printed.index(">>> ")].replace(": Array", "").replace(" -> Array", "")
+    exec(code, names := {"np": np})
+    assert posenc.check.rope(names["my_rope"], dim=64, layout="half").causes[0].name == "tables"
+
+
+@pytest.fixture(scope="module")
+def printed():
+    return printed_by("--all")
 
 
 def test_table_has_every_scheme(printed):
