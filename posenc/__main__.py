@@ -48,37 +48,27 @@ ROUNDING = 1e-5
 """Relative changes of float32 results below this are rounding errors."""
 KNOWN = {
     NO_POSITIONS: "nothing",
-    "sinusoidal": "adds sines and cosines of its position to each word",
-    "learned": "adds a trained vector to each word, up to the last row of its table",
-    "rope": "rotates queries and keys, by angles that grow with the position",
-    "alibi": "lowers each logit by the distance of two words, times a slope",
-    "t5": "adds a trained number for each range of distances to the logits",
-    "shaw": "adds a trained vector for each distance to the keys",
-    "transformer_xl": "lets queries read a sinusoid of the distance, beside each key",
-    "deberta": "lets queries and keys read trained vectors of the distance",
+    "sinusoidal": "adds sines and cosines of the position to each word",
+    "learned": "adds a trained vector to each word; the table ends",
+    "rope": "rotates queries and keys by angles of their positions",
+    "alibi": "lowers each logit by the distance of its words",
+    "t5": "adds a trained number to each logit, by ranges of distance",
+    "deberta": "lets queries and keys read trained vectors of distance",
+    "shaw": "adds a trained vector of distance to each key",
+    "transformer_xl": "lets each query read a sinusoid of distance",
 }
 """What the schemes that everybody knows do to a sentence."""
-FIRST = f"""
-{SENTENCE}: attention alone sees a set of words, and does not know who gave the photo.
-Eight schemes tell it where the words are. Embeddings are random, nothing is trained.
-"""
-FIRST_LEGEND = f"""
-swap    {SWAP[0]} and {SWAP[1]} change places: the largest change of the output for the other words,
-        relative to the largest output. 0: the order is not seen.
-+10^6   {SCORED_WORDS} words move a million positions on: the largest change of the logits.
-        0: only distances count; -: the table ends before; empty: no positions are read.
-
-Is this RoPE? posenc.check compares a function with the equation, and explains the difference:
-"""
 LEGEND = f"""
-Attention alone does not know the order of words. Each row gives it positions in another way.
-Embeddings are random, nothing is trained, and a change is relative to the largest number.
+{SENTENCE}: attention alone sees a set of words, and does not know who gave.
+Schemes tell it where the words are, each in another way. Embeddings are random, nothing is trained,
+and a change is relative to the largest number.
 
-swap        {SWAP[0]} and {SWAP[1]} of "{SENTENCE}" change places: the largest change of the
-            output for the other words. 0: the order is not seen.
+swap        {SWAP[0]} and {SWAP[1]} change places: the largest change of the output for the other words.
+            0: the order is not seen.
 +1, +10^6   {SCORED_WORDS} words move to later positions: the largest change of the logits.
             0: only distances count; -: the scheme ends before; empty: no positions are read.
-MB          memory that attention over {MEASURED_WORDS} words allocates besides its result"""
+"""
+MEGABYTES = f"MB          memory that attention over {MEASURED_WORDS} words allocates besides its result\n"
 NEXT = """
 All schemes:          python -m posenc --all
 Pictures and slides:  python examples/tour --open [FILE], in a clone; needs matplotlib
@@ -339,17 +329,23 @@ def shifted(scheme: Scheme, words: Sequence[str], shift: int) -> str:
         return "-"
 
 
-def print_table() -> None:
-    """Print the effects of all schemes, each as soon as it is computed."""
+def print_table(everything: bool) -> None:
+    """Print the effects of the schemes, each as soon as it is computed."""
     sentence, words = SENTENCE.split(), re.findall(r"\w+", f"{SENTENCE} {posenc.__doc__}")
     print(f"posenc {posenc.__version__}: {posenc.runtime.isa()} kernels, {posenc.get_num_threads()} threads")
-    line = "{:24}{:24}{:>8}{:>8}{:>8}{:>8}"
-    print(LEGEND, "", line.format("", "positions are", "swap", *SHIFTS, "MB"), sep="\n")
+    print(LEGEND + MEGABYTES * everything)
+    line = "{:24}{:24}{:>8}{:>8}{:>8}{:>8}" if everything else "{:16}{:60}{:>8}{:>8}{:>8}"
+    print(line.format("", "positions are" if everything else "what it does", "swap", *SHIFTS, "MB"))
     for scheme in all_schemes(MEASURED_WORDS):
-        swap = amount(change_by_swap(scheme, sentence, *map(sentence.index, SWAP)))
-        shifts = [shifted(scheme, words[:SCORED_WORDS], shift) for shift in SHIFTS.values()]
-        size = extra_bytes(scheme, (words * MEASURED_WORDS)[:MEASURED_WORDS]) / 1e6
-        print(line.format(scheme.name, scheme.enters, swap, *shifts, f"{size:.2f}"), flush=True)
+        if everything or scheme.name in KNOWN:
+            does = scheme.enters if everything else KNOWN[scheme.name]
+            swap = amount(change_by_swap(scheme, sentence, *map(sentence.index, SWAP)))
+            shifts = [shifted(scheme, words[:SCORED_WORDS], shift) for shift in SHIFTS.values()]
+            size = extra_bytes(scheme, (words * MEASURED_WORDS)[:MEASURED_WORDS]) / 1e6 if everything else 0
+            print(line.format(scheme.name, does, swap, *shifts, f"{size:.2f}").rstrip(), flush=True)
+
+
+# ---- a wrong rotation ----
 
 
 def my_rope(x: Array, positions: Array) -> Array:
@@ -359,19 +355,11 @@ def my_rope(x: Array, positions: Array) -> Array:
     return rotated
 
 
-def print_first() -> None:
-    """Print what eight schemes do to a sentence, and what the checker says about a wrong rotation."""
-    sentence, words = SENTENCE.split(), re.findall(r"\w+", f"{SENTENCE} {posenc.__doc__}")
-    schemes = {scheme.name: scheme for scheme in all_schemes(MEASURED_WORDS)}
-    line = "{:16}{:68}{:>6}{:>8}"
-    print(f"posenc {posenc.__version__}", FIRST, line.format("", "what it does", "swap", "+10^6"), sep="\n")
-    for name, does in KNOWN.items():
-        swap = amount(change_by_swap(schemes[name], sentence, *map(sentence.index, SWAP)))
-        print(line.format(name, does, swap, shifted(schemes[name], words[:SCORED_WORDS], 10**6)).rstrip())
-    print(FIRST_LEGEND)
-    print(inspect.getsource(my_rope))
-    print('>>> print(posenc.check.rope(my_rope, dim=64, layout="half"))')
-    print(posenc.check.rope(my_rope, dim=64, layout="half"), NEXT, sep="\n")
+def print_check() -> None:
+    """Print what the checker says about a wrong rotation."""
+    print("\nIs this RoPE? posenc.check compares a function with the equation, and names the error.\n")
+    call = '\n>>> print(posenc.check.rope(my_rope, dim=64, layout="half"))'
+    print(inspect.getsource(my_rope), call, posenc.check.rope(my_rope, dim=64, layout="half"), sep="\n")
 
 
 # ---- info ----
@@ -423,10 +411,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     asked = parser.parse_args(words)
     if asked.command == "info":
         print(info())
-    elif asked.all:
-        print_table()
     else:
-        print_first()
+        print_table(asked.all)
+        if not asked.all:
+            print_check()
+        print(NEXT)
     return 0
 
 
