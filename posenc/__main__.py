@@ -348,11 +348,10 @@ def print_table(everything: bool) -> None:
 # ---- a wrong rotation ----
 
 
-def my_rope(x: Array, positions: Array) -> Array:
+def my_rope(x: Array, positions: Array) -> Any:
     angles = positions[:, None] * 10000.0 ** (-np.arange(0, 64, 2) / 64)
     cos, sin = (np.repeat(table, 2, axis=-1) for table in (np.cos(angles), np.sin(angles)))
-    rotated: Array = x * cos + np.concatenate([-x[..., 32:], x[..., :32]], axis=-1) * sin
-    return rotated
+    return x * cos + np.concatenate([-x[..., 32:], x[..., :32]], axis=-1) * sin
 
 
 def print_check() -> None:
