@@ -82,7 +82,7 @@ def benchmarks(session: nox.Session) -> None:
 def docs(session: nox.Session) -> None:
     """README's command for the manual; the pages must need no network."""
     run_readme_command(session, '".[docs]"')
-    for program in ("docs/operator_table.py", "docs/benchmark_page.py", "docs/pictures.py"):
+    for program in ("docs/function_text.py", "docs/benchmark_page.py", "docs/pictures.py"):
         session.run("python", program, "--check")
     pages = sorted((ROOT / "build" / "docs-html").rglob("*.html"))
     loads = re.compile(r'<(?:script|link|img)[^>]*(?:src|href)="(?:https?:)?//')
