@@ -27,7 +27,7 @@ from posenc import typing
 
 DOCS = Path(__file__).resolve().parent
 PROGRAM = "docs/function_text.py"
-PAGES = ("functions/**/*.md", "guides/plot.md", "guides/reference.md")
+PAGES = ("functions/**/*.md", "guides/commands.md", "guides/plot.md", "guides/reference.md")
 DIRECTIVE = re.compile(r"^```\{(functions|members|numpy)\} (.+)\n(?:(?!```).*\n)*```$", re.MULTILINE)
 WIDTH = 100
 

@@ -403,7 +403,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if words[:1] == ["check"]:
         return posenc.check.run_command(Parser(prog=f"{PROGRAM} check"), words[1:])
     parser = Parser(prog=PROGRAM, description="Print what eight schemes do to a sentence.")
-    about = "info: describe the installation and the machine, for bug reports; check: judge an implementation"
+    about = "info: describe the installation and the machine, for bug reports; check: check an implementation"
     parser.add_argument("command", nargs="?", choices=("info", "check"), help=f"{about}, see {PROGRAM} check --help")
     parser.add_argument("--all", action="store_true", help="print the effects of all schemes on a text, as a table")
     parser.add_argument("--version", action="version", version=f"posenc {posenc.__version__}")
