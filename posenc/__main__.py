@@ -357,7 +357,7 @@ def my_rope(x: Array, positions: Array) -> Any:
 def print_check() -> None:
     """Print what the checker says about a wrong rotation."""
     print("\nIs this RoPE? posenc.check compares a function with the equation, and names the error.\n")
-    call = '\n>>> print(posenc.check.rope(my_rope, dim=64, layout="half"))'
+    call = '>>> print(posenc.check.rope(my_rope, dim=64, layout="half"))'
     print(inspect.getsource(my_rope), call, posenc.check.rope(my_rope, dim=64, layout="half"), sep="\n")
 
 
