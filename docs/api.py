@@ -1,5 +1,7 @@
 """Directives that take a page's text from the package.
 
+The body of a directive is for readers of the sources: function_text.py writes it, and the built manual leaves it out.
+
 ``{members} posenc.bias`` lists the public names of a module, or of the files of a folder, and documents those that have
 no page of their own below ``docs/functions``. So a new operator needs no line in the manual.
 
@@ -12,59 +14,30 @@ In running text a public name in backticks becomes a link.
 
 from __future__ import annotations
 
-import ast
 import importlib
 import inspect
 import re
-import textwrap
 from pathlib import Path
 from typing import Any
 
-import operator_table
 from docutils import nodes
+from function_text import code_of, members, summary, with_gradients
 from sphinx.addnodes import desc, desc_parameter, pending_xref
 from sphinx.application import Sphinx
 from sphinx.transforms import SphinxTransform
 from sphinx.util.docutils import SphinxDirective
 
 import posenc
-from posenc import analysis, reference, typing
+from posenc import analysis, reference
 
 ROOT = Path(__file__).resolve().parent.parent
 FUNCTIONS = re.compile(r"^```\{functions\} (.+)$", re.MULTILINE)
-
-
-def public_names(module: str) -> list[str]:
-    """Return the ``__all__`` of a module; of a folder of operators, the names of posenc that its files define."""
-    of_rooms = [name for name in posenc.__all__ if f"{getattr(posenc, name).__module__}.".startswith(f"{module}.")]
-    return of_rooms or list(importlib.import_module(module).__all__)
-
-
-def with_gradients(dotted: str) -> list[str]:
-    """Return a dotted name, the name of its gradient, and the name of the gradient's NamedTuple, if they exist."""
-    name = dotted.rpartition(".")[2]
-    gradient = name.title().replace("_", "") + "Gradient"
-    further = [f"posenc.{name}_vjp"] if f"{name}_vjp" in posenc.__all__ else []
-    further += [f"posenc.typing.{gradient}"] if gradient in typing.__all__ else []
-    return [dotted, *(further if dotted == f"posenc.{name}" else [])]
 
 
 def names_with_page() -> set[str]:
     """Return the dotted names that pages below docs/functions document."""
     text = "".join(path.read_text("utf-8") for path in (ROOT / "docs" / "functions").glob("*/*.md"))
     return {one for name in " ".join(FUNCTIONS.findall(text)).split() for one in with_gradients(name)}
-
-
-def members(module: str) -> tuple[str, list[str]]:
-    """Return the module that users import these names from, and the names in the order of the page.
-
-    A gradient or an assertion follows its function, and the NamedTuples of gradients come last.
-    """
-    names = public_names(module)
-    plain = [name for name in names if name.removeprefix("assert_").removesuffix("_vjp") not in set(names) - {name}]
-    plain.sort(key=lambda name: name.endswith("Gradient"))
-    ordered = [one for name in plain for one in (name, f"{name}_vjp", f"assert_{name}") if one in names]
-    return ("posenc" if set(names) <= set(posenc.__all__) else module), ordered
 
 
 def documentation(dotted: str) -> list[str]:
@@ -78,18 +51,6 @@ def documentation(dotted: str) -> list[str]:
     return [f".. currentmodule:: {module}", "", f".. autoclass:: {name}", *members, ""]
 
 
-def code_of(dotted: str) -> str:
-    """Return the source of a function without its docstring."""
-    module, _, name = dotted.rpartition(".")
-    lines = inspect.getsource(getattr(importlib.import_module(module), name)).rstrip().split("\n")
-    first = ast.parse("\n".join(lines)).body[0].body[0]  # type: ignore[attr-defined]
-    if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
-        del lines[first.lineno - 1 : first.end_lineno]
-        if not lines[first.lineno - 1]:
-            del lines[first.lineno - 1]
-    return "\n".join(lines)
-
-
 def sources(dotted: list[str]) -> str:
     """Return one line with the files that implement these names."""
     files = []
@@ -97,8 +58,8 @@ def sources(dotted: list[str]) -> str:
         module, _, last = name.rpartition(".")
         path = Path(inspect.getsourcefile(inspect.unwrap(getattr(importlib.import_module(module), last))) or "")
         kernel = ROOT / "csrc" / "kernels" / path.parent.name / f"{path.stem}.c"
-        twin = getattr(reference, last, None) if module == "posenc" else None
-        equation = Path(inspect.getsourcefile(twin) or "") if inspect.isfunction(twin) else None
+        same = getattr(reference, last, None) if module == "posenc" else None
+        equation = Path(inspect.getsourcefile(same) or "") if inspect.isfunction(same) else None
         files += [one for one in (path, equation, kernel) if one and one.is_relative_to(ROOT) and one.exists()]
     return "Source: " + ", ".join(f"`{one.relative_to(ROOT).as_posix()}`" for one in dict.fromkeys(files)) + "."
 
@@ -110,6 +71,7 @@ class Members(SphinxDirective):
     """
 
     required_arguments = 1
+    has_content = True
 
     def run(self) -> list[nodes.Node]:
         module, names = members(self.arguments[0])
@@ -122,8 +84,8 @@ class Members(SphinxDirective):
             if module == "posenc.reference":  # shown on the page of its namesake, or with posenc.analysis
                 namesakes = {f"posenc.{name}", f"posenc.analysis.{name}"} & elsewhere
                 dotted = next(iter(namesakes), f"posenc.analysis.{name}" if name in analysis.__all__ else dotted)
-            summary = operator_table.summary(values[name]).replace("|", "\\|")
-            table.append(f"| {{py:obj}}`{name} <{dotted}>` | {summary} |")
+            first = summary(values[name]).replace("|", "\\|")
+            table.append(f"| {{py:obj}}`{name} <{dotted}>` | {first} |")
             text += [] if dotted in elsewhere or not dotted.startswith(module) else documentation(dotted)
         folder = f"functions/{self.arguments[0].rpartition('.')[2]}"
         has_pages = (ROOT / "docs" / folder).is_dir()
@@ -136,6 +98,7 @@ class Functions(SphinxDirective):
 
     required_arguments = 1
     optional_arguments = 99
+    has_content = True
 
     def run(self) -> list[nodes.Node]:
         dotted = [one for name in self.arguments for one in with_gradients(name)]
@@ -148,9 +111,10 @@ class NumPy(SphinxDirective):
 
     required_arguments = 1
     optional_arguments = 99
+    has_content = True
 
     def run(self) -> list[nodes.Node]:
-        code = "\n\n\n".join(textwrap.dedent(code_of(name)) for name in self.arguments)
+        code = "\n\n\n".join(map(code_of, self.arguments))
         return [nodes.literal_block(code, code, language="python")]
 
 

@@ -42,7 +42,7 @@ myst_enable_extensions = ["dollarmath", "amsmath"]
 myst_heading_anchors = 3
 nb_execution_mode = "off"  # the outputs are those of the files, which tests/docs/test_notebooks.py compares
 
-# The page to touch, explore/index.html. It needs ziglang.
+# The interactive page, explore/index.html. It needs ziglang.
 subprocess.run(
     [sys.executable, DOCS / "explore/build.py", DOCS.parent / "build/explore-html/explore/index.html"], check=True
 )

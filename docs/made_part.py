@@ -2,7 +2,7 @@
 
 The part stands between two comments, and the first names the program:
 
-    <!-- made by: python docs/operator_table.py --write -->
+    <!-- made by: python docs/symptom_table.py --write -->
     <!-- end of the made part -->
 """
 
@@ -30,7 +30,7 @@ def finish(
 ) -> int:
     """Write or check the part, or do neither, as the options say; return the exit status.
 
-    The program is named by its path in the repository, such as ``docs/operator_table.py``. ``files`` has the text of
+    The program is named by its path in the repository, such as ``docs/symptom_table.py``. ``files`` has the text of
     files that the part shows, such as a picture.
     """
     if not (asked.write or asked.check):
@@ -43,11 +43,17 @@ def finish(
     if not (begins and ends):
         print(f"{page.name}: no lines {begin} and {END}", file=sys.stderr)
         return 1
+    whole = {page: f"{before}{begin}\n\n{made.strip()}\n\n{END}{after}", **(files or {})}
+    return write_or_check(whole, program, asked)
+
+
+def write_or_check(files: Mapping[Path, str], program: str, asked: argparse.Namespace) -> int:
+    """Write the files, or check that they have this text, as the options say; return the exit status."""
     status = 0
-    for path, wanted in {page: f"{before}{begin}\n\n{made.strip()}\n\n{END}{after}", **(files or {})}.items():
+    for path, wanted in files.items():
         if asked.write:
             path.write_text(wanted, encoding="utf-8")
         elif not path.exists() or path.read_text(encoding="utf-8") != wanted:
-            print(f"{path.name}: the made part is old; run {command}", file=sys.stderr)
+            print(f"{path.name}: the made part is old; run python {program} --write", file=sys.stderr)
             status = 1
     return status

@@ -1,14 +1,15 @@
-"""``python -m posenc``: the effects of all schemes on a text, as a table; also the commands ``info`` and ``check``.
+"""``python -m posenc``: eight schemes and a wrong rotation; also the commands ``info`` and ``check``.
 
-A scheme is one way for positions to enter attention. Embeddings and projections are random: nothing is trained. The
-embedding of a word is seeded by the word and other random numbers by constants, so that the same text gives the same
-numbers. `examples/tour` draws the schemes of this file.
+``--all`` prints the effects of all schemes. A scheme is one way for positions to enter attention. Embeddings and
+projections are random: nothing is trained. The embedding of a word is seeded by the word and other random numbers by
+constants, so that the same text gives the same numbers. `examples/tour` draws the schemes of this file.
 """
 
 from __future__ import annotations
 
 import argparse
 import hashlib
+import inspect
 import math
 import os
 import platform
@@ -45,16 +46,31 @@ SCORED_WORDS, MEASURED_WORDS = 128, 512
 """Words whose scores are compared before and after a shift, and words of the attention whose memory is measured."""
 ROUNDING = 1e-5
 """Relative changes of float32 results below this are rounding errors."""
+KNOWN = {
+    NO_POSITIONS: "nothing",
+    "sinusoidal": "adds sines and cosines of the position to each word",
+    "learned": "adds a trained vector to each word; the table ends",
+    "rope": "rotates queries and keys by angles of their positions",
+    "alibi": "lowers each logit by the distance of its words",
+    "t5": "adds a trained number to each logit, by ranges of distance",
+    "deberta": "lets queries and keys read trained vectors of distance",
+    "shaw": "adds a trained vector of distance to each key",
+    "transformer_xl": "lets each query read a sinusoid of distance",
+}
+"""What the schemes that everybody knows do to a sentence."""
 LEGEND = f"""
-Attention alone does not know the order of words. Each row gives it positions in another way.
-Embeddings are random, nothing is trained, and a change is relative to the largest number.
+{SENTENCE}: attention alone sees a set of words, and does not know who gave.
+Schemes tell it where the words are, each in another way. Embeddings are random, nothing is trained,
+and a change is relative to the largest number.
 
-swap        {SWAP[0]} and {SWAP[1]} of "{SENTENCE}" change places: the largest change of the
-            output for the other words. 0: the order is not seen.
+swap        {SWAP[0]} and {SWAP[1]} change places: the largest change of the output for the other words.
+            0: the order is not seen.
 +1, +10^6   {SCORED_WORDS} words move to later positions: the largest change of the logits.
             0: only distances count; -: the scheme ends before; empty: no positions are read.
-MB          memory that attention over {MEASURED_WORDS} words allocates besides its result"""
+"""
+MEGABYTES = f"MB          memory that attention over {MEASURED_WORDS} words allocates besides its result\n"
 NEXT = """
+All schemes:          python -m posenc --all
 Pictures and slides:  python examples/tour --open [FILE], in a clone; needs matplotlib
 Manual:               docs/index.md in a clone, or help(posenc.rope) in Python
 For a bug report:     python -m posenc info"""
@@ -313,18 +329,36 @@ def shifted(scheme: Scheme, words: Sequence[str], shift: int) -> str:
         return "-"
 
 
-def print_table() -> None:
-    """Print the effects of all schemes, each as soon as it is computed."""
+def print_table(everything: bool) -> None:
+    """Print the effects of the schemes, each as soon as it is computed."""
     sentence, words = SENTENCE.split(), re.findall(r"\w+", f"{SENTENCE} {posenc.__doc__}")
     print(f"posenc {posenc.__version__}: {posenc.runtime.isa()} kernels, {posenc.get_num_threads()} threads")
-    line = "{:24}{:24}{:>8}{:>8}{:>8}{:>8}"
-    print(LEGEND, "", line.format("", "positions are", "swap", *SHIFTS, "MB"), sep="\n")
+    print(LEGEND + MEGABYTES * everything)
+    line = "{:24}{:24}{:>8}{:>8}{:>8}{:>8}" if everything else "{:16}{:60}{:>8}{:>8}{:>8}"
+    print(line.format("", "positions are" if everything else "what it does", "swap", *SHIFTS, "MB"))
     for scheme in all_schemes(MEASURED_WORDS):
-        swap = amount(change_by_swap(scheme, sentence, *map(sentence.index, SWAP)))
-        shifts = [shifted(scheme, words[:SCORED_WORDS], shift) for shift in SHIFTS.values()]
-        size = extra_bytes(scheme, (words * MEASURED_WORDS)[:MEASURED_WORDS]) / 1e6
-        print(line.format(scheme.name, scheme.enters, swap, *shifts, f"{size:.2f}"), flush=True)
-    print(NEXT)
+        if everything or scheme.name in KNOWN:
+            does = scheme.enters if everything else KNOWN[scheme.name]
+            swap = amount(change_by_swap(scheme, sentence, *map(sentence.index, SWAP)))
+            shifts = [shifted(scheme, words[:SCORED_WORDS], shift) for shift in SHIFTS.values()]
+            size = extra_bytes(scheme, (words * MEASURED_WORDS)[:MEASURED_WORDS]) / 1e6 if everything else 0
+            print(line.format(scheme.name, does, swap, *shifts, f"{size:.2f}").rstrip(), flush=True)
+
+
+# ---- a wrong rotation ----
+
+
+def my_rope(x: Array, positions: Array) -> Any:
+    angles = positions[:, None] * 10000.0 ** (-np.arange(0, 64, 2) / 64)
+    cos, sin = (np.repeat(table, 2, axis=-1) for table in (np.cos(angles), np.sin(angles)))
+    return x * cos + np.concatenate([-x[..., 32:], x[..., :32]], axis=-1) * sin
+
+
+def print_check() -> None:
+    """Print what the checker says about a wrong rotation."""
+    print("\nIs this RoPE? posenc.check compares a function with the equation, and names the error.\n")
+    call = '>>> print(posenc.check.rope(my_rope, dim=64, layout="half"))'
+    print(inspect.getsource(my_rope), call, posenc.check.rope(my_rope, dim=64, layout="half"), sep="\n")
 
 
 # ---- info ----
@@ -368,14 +402,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     if words[:1] == ["check"]:
         return posenc.check.run_command(Parser(prog=f"{PROGRAM} check"), words[1:])
-    parser = Parser(prog=PROGRAM, description="Print the effects of all schemes on a text.")
-    about = "info: describe the installation and the machine, for bug reports; check: judge an implementation"
+    parser = Parser(prog=PROGRAM, description="Print what eight schemes do to a sentence.")
+    about = "info: describe the installation and the machine, for bug reports; check: check an implementation"
     parser.add_argument("command", nargs="?", choices=("info", "check"), help=f"{about}, see {PROGRAM} check --help")
+    parser.add_argument("--all", action="store_true", help="print the effects of all schemes on a text, as a table")
     parser.add_argument("--version", action="version", version=f"posenc {posenc.__version__}")
-    if parser.parse_args(words).command == "info":
+    asked = parser.parse_args(words)
+    if asked.command == "info":
         print(info())
     else:
-        print_table()
+        print_table(asked.all)
+        if not asked.all:
+            print_check()
+        print(NEXT)
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Build the page to touch: one HTML file that runs the kernels in WebAssembly and needs no network.
+"""Build the interactive page: one HTML file that runs the kernels in WebAssembly and needs no network.
 
     python docs/explore/build.py [FILE]          by default build/explore/index.html
 

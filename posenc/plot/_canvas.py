@@ -128,6 +128,11 @@ def own_names(function: str, argument: str = "", own: str = "") -> Iterator[None
         raise
 
 
+def is_causal(bias: Bias) -> bool:
+    """Return True for an operator that has no bias for keys after the query, or none that a model uses."""
+    return any(part.name in ("fox", "cope") or part.options.get("bidirectional") is False for part in bias.parts)
+
+
 # ---- colours and dashes ----
 
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")
@@ -135,14 +140,14 @@ COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#00
 DASHES = ("-", "--", "-.", ":")
 HIDDEN = "0.8"
 """Grey of the cells without a number."""
-DIVERGING, SEQUENTIAL, NEGATIVE = "RdBu_r", "viridis", "Blues_r"
+DIVERGING, SEQUENTIAL, NEGATIVE, ORDERED = "RdBu_r", "viridis", "Blues_r", "plasma"
 
 Color = tuple[float, float, float, float]
 
 
 def shades(count: int) -> list[Color]:
     """Colours of an ordered family of curves, dark to light. Against white the lightest has a contrast of 3."""
-    return [colormaps[SEQUENTIAL](0.6 * i / max(count - 1, 1)) for i in range(count)]
+    return [colormaps[ORDERED](0.7 * i / max(count - 1, 1)) for i in range(count)]
 
 
 def color_scale(values: Float64) -> dict[str, Any]:
@@ -187,13 +192,13 @@ def draw_curves(
 ) -> Axes:
     """Draw curves by their names, with a grid, and a legend to the right of the axes, where it hides no curve.
 
-    `labels` are the title and other properties of the axes; `colors` are those of an ordered family. Otherwise the
-    first 28 curves differ in colour or dashes.
+    `labels` are the title and other properties of the axes; `colors` are those of an ordered family, whose neighbours
+    also differ in dashes. Otherwise the first 28 curves differ in colour or dashes.
     """
     axes = axes_of(ax)
     for number, (name, curve) in enumerate(curves.items()):
         color: Any = colors[number] if colors else COLORS[number % len(COLORS)]
-        dashes = "-" if colors else DASHES[number // len(COLORS) % len(DASHES)]
+        dashes = DASHES[number % 2] if colors else DASHES[number // len(COLORS) % len(DASHES)]
         axes.plot(x, curve, label=name, linewidth=1.7, color=color, linestyle=dashes)
     axes.set(**labels)
     axes.grid(alpha=0.3)

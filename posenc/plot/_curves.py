@@ -24,6 +24,8 @@ SCHEDULES: dict[str, dict[str, Any]] = {
 }
 """The four schedules of Su 2021 (kexue.fm/archives/8231)."""
 RELATIVE_POSITION = "position of key - position of query"
+LEAST_WEIGHT = 1e-6
+"""Share of the largest weight at which `profile` cuts the curves, so that one does not flatten the others."""
 
 
 @door
@@ -130,7 +132,8 @@ def bias(
         A bias that reads positions. The query is at position 0.
     distances : int or array (M,), optional
         Position of the key minus position of the query. An int n means 1-n .. 0, the distances 0 .. n-1 before the
-        query, as in `posenc.analysis.attention_profile`; by default -64 .. 64.
+        query, as in `posenc.analysis.attention_profile`; by default -64 .. 64. A causal bias, such as `t5` with
+        ``bidirectional=False``, is not drawn for keys after the query.
     legend : bool
         Draw a legend if there are several heads.
     ax : Axes, optional
@@ -158,6 +161,7 @@ def bias(
     if not isinstance(bias, PositionBias):
         fail_kind("bias", bias, "one bias that reads positions, such as alibi(alibi_slopes(8))")
     rel = canvas.as_distances(distances, range(-64, 65), before=True)
+    rel = rel[rel <= 0] if canvas.is_causal(bias) else rel
     with canvas.own_names("attention_profile", "bias", "bias"):
         logits = analysis.attention_profile(bias, rel).logits
     curves = {f"head {head}": curve for head, curve in enumerate(logits)}
@@ -223,6 +227,8 @@ def profile(
 ) -> Axes:
     """Draw the attention weight of keys of equal content against their relative position.
 
+    The axis ends at a millionth of the largest weight.
+
     Parameters
     ----------
     schemes : PositionBias, RopeFrequencies, array (e,) or None, or a mapping of str to these
@@ -262,7 +268,11 @@ def profile(
         shown, heads = min(index, len(weights) - 1), len(weights)
         curves[f"{name},\nhead {shown} of {heads}" if heads > 1 else name] = weights[shown]
     labels = {"title": "Attention to keys of equal content", "xlabel": RELATIVE_POSITION, "yscale": "log"}
-    return canvas.draw_curves(ax, rel, curves, {**labels, "ylabel": "attention weight"})
+    axes = canvas.draw_curves(ax, rel, curves, {**labels, "ylabel": "attention weight"})
+    largest = max(curve.max() for curve in curves.values())
+    if axes.get_ylim()[0] < LEAST_WEIGHT * largest:
+        axes.set_ylim(LEAST_WEIGHT * largest, 2 * largest)
+    return axes
 
 
 @door

@@ -182,7 +182,7 @@ def logits(
     if words is not None and len(words) != n:
         fail(ValueError, "words", f"{len(words)} entries", f"{n}, one for each position")
     added = bias.logits(q, k)[canvas.as_index("head", head, 0, heads)].astype(np.float64) / np.sqrt(width)
-    if any(part.name == "cope" for part in bias.parts):
+    if canvas.is_causal(bias):
         added[np.triu_indices(n, 1)] = np.nan
     greatest = float(np.nanmax(abs(added)))
     axes = canvas.draw_logits(ax, added, bias, head, heads)

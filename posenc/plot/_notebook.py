@@ -49,7 +49,7 @@ def bias_figure(bias: PositionBias, n: int, m: int) -> Figure | None:
         return figure
     matrix = np.array(bias.matrix(n, m, align="end", dtype=np.float64))
     first = matrix.reshape(-1, n, m)[0]
-    if bias.name == "fox":  # numbers of keys after the query mean nothing
+    if canvas.is_causal(bias):  # numbers of keys after the query mean nothing
         first[np.triu_indices(n, 1)] = np.nan
     canvas.draw_logits(figure.subplots(), np.where(np.isneginf(first), np.nan, first), bias, 0, bias.heads or 1)
     return figure

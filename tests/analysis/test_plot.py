@@ -197,6 +197,10 @@ def test_curves_are_the_numbers(ax):
     assert [line.get_ydata().tolist() for line in lines[:2]] == [[-1, 0, -1], [-0.5, 0, -0.5]]
     lines = plot.profile({"ALiBi": ALIBI}, distances=np.arange(-5, 1), head=2).get_lines()
     assert same_bits(lines[0].get_ydata(), analysis.attention_profile(ALIBI, np.arange(-5, 1)).weights[2])
+    steep = plot.profile({"steep": posenc.alibi([1.0]), "flat": None})  # weights from e**-127, and of 1/128
+    assert 1e-7 < steep.get_ylim()[0] < 1e-6
+    decoder = plot.bias(posenc.t5(np.ones((32, 1)), bidirectional=False))
+    assert decoder.get_lines()[0].get_xdata().max() == 0
 
 
 def test_a_profile_names_its_head():

@@ -1,6 +1,6 @@
-"""The calls in vectors/: every case at one size, and again at positions up to 2**31.
+"""The calls in examples/vectors: every case at one size, and again at positions up to 2**31.
 
-`python examples/vectors.py DIR` writes them, see examples/vectors.py.
+`python examples/vectors DIR` writes them.
 """
 
 from __future__ import annotations

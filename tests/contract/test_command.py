@@ -28,12 +28,30 @@ def rows_of(printed):
     }
 
 
-@pytest.fixture(scope="module")
-def printed():
+def printed_by(*options):
     """What ``python -m posenc`` prints where nothing is installed but NumPy."""
     hidden = ("rich", "matplotlib", "scipy", "ml_dtypes", "pydoc_data")
-    code = f"import sys; sys.modules.update(dict.fromkeys({hidden})); from posenc.__main__ import main; main([])"
+    code = f"import sys; sys.modules.update(dict.fromkeys({hidden})); from posenc.__main__ import main; main({options})"
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+
+
+def test_first_lines_are_eight_schemes_and_a_wrong_rotation():
+    printed = printed_by()
+    lines = printed.partition("+10^6\n")[2].splitlines()[:9]
+    rows = {line[:16].rstrip(): [line[76 + i : 84 + i].strip() for i in (0, 8, 16)] for line in lines}
+    assert rows.keys() == command.KNOWN.keys()
+    assert rows.pop(command.NO_POSITIONS) == ["0", "", ""]
+    assert all(float(swap) > 0.1 for swap, *_ in rows.values())
+    assert {name: far for name, (*_, far) in rows.items() if far != "0"} == {"learned": "-"}
+    assert re.search(r"^rope: wrong\. .*\nCause: tables\. .*\nChange: ", printed, re.MULTILINE)
+    code = re.sub(r"(:| ->) (Array|Any)", "", printed[printed.index("def my_rope") : printed.index("\n>>> ")])
+    exec(code, names := {"np": np})
+    assert posenc.check.rope(names["my_rope"], dim=64, layout="half").causes[0].name == "tables"
+
+
+@pytest.fixture(scope="module")
+def printed():
+    return printed_by("--all")
 
 
 def test_table_has_every_scheme(printed):

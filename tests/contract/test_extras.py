@@ -7,7 +7,7 @@ import pytest
 
 @pytest.mark.parametrize(
     ("extra", "file"),
-    [("plot", "posenc/plot/__init__.py"), ("vectors", "examples/vectors.py")],
+    [("plot", "posenc/plot/__init__.py"), ("vectors", "examples/vectors/__init__.py")],
 )
 def test_messages_install_the_packages_of_the_extra(extra, file):
     """A message names packages, because posenc with its extras is not on PyPI."""

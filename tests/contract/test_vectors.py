@@ -1,7 +1,6 @@
-"""vectors/: every function has a case, posenc is within every bound, and programs in other languages can read them."""
+"""examples/vectors: every function has a case, posenc is within every bound, and other languages can read them."""
 
 import inspect
-import json
 import os
 import re
 import shutil
@@ -17,10 +16,9 @@ import vectors as tool
 from posenc import analysis
 
 ROOT = Path(__file__).resolve().parents[2]
-FOLDER = ROOT / "vectors"
+FOLDER = ROOT / "examples" / "vectors"
 PAGE = (ROOT / "docs" / "guides" / "vectors.md").read_text(encoding="utf-8")
-CASES = json.loads((FOLDER / "vectors.json").read_text(encoding="utf-8"))["cases"]
-TENSORS = tool.unpacked((FOLDER / "vectors.safetensors").read_bytes())
+TENSORS, CASES = tool.unpacked((FOLDER / "vectors.safetensors").read_bytes())
 FUNCTIONS = {case["function"].removeprefix("analysis.") for case in CASES}
 
 
@@ -61,7 +59,7 @@ def changed(directory, name, add):
     shutil.copytree(FOLDER, directory)
     tensors = {key: array.copy() for key, array in TENSORS.items()}
     tensors[name].flat[1] += add
-    (directory / "vectors.safetensors").write_bytes(tool.packed(tensors))
+    (directory / "vectors.safetensors").write_bytes(tool.packed(tensors, CASES))
     return directory
 
 
@@ -118,9 +116,9 @@ def run(*command):
 @pytest.mark.skipif(COMPILER is None, reason="no C compiler in PATH")
 def test_a_program_in_c_computes_vectors(tmp_path):
     """And it notices an error of two bounds."""
-    built = run(COMPILER, *STRICT, "vectors/check.c", "-lm", "-o", str(tmp_path / "check"))
+    built = run(COMPILER, *STRICT, "examples/vectors/check.c", "-lm", "-o", str(tmp_path / "check"))
     assert built.returncode == 0, built.stderr
-    done = run(str(tmp_path / "check"), "vectors")
+    done = run(str(tmp_path / "check"), "examples/vectors")
     assert done.returncode == 0, done.stdout
     found = dict(re.findall(r"^(\S+) +([\d.]+) of the bound$", done.stdout, re.MULTILINE))
     assert {"rope-half@2^31", "rope-interleaved@2^31", "sinusoidal@2^31", "alibi_slopes", "t5_bucket-far"} <= set(found)

@@ -61,9 +61,9 @@ def test_a_distance_bias_is_added_as_the_page_says(tmp_path):
         "posenc/reference/__init__.py",
         "tests/cases/gaussian.py",
     ]
-    for name in ("csrc", "posenc", "tests", "docs", "benchmarks", "vectors", "examples", "bridges"):
+    for name in ("csrc", "posenc", "tests", "docs", "benchmarks", "examples", "bridges"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
-    for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE", "conftest.py"):
+    for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, tmp_path)
     for file, text in found:
         apply(tmp_path, file, text)

@@ -26,11 +26,9 @@ def require(text):
 @pytest.mark.parametrize("page", [page for page, text in PAGES.items() if "\n>>> " in text])
 def test_examples(page):
     require("".join(line for line in PAGES[page].splitlines() if line.startswith((">>>", "..."))))
-    failed, tried = doctest.testfile(
-        str(ROOT / page), module_relative=False, optionflags=doctest.NORMALIZE_WHITESPACE, encoding="utf-8"
-    )
-    assert tried > 0
-    assert failed == 0
+    flags = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
+    failed, tried = doctest.testfile(str(ROOT / page), module_relative=False, optionflags=flags, encoding="utf-8")
+    assert failed == 0 < tried
 
 
 def test_the_example_of_decoding_runs(run_python):

@@ -1,4 +1,4 @@
-"""A smoke test of the page to touch, in headless Chromium: it opens, controls move figures, and its numbers are right.
+"""A smoke test of the interactive page, in headless Chromium: it opens, controls move figures, its numbers are right.
 
 The kernels of the page are those of csrc/. What can differ are its JavaScript, which passes them their arguments and
 computes powers and logarithms of parameters, and its own reading of config.json.

@@ -1,14 +1,14 @@
-"""docs/made_part.py writes the parts of pages that programs make. Pages have marks for programs that exist."""
+"""docs/made_part.py writes the parts of pages that programs make, and function_text.py what functions are."""
 
-import importlib.util
+import sys
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-_spec = importlib.util.spec_from_file_location("made_part", ROOT / "docs" / "made_part.py")
-made_part = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(made_part)
+sys.path.append(str(Path(__file__).resolve().parents[2] / "docs"))
+
+import function_text
+import made_part
 
 PAGE = "# Title\n\n<!-- made by: python docs/one.py --write -->\n\nold\n\n<!-- end of the made part -->\n\nThe end.\n"
 
@@ -28,6 +28,11 @@ def test_only_the_part_between_the_marks_is_written(tmp_path, capsys):
     assert finish(page, "new", "--write") == 0
     assert page.read_text() == PAGE.replace("old", "new")
     assert finish(page, "\nnew\n", "--check") == 0
+
+
+def test_pages_have_the_text_of_their_functions(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["function_text.py", "--check"])
+    assert function_text.main() == 0, capsys.readouterr().err
 
 
 @pytest.mark.parametrize("missing", ["<!-- made by: python docs/one.py --write -->", made_part.END])

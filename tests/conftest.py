@@ -11,5 +11,3 @@ from cases.fixtures import (  # noqa: F401 - pytest finds them here
     rng,
     run_python,
 )
-
-collect_ignore = ["bridges"]  # a distribution of its own, with its own configuration: cd bridges && python -m pytest

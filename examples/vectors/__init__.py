@@ -1,12 +1,12 @@
 """Test vectors: arguments, exact results and error bounds of every function, for an implementation in any language.
 
-A directory of vectors has three files:
+A directory of vectors has two files:
 
-- ``vectors.safetensors``: every array.
-- ``vectors.json``: for each case its function, arguments, results, bounds and source. An array is
-  ``{"tensor": NAME}``, an operator ``{"operator": FUNCTION, "arguments": {...}}``.
-- ``vectors.txt``: the same for programs without a JSON reader, one name and value per line. An array is its type, the
-  byte of ``vectors.safetensors`` at which it starts, and its lengths.
+- ``vectors.safetensors``: every array, and in the metadata of its header, as JSON, the function, arguments, results,
+  bounds and source of each case. An array is ``{"tensor": NAME}``, an operator
+  ``{"operator": FUNCTION, "arguments": {...}}``.
+- ``vectors.txt``: the same cases for programs without a JSON reader, one name and value per line. An array is its type,
+  the byte of ``vectors.safetensors`` at which it starts, and its lengths.
 
 The cases and their bounds are those of posenc's tests, so only a clone of the sources can write vectors.
 """
@@ -28,11 +28,13 @@ import numpy as np
 import posenc
 from arrays import Array
 from files import refusing
-from posenc.__main__ import Parser, command
+from posenc.__main__ import Parser
 
-TESTS = Path(posenc.__file__).parents[1] / "tests"
-NAMES = ("vectors.safetensors", "vectors.json", "vectors.txt")
-FORMAT = 1
+PROGRAM = "python examples/vectors"
+HERE = Path(__file__).resolve().parent
+TESTS = HERE.parents[1] / "tests"
+ARRAYS, LINES = "vectors.safetensors", "vectors.txt"
+FORMAT = 2
 PRECISIONS = ("float64", "float32")
 TYPES: dict[str, np.dtype[np.generic]] = {
     "F64": np.dtype("<f8"),
@@ -49,11 +51,12 @@ Record: TypeAlias = dict[str, Any]
 # ---- safetensors ----
 
 
-def packed(tensors: Tensors) -> bytes:
+def packed(tensors: Tensors, cases: list[Record]) -> bytes:
     """The bytes of a file of safetensors: the length of the header, the header, and the arrays."""
     types = {dtype: name for name, dtype in TYPES.items()}
     order = sorted(tensors, key=lambda name: (list(types).index(tensors[name].dtype), name))
-    header, end = {}, 0
+    header: Record = {"__metadata__": {"format": str(FORMAT), "cases": json.dumps(cases, separators=(",", ":"))}}
+    end = 0
     for name in order:
         array, start, end = tensors[name], end, end + tensors[name].nbytes
         header[name] = {"dtype": types[array.dtype], "shape": array.shape, "data_offsets": (start, end)}
@@ -68,22 +71,23 @@ def header_of(content: bytes) -> tuple[int, Record]:
     return start, json.loads(content[8:start])
 
 
-def unpacked(content: bytes) -> Tensors:
-    """The arrays of a file of safetensors by name."""
+def unpacked(content: bytes) -> tuple[Tensors, list[Record]]:
+    """The arrays of a file of safetensors by name, and the cases."""
     start, header = header_of(content)
+    cases = json.loads(header.pop("__metadata__")["cases"])
 
     def array(about: Record) -> Array:
         first, last = about["data_offsets"]
         return np.frombuffer(content[start + first : start + last], TYPES[about["dtype"]]).reshape(about["shape"])
 
-    return {name: array(about) for name, about in header.items()}
+    return {name: array(about) for name, about in header.items()}, cases
 
 
 # ---- write ----
 
 
 def write(directory: Path) -> int:
-    """Write the three files, and return the number of cases."""
+    """Write the two files, and return the number of cases."""
     if not (TESTS / "cases").is_dir():
         raise ValueError(
             f"{TESTS / 'cases'}: not found; expected a clone of the sources of posenc, whose tests have the cases"
@@ -94,10 +98,9 @@ def write(directory: Path) -> int:
     cases = [describe(name, case, arguments, tensors) for name, case, arguments in vectors]
     with refusing(str(directory)):
         directory.mkdir(parents=True, exist_ok=True)
-        manifest = json.dumps({"format": FORMAT, "cases": cases}, indent=1) + "\n"
-        lines = "".join(f"{line}\n" for line in plain_text(cases, packed(tensors)))
-        for name, content in zip(NAMES, (packed(tensors), manifest.encode(), lines.encode()), strict=True):
-            (directory / name).write_bytes(content)
+        content = packed(tensors, cases)
+        (directory / ARRAYS).write_bytes(content)
+        (directory / LINES).write_bytes("".join(f"{line}\n" for line in plain_text(cases, content)).encode())
     return len(cases)
 
 
@@ -164,7 +167,7 @@ def rounded_up(bound: Array) -> Array:
 
 
 def plain_text(cases: list[Record], content: bytes) -> Iterator[str]:
-    """Yield the lines of vectors.txt: a path of the manifest, a type, a value."""
+    """Yield the lines of vectors.txt: a path in the case, a type, a value."""
     start, header = header_of(content)
 
     def lines(path: str, value: Any) -> Iterator[str]:
@@ -199,8 +202,7 @@ class Error(NamedTuple):
 def check(directory: Path) -> list[Error]:
     """Compute every case by posenc, and compare with the vectors in `directory`."""
     with refusing(str(directory)):
-        cases = json.loads((directory / "vectors.json").read_text(encoding="utf-8"))["cases"]
-        tensors = unpacked((directory / "vectors.safetensors").read_bytes())
+        tensors, cases = unpacked((directory / ARRAYS).read_bytes())
     errors = []
     for case in cases:
         for precision in PRECISIONS:
@@ -278,17 +280,17 @@ def decoded(value: object, tensors: Tensors) -> Any:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = Parser(
-        prog="python examples/vectors.py",
+        prog=PROGRAM,
         description="Test vectors for an implementation in any language: arguments, exact results and error bounds of "
-        "every function, as safetensors with a manifest in JSON and in plain text.",
+        "every function, as safetensors and as plain text.",
     )
     parser.add_argument(
         "directory",
         nargs="?",
         type=Path,
         metavar="DIR",
-        default="vectors",
-        help="directory of the vectors (default: vectors)",
+        default=HERE,
+        help="directory of the vectors (default: examples/vectors)",
     )
     parser.add_argument("--check", action="store_true", help="compare posenc with the vectors in DIR")
     options = parser.parse_args(arguments)
@@ -301,7 +303,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ValueError as error:
         parser.error(str(error))
     return 0
-
-
-if __name__ == "__main__":
-    command(main, "python examples/vectors.py")

@@ -1,6 +1,6 @@
 /* Compute the rotary, sinusoidal, ALiBi and T5 vectors in double, and compare with the expected numbers.
  *
- *     cc -std=c11 -O2 vectors/check.c -lm -o check && ./check vectors
+ *     cc -std=c11 -O2 examples/vectors/check.c -lm -o check && ./check examples/vectors
  *
  * Each line of vectors.txt is one of
  *
