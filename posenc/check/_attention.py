@@ -365,7 +365,7 @@ def cache(
         values of earlier chunks. A chunk with start 0 begins a new sequence; two are tried. Of a tuple (output,
         weights) or (output, None) the output is checked.
     chunks : sequence of int
-        The lengths of the chunks. If none is longer than the window, (window + 3, 1, 1, 3) are tried, too.
+        The lengths of the chunks. If none is longer than the window, (left + 3, 1, 1, 3) are tried, too.
     window, bias, frequencies, layout, scale, softcap, sink, heads, kv_heads, dim, batch, dtype, array
         As in `attention`.
 

@@ -330,6 +330,8 @@ def multiplied(
             times = np.sum(x * y, axes, keepdims=True) / np.sum(y * y, axes, keepdims=True)
         if np.isfinite(times).any() and near(x, np.where(np.isfinite(times), times, 0) * y, tolerance):
             ratios = np.ravel(times)
+            if near(ratios, 0 * ratios + 1):
+                return ""  # the difference is smaller than what is read
             break
     else:
         return ""
@@ -393,7 +395,7 @@ def read_matrix(c: Case, x: Float64, y: Float64) -> Iterator[Reading]:
     else:
         head, query = (int(i) for i in np.argwhere(abs(a - b) > 1e-4 * (1 + abs(b)))[0][:2])
         text = f"For head {head} and query {query} the bias is {versus(a[head, query], b[head, query])}."
-        words = _by_one_axis(c, x - y, compared) or _by_distance(x[head], rel, compared, head)
+        words = _by_one_axis(c, x - y, compared) or _by_distance(x[head], y[head], rel, compared, head)
         yield Reading("bias", f"{text} {words}".strip(), bool(words))
 
 
@@ -410,11 +412,18 @@ def _by_one_axis(c: Case, off: Float64, compared: npt.NDArray[np.bool_]) -> str:
     return ""
 
 
-def _by_distance(x: Float64, rel: Float64, compared: npt.NDArray[np.bool_], head: int) -> str:
-    """Say which function of the distance the bias of a head is, if a law fits."""
+def _by_distance(x: Float64, y: Float64, rel: Float64, compared: npt.NDArray[np.bool_], head: int) -> str:
+    """Say which function of the distance the bias of a head is, or of which other distance, if a law fits."""
     distance, values = abs(rel)[compared], x[compared]
     words = law(distance, values, "d")
-    return f"The bias of head {head} is {words} for the distance d." if words else ""
+    if words:
+        return f"The bias of head {head} is {words} for the distance d."
+    every, first = np.unique(distance, return_index=True)
+    got, right = values[first], y[compared][first]
+    source = every[abs(got[:, None] - right).argmin(1)]
+    off = source != every
+    words = law(every[off], source[off], "d") if near(got, right[np.searchsorted(every, source)]) else None
+    return f"From {number(every[off][0])} on, distance d has the bias of distance {words}." if words else ""
 
 
 def _one_sided(c: Case, x: Float64, y: Float64, compared: npt.NDArray[np.bool_], rel: Float64) -> Reading:

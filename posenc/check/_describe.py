@@ -116,7 +116,7 @@ def frequencies_of(w: Float64, size: float) -> Iterator[tuple[str, Any]]:
     yield f"posenc.RopeFrequencies(w{more})", posenc.RopeFrequencies(w, attention_factor=size)
 
 
-def rotations(run: Callable[[Float64, Array], Float64], x: Float64) -> Candidates:
+def rotations(run: Callable[[Float64, Array], Float64], x: Float64, seq_axis: int) -> Candidates:
     """Yield calls of a rotation by its channels, pairs, results and angles."""
     places = [np.arange(24), np.sort(FAR)]
     seen = [_matrix(run, x, place) for place in places]
@@ -137,6 +137,8 @@ def rotations(run: Callable[[Float64, Array], Float64], x: Float64) -> Candidate
     part = {"rotary_dim": r if r < x.shape[-1] else None, "inverse": bool((w <= 0).all()) or None}
     sign = -1 if part["inverse"] else 1
     given = {name: value for name, value in given.items() if value is not None}
+    if seq_axis != -2:
+        part["seq_axis"] = seq_axis
     for text, frequencies in frequencies_of(sign * w, size):
         found = replace(frequencies, inv_freq=sign * frequencies.inv_freq)
         unread = "a formula of the frequencies w." * ("(w" in text)
@@ -260,7 +262,7 @@ def describe(
     impl : callable
         The implementation, which takes and returns what the check of its kind says.
     kind : {"rope", "sinusoid", "bias", "mask", "attention"}
-        The check.
+        The check. A rotation by several coordinates is not described.
     dim, heads, kv_heads, n, m : int
         Sizes, as in the checks. By default dim is 64, or 16 in attention. Biases are read with 160 queries and keys.
     seq_axis, batch, array
@@ -305,7 +307,7 @@ def describe(
     of_call: dict[str, Any] = {"array": array}
     if kind == "rope":
         check: Callable[..., Report] = rope
-        candidates = rotations(rotated, draw(2, 3, 24, dim, dtype="float64"))
+        candidates = rotations(rotated, draw(2, 3, 24, dim, dtype="float64"), seq_axis)
         of_call |= {"dim": dim, "seq_axis": seq_axis}
     elif kind == "sinusoid":
         check, candidates = sinusoid, sinusoids(result(array(np.arange(256))))

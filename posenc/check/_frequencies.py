@@ -196,6 +196,15 @@ def _laws(got: Float64, wanted: Float64, case: Case, error: Float64) -> Iterator
         text = f"The frequencies (or the positions) are {number(times)} times the right ones{named(times)}."
         yield Reading("factor of the frequencies", text, True)
     (base, is_series), (right, has_base) = _base(got, error), _base(wanted, 1e-9 * abs(wanted))
+    r, keys = case["rotary_dim"], case["keys"]
+    if is_series and case["rope_type"] in ("ntk", "dynamic") and r > 2 and case["base"] > 0:
+        factor = (base / case["base"]) ** ((r - 2) / r)  # the base is multiplied by this power of the factor
+        if case["rope_type"] == "dynamic":
+            longer = (keys.get("seq_len") or 0) / keys.get("max_position_embeddings", 1) - 1
+            factor = (factor - 1) / longer if longer > 0 else 0.0
+        if abs(factor - round(factor, 2)) < 1e-3 and factor >= 1:
+            text = f"The factor of the scaling is {versus(round(factor, 2), keys.get('factor', 1.0))}."
+            yield Reading("factor of the scaling", text, True)
     if is_series:
         power = float(np.log(base) / np.log(right if has_base else case["base"]))
         start = "" if abs(got[0] - wanted[0]) < 1e-4 * wanted[0] else f" The first is {number(got[0])}."
@@ -203,7 +212,7 @@ def _laws(got: Float64, wanted: Float64, case: Case, error: Float64) -> Iterator
         more = named(power, {"the rotated share of the head": case["rotary_dim"] / case["width"]})
         text = f"The base is {versus(base, right if has_base else case['base'])}."
         yield Reading("base", f"{text} (Or the exponents are {number(power)} times the right ones{more}.){start}", True)
-    ratio, keys = got / wanted, case["keys"]
+    ratio = got / wanted
     factor = float(case["plain"][-1] / got[-1]) if got[-1] > 0 and len(got) == len(case["plain"]) else 0.0
     other = again(case, factor=factor) if keys.get("factor") and 1 <= factor < np.inf else None
     if other is not None and in_bounds(got, other, error + 1e-4 * other).max() <= 1:

@@ -224,7 +224,7 @@ def judge(kind: Kind, got: object, case: Case, precision: str) -> Report:
 @np.errstate(all="ignore")
 def _in_fewer_bits(kind: Kind, case: Case, got: Float64, wanted: Float64, report: Report) -> tuple[Cause, ...]:
     """Return that numbers are right in a coarser dtype; those of 16 bits are numbers of this dtype."""
-    for coarse in ("float32", "float16", "bfloat16"):
+    for coarse in ("bfloat16", "float16", "float32"):  # the fewest bits first
         is_coarse = coarse == "float32" or ((got == rounded(got, coarse)).all() and len(np.unique(got)) > 4)
         bound = kind.bound(case, wanted, ROUNDOFF[coarse])
         if ROUNDOFF[report.precision] < ROUNDOFF[coarse] and is_coarse and in_bounds(got, wanted, bound).max() <= 1:

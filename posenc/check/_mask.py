@@ -116,8 +116,27 @@ def read_mask(c: Case, numbers: npt.ArrayLike, wanted: npt.ArrayLike) -> Iterato
         yield Reading("window", f"The window reaches {reach[0]} keys back and {reach[1]} ahead; expected {then}.", True)
     elif words and expected:
         yield Reading("keys", f"{text} Query i reads the keys {words}; expected {expected}.", True)
+    elif (got == (right & got.any(0))).all():
+        never = np.flatnonzero(right.any(0) & ~got.any(0))
+        yield Reading("keys", f"{text} No query reads the keys {runs(never)}; all other pairs are right.", True)
+    elif of_segments := _read_segments(c, got):
+        yield Reading("segments", f"{text} {of_segments}", True)
     else:
-        yield Reading("keys", text, False)
+        well = (got == right).all(1)
+        yield Reading("keys", f"{text} Right are the queries {runs(well)}." if well.any() else text, False)
+
+
+def _read_segments(c: Case, got: npt.NDArray[np.bool_]) -> str:
+    """Say where segments in a row begin, if a mask of as many queries as keys is one of other segments."""
+    given = c["k_segments"]
+    if given is None or c["n"] != c["m"] or not np.diagonal(got).all():
+        return ""
+    seen, at = got | got.T, np.arange(c["m"])
+    starts = [int(i) for i in at if not seen[i, :i].any()]
+    found = np.searchsorted(starts, at, side="right")
+    made = visible({**c, "q_segments": found, "k_segments": found})
+    expected = np.flatnonzero(np.append(True, given[1:] != given[:-1]))
+    return f"Segments begin at {runs(starts)}; expected at {runs(expected)}." if (made == got).all() else ""
 
 
 def _seen(c: Case) -> Float64:

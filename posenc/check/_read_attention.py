@@ -75,7 +75,8 @@ def read_attention(probe: Probe) -> Iterator[Reading]:
     """Read the parts of attention that are wrong."""
     out, again = (probe.impl(probe.q, probe.k, probe.v) for _ in range(2))
     if not near(np.nan_to_num(out), np.nan_to_num(again), 1e-6):
-        yield Reading("repetition", "The same call gives other numbers the second time.")
+        text = "The same call gives other numbers the second time: something is kept between calls."
+        yield Reading("repetition", text, True)
         return
     lost, blind = _any(np.isnan(out), (0, 2)), ~_any(visible(probe.case), 1)
     if lost.any() and not (lost & ~blind).any():
@@ -287,8 +288,10 @@ def _sums(probe: Probe) -> Iterator[Reading]:
         yield from _sums_of_random_keys(probe)
         return
     used = (expected > SMALLEST).sum(-1)
-    text = f"If all keys are 0, the weights of the last query sum to {listed(total[:, -1])} by head; expected"
-    text = f"{text} {listed(right[:, -1])}."
+    row = int(abs(np.nan_to_num(total) - right).max(0).argmax())
+    row = total.shape[1] - 1 if not near(total[:, -1], right[:, -1], 5e-3) else row
+    text = f"If all keys are 0, the weights of query {row} sum by head to {listed(total[:, row])}; expected"
+    text = f"{text} {listed(right[:, row])}."
     more = used / total - used
     if near(total * used, right, 10 * probe.tolerance):
         yield Reading("sum of weights", f"{text} They are divided by the number of keys.", True)

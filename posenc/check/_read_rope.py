@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from ._frequencies import read_factor, read_frequencies
 from ._judge import ROUNDOFF, Case, hypotheses, known, rounded
-from ._laws import geometric, law, listed, named, near, number, runs, same_angles, solved, versus
+from ._laws import SHOWN, geometric, law, listed, named, near, number, runs, same_angles, solved, versus
 from ._report import Array, Cause, Float64, Reading
 
 Rotation: TypeAlias = Callable[[Float64, Array], Float64]
@@ -57,15 +57,35 @@ class Probe(NamedTuple):
 def read_rope(probe: Probe) -> Iterator[Reading]:
     """Read the parts of a rotation that are wrong."""
     if not near(probe.impl(probe.x, probe.places[0]), probe.impl(probe.x, probe.places[0]), 1e-6):
-        yield Reading("repetition", "The same call gives other numbers the second time.")
+        text = "The same call gives other numbers the second time: something is kept between calls."
+        yield Reading("repetition", text, True)
         return
-    rows = list(_rows(probe))
+    rows = list(_state(probe) or _rows(probe))
     yield from rows
     if not rows:
         for dtype, text in _roundings(probe):
             yield Reading("rounding", text, True)
             probe = probe._replace(precision=dtype)
         yield from _inner(probe)
+
+
+def _state(probe: Probe) -> list[Reading]:
+    """Read whether a call uses what an earlier one with as many tokens has left: the first with fewer does not."""
+    place, x = np.asarray(probe.places[-1]), probe.x
+    for count in range(place.shape[-1] - 1, max(place.shape[-1] - 4, 2), -1):
+        first, few = place[..., -count:], x[..., -count:, :]
+        with contextlib.suppress(Exception):  # it may not take the last positions
+            fresh, again = (probe.impl(few, first + step) for step in (0, 1))
+            right = probe.right(few, first)
+            tolerance = 10 * probe.tolerance
+            if (
+                near(fresh, right, tolerance)
+                and near(again, fresh, tolerance)
+                and not near(again, probe.right(few, first + 1), tolerance)
+            ):
+                text = f"The first call with {count} tokens is right; the next, with other positions, gives its numbers"
+                return [Reading("state between calls", f"{text} again: a table is kept by its length.", True)]
+    return []
 
 
 def _roundings(probe: Probe) -> list[tuple[str, str]]:
@@ -218,7 +238,9 @@ def _inner(probe: Probe) -> Iterator[Reading]:
         return
     rows, right_rows = _rows_of(sources, pairs), _rows_of(right_sources, right_pairs)
     entries = _entries(got, pairs, rows)
-    inner = list(_formula(entries, _entries(wanted, right_pairs, right_rows), probe))
+    right_entries = _entries(wanted, right_pairs, right_rows)
+    inner = list(_formula(entries, right_entries, probe))
+    inner = inner or list(_cos_and_sin(entries, right_entries, probe))
     a, b, c, d = entries
     apart = [i for i in range(len(pairs)) if not (near(a[i], d[i], 5 * tolerance) and near(b[i], -c[i], 5 * tolerance))]
     index = [right_pairs.index(one) if one in right_pairs else i for i, one in enumerate(pairs)]
@@ -287,6 +309,27 @@ def _formula(got: Float64, wanted: Float64, probe: Probe) -> Iterator[Reading]:
     e, f, g, h = (_sum(one, 1e-6) for one in size * PLAIN)
     text = f"With cos and sin of the right angles, the pair (x, y) becomes x ({a}) + y ({b}), x ({c}) + y ({d})"
     yield Reading("formula", f"{text}; expected x ({e}) + y ({f}), x ({g}) + y ({h}).", True, causes)
+
+
+def _cos_and_sin(got: Float64, wanted: Float64, probe: Probe) -> Iterator[Reading]:
+    """Read cosines and sines apart: those of other pairs, or of other tokens, if one of the two is right."""
+    tolerance, words = 5 * probe.tolerance, []
+    if got.shape != wanted.shape or probe.case["decay"] is not None:
+        return
+    for name, at in (("cos", 0), ("sin", 2)):
+        of, right = got[at, :, 0, 0], wanted[at, :, 0, 0]  # (pairs, N)
+        if near(of, right, tolerance):
+            words.append(f"{name} is right")
+            continue
+        source = abs(of[:, None] - right).max(-1).argmin(1)
+        of_pair = law(np.arange(len(of)), source, "k") or listed(source)
+        if near(of, right[source], tolerance):
+            words.append(f"{name} of pair k is that of pair {of_pair}")
+        for step in (-1, 1):
+            if near(of[:, 2:-2], np.roll(right, -step, 1)[:, 2:-2], tolerance):
+                words.append(f"{name} is that of the {'next' if step > 0 else 'previous'} token")
+    if len(words) == 2 and sum(word.endswith("right") for word in words) == 1:
+        yield Reading("cos and sin", f"{words[0][0].upper()}{words[0][1:]}; {words[1]}.", True)
 
 
 def formula_of(c: Case) -> Float64:
@@ -484,7 +527,11 @@ def _coordinates(
         yield Reading("coordinates", f"{text} {axis[several[0]]} alone.", True)
         return
     own = abs(got).argmax(0)
-    if ((own != axis) & reads.any(0)).any():
+    off = (own != axis) & reads.any(0)
+    if off.any() and off.sum() <= SHOWN:
+        text = f"The pairs {runs(off)} read the coordinates {listed(own[off])}; expected {listed(axis[off])}."
+        yield Reading("coordinates", text, True)
+    elif off.any():
         now, then = (
             "; ".join(f"coordinate {one}: pairs {runs(of == one)}" for one in range(shape[0])) for of in (own, axis)
         )
@@ -571,7 +618,14 @@ def read_sinusoid(c: Case, numbers: Float64, wanted: Float64) -> Iterator[Readin
         whole = bool((at == np.rint(at)).all())
         yield from read_angles(np.angle(z)[None, None], at, c, tolerance, len(at), whole)
         return
-    yield from _waves(c, numbers, wanted)
+    waves = list(_waves(c, numbers, wanted))
+    off = np.asarray((abs(numbers - wanted) > 10 * tolerance).any(-1))
+    if not waves and off.sum() <= len(off) // 3:
+        row = int(off.argmax())
+        text = f"The rows of the positions {listed(at[off])} are wrong, the others are right."
+        text = f"{text} That of {number(at[row])} is {versus(numbers[row], wanted[row])}."
+        yield Reading("rows", text, not numbers[off].any())
+    yield from waves
 
 
 def _waves(c: Case, numbers: Float64, wanted: Float64) -> Iterator[Reading]:

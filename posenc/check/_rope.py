@@ -190,7 +190,7 @@ def rope(
     positions : int or array (N,) or (batch, N), optional
         An int n means 0 .. n-1. By default 0 .. 23, and then 4073 .. 4096 in another order, where numbers in 16 bits
         and a count of tokens in place of positions show. An array (batch, N) has the positions of each row of x. With
-        several coordinates an array (A, N).
+        several coordinates an array (A, N), by default drawn from 0 .. 23. Positions of your own are then reversed.
     seq_axis : int
         The axis of positions in the arrays that `impl` takes: -2 is (batch, heads, N, dim), -3 is
         (batch, N, heads, dim).
@@ -322,7 +322,8 @@ def rope(
         stored = Probe(lambda *_: np.reshape(got, x4.shape), lambda *_: x4, case, x4, [where], precision)
         return with_readings(judged(got, given, where, precision), lambda: read_numbers(stored))
     if positions is not None:
-        return run(places("rope", positions, *accepted))
+        given = places("rope", positions, *accepted)
+        return further(run(given), lambda: run(given[..., ::-1], [given]), "the positions in reverse order")
     if several:
         return run(np.random.default_rng(SEED).integers(0, 24, (coordinate_count, 24)))
     by_length = case["rope_type"] in ("dynamic", "longrope")  # the positions themselves may then choose frequencies
@@ -380,7 +381,8 @@ def sinusoid(
     base, frequencies, layout, order, denominator
         As in `posenc.sinusoidal`.
     positions : int or array (N,), optional
-        An int n means 0 .. n-1. By default 0 .. 23, and then 4073 .. 4096; numbers from 0 to 1 with `frequencies`.
+        An int n means 0 .. n-1. By default 0 .. 23, and then 4073 .. 4096; with `frequencies` numbers from 0 to 1, so
+        many that the angles show.
     dtype : {"float32", "float64", "bfloat16", "float16"}
         Precision of the computation. "float64" demands angles in float64.
     array : callable
@@ -419,5 +421,6 @@ def sinusoid(
     if positions is not None:
         return run(places("sinusoid", positions))
     if given_w is not None:
-        return run(np.arange(24) * 0.618 % 1)  # integers times 2 pi show nothing
+        count = int(np.clip(abs(given_w).max(initial=0), 24, 4096))  # the fastest angle grows by 1 from row to row
+        return run((np.arange(count) + 0.618) / count)  # integers times 2 pi show nothing
     return further(run(np.arange(24)), (lambda: run(FAR)) if callable(impl) else None, FAR_POSITIONS)

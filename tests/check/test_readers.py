@@ -353,3 +353,85 @@ def test_nothing_is_read_of_right_attention():
     report = check.attention(lambda q, k, v: softmax(logits_of(q, k)) @ v)
     assert report
     assert report.readings == ()
+
+
+HALF32 = {"dim": 32, "layout": "half"}
+
+
+def test_a_table_that_is_kept_by_its_length_is_read():
+    kept = {}
+
+    def mine(x, p):
+        w = posenc.rope_frequencies(32)
+        table = kept.setdefault(x.shape[-2], posenc.rope_table(p, w))
+        return posenc.rope_by_table(x, *table, layout="half")
+
+    report = check.rope(mine, **HALF32)
+    assert report.causes[0].name == "state between calls"
+    kept.clear()
+    assert "reverse order only" in check.rope(mine, **HALF32, positions=np.arange(100, 124)).where
+
+
+@pytest.mark.parametrize(
+    ("cos_of", "sin_of", "words"),
+    [
+        (lambda c: c, lambda s: np.roll(s, -1, -1), "Cos is right; sin of pair k is that of pair (k + 1) mod 16."),
+        (lambda c: np.roll(c, -1, -2), lambda s: s, "Cos is that of the next token; sin is right."),
+    ],
+)
+def test_cosines_and_sines_are_read_apart(cos_of, sin_of, words):
+    def mine(x, p):
+        cos, sin = posenc.rope_table(p, posenc.rope_frequencies(32), dtype=x.dtype)
+        return posenc.rope_by_table(x, cos_of(cos), sin_of(sin), layout="half")
+
+    assert words in [cause.sentence for cause in check.rope(mine, **HALF32, positions=24).causes]
+
+
+def test_a_few_pairs_of_another_coordinate_are_listed():
+    wrong = posenc.mrope_frequencies(posenc.rope_frequencies(32), (8, 4, 4))
+    right = np.array(wrong)
+    right[:, 8], right[:, 12] = right[::-1, 8].copy() * 0, right[:, 12]
+    right[0, 8] = np.array(wrong)[1, 8]
+    report = check.rope(lambda x, p: posenc.rope_nd(x, p, wrong, layout="half"), right, layout="half")
+    assert report.causes[0].sentence == "The pairs 8 read the coordinates (1); expected (0)."
+
+
+def test_rows_that_are_zero_are_named():
+    table = np.array(posenc.sinusoidal(24, 32, dtype=np.float64))
+    table[1] = 0
+    (cause,) = check.sinusoid(table, 32).causes
+    assert cause.sentence.startswith(
+        "The rows of the positions (1) are wrong, the others are right. That of 1 is (0, 0, "
+    )
+
+
+def test_segments_that_begin_elsewhere_are_read():
+    right, wrong = (np.repeat([0, 1, 2], lengths) for lengths in ([5, 4, 3], [4, 4, 4]))
+    mine = (wrong == wrong[:, None]) & np.tri(12, dtype=bool)
+    (cause,) = check.mask(mine, 12, causal=True, segments=(right, right)).causes
+    assert cause.sentence.endswith("Segments begin at 0, 4, 8; expected at 0, 5, 9.")
+
+
+def test_keys_that_no_query_reads_are_named():
+    def mine(q, k, v):
+        options = {"causal": True, "window": (3, 0), "q_positions": np.arange(5, 14), "k_positions": np.arange(5, 14)}
+        return posenc.attention(q, k[:, 5:], v[:, 5:], **options)
+
+    report = check.attention(mine, causal=True, window=(3, 0), m=14)
+    assert "No query reads the keys 2-4; all other pairs are right." in report.causes[0].sentence
+
+
+def test_a_distance_that_wraps_is_read():
+    far = abs(np.subtract.outer(np.arange(150), np.arange(150)))
+    wrapped = np.where(far > 128, 256 - far, far)
+    report = check.bias(-posenc.alibi_slopes(4)[:, None, None] * wrapped, posenc.alibi(4), 150)
+    assert report.causes[0].sentence.endswith("From 129 on, distance d has the bias of distance 256 - d.")
+
+
+def test_slopes_in_16_bits_are_named():
+    wrong = (posenc.alibi_slopes(12).astype(np.float32).view(np.uint32) & 0xFFFF0000).view(np.float32)
+    (cause,) = check.slopes(wrong, 12).causes
+    assert (cause.name, cause.sentence) == (
+        "bfloat16",
+        "The numbers are within the bound of bfloat16, but not of float32.",
+    )

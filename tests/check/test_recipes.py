@@ -87,7 +87,7 @@ RECIPES = {  # name: (check, right port, wrong port, words of the report)
     "left padding": (partial(ROPE, positions=np.arange(15)), lambda x, p: plain.rope(x, p, W),
                      lambda x, p: plain.rope(x, p + 9, W), "p + 9"),
     "StreamingLLM": (masked(CAUSAL & ((KEY < 4) | (KEY > ROW - 6))), reads(CAUSAL & ((KEY < 4) | (KEY > ROW - 6))),
-                     reads(CAUSAL & (KEY > ROW - 6)), "The first 4 keys are hidden; expected the first 4 for each query."),
+                     reads(CAUSAL & (KEY > ROW - 6)), "The first 4 keys are hidden; expected"),
     "merging": (check.attention, partial(merged, base=np.e), partial(merged, base=2), "parts of keys"),
     "RIFLEx": (partial(check.frequencies, frequencies=TIME), TIME,
                np.where(np.arange(8) == 4, TIME[3], W16), "Wrong are pairs 3-4"),
