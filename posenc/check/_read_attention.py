@@ -72,8 +72,12 @@ class Probe(NamedTuple):
 
 def read_attention(probe: Probe) -> Iterator[Reading]:
     """Read the parts of attention that are wrong."""
-    if not near(probe.impl(probe.q, probe.k, probe.v), probe.impl(probe.q, probe.k, probe.v), 1e-6):
+    first, second = (probe.impl(probe.q, probe.k, probe.v) for _ in range(2))
+    if not np.allclose(first, second, 1e-6, 1e-6, equal_nan=True):
         yield Reading("repetition", "The same call gives other numbers the second time.")
+        return
+    if np.isnan(first).any():
+        yield Reading("numbers", f"The output is NaN for the queries {runs(_any(np.isnan(first), (0, 2)))}.")
         return
     for part in (_values, _rounding, _axis, _queries, _heads, _keys, _order, _sums, _proportions, _added):
         readings = list(part(probe))
