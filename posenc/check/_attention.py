@@ -43,6 +43,12 @@ ATTENTIONS = (
 """Known errors of attention that are other arguments: of the softmax, of the bias and of the layout."""
 
 
+def answer(c: Case, *given: Array, queries: slice = slice(None)) -> Callable[[], Float64]:
+    """Return a function that computes the right output of some queries, for other queries, keys and values."""
+    other = dict(zip("qkv", (x.astype(np.float64) for x in given), strict=True))
+    return lambda: true_attention({**c, **other})[:, queries]
+
+
 def longest(x: Float64) -> float:
     return float(np.sqrt((np.nan_to_num(np.atleast_1d(x)) ** 2).sum(-1)).max(initial=0))
 
@@ -284,7 +290,8 @@ def attention(
         stored = case["given"][0].dtype
 
         def applied(*given: Array) -> tuple[Float64, str]:
-            called = call("attention", impl, *(array((x[None] if batch else x).astype(stored)) for x in given))
+            arrays = (array((x[None] if batch else x).astype(stored)) for x in given)
+            called = call("attention", impl, *arrays, right=answer(case, *given))
             (out,), precision = parts("attention", called, 1)
             return out, coarser(dtype, precision)
 
@@ -365,7 +372,9 @@ def cache(
             outs, dtypes = [], []
             for start, chunk in zip(starts, chunks, strict=True):
                 given = [x[:, start : start + chunk].astype(stored) for x in sequence]
-                called = call("cache", impl, *(array(one[None] if batch else one) for one in given), int(start))
+                arrays = (array(one[None] if batch else one) for one in given)
+                right = answer(case, *sequence, queries=slice(start, start + chunk))
+                called = call("cache", impl, *arrays, int(start), right=right)
                 (out,), precision = parts("cache", called, 1)
                 outs.append(out)
                 dtypes.append(precision)

@@ -246,7 +246,13 @@ def rope(
         stored = np.float32 if dtype == "bfloat16" else np.dtype(dtype)
         given = [array(np.array(np.moveaxis(one, -2, seq_axis), stored, order="C")) for one in xs]
         arguments = [*given, converted(array, where)]
-        return parts("rope", call("rope", impl, *arguments[::order]), len(xs))
+        return parts("rope", call("rope", impl, *arguments[::order], right=lambda: turned(xs, where)), len(xs))
+
+    def turned(xs: Sequence[Float64], where: Array) -> list[Float64]:
+        """The right result of `impl`."""
+        sides = [{**case, "is_key": np.full((one.shape[-3], 1), side == 1)} for side, one in enumerate(xs)]
+        found = [true_rotation(one, placed(where, one), of) for one, of in zip(xs, sides, strict=True)]
+        return [np.moveaxis(one, -2, seq_axis) for one in found]
 
     def turned_back(found: Sequence[Float64]) -> list[Float64]:
         return [np.moveaxis(one, seq_axis, -2) if one.ndim == 4 else one for one in found]
@@ -398,8 +404,9 @@ def sinusoid(
     }  # fmt: skip
 
     def run(where: Array) -> Report:
-        got = call("sinusoid", impl, converted(array, where))
-        return judge(SINUSOID, got, {**case, "positions": where.astype(np.float64)}, dtype)
+        of = {**case, "positions": where.astype(np.float64)}
+        got = call("sinusoid", impl, converted(array, where), right=lambda: _true_table(of))
+        return judge(SINUSOID, got, of, dtype)
 
     if positions is not None:
         return run(places("sinusoid", positions))

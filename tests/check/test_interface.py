@@ -355,12 +355,12 @@ def run(folder, *words):
 @pytest.mark.parametrize(
     ("words", "status", "said"),
     [
-        (["mine:slopes", "--as", "slopes", "--heads", "8"], 0, "slopes: right."),
-        (["mine:rope", "--as", "rope", "--config", "config.json", "--layout", "half"], 1, "expected 500000."),
-        (["mine:fails", "--as", "slopes"], 2, "ZeroDivisionError: no heads"),
-        (["mine:rope", "--as", "rope"], 2, "--dim is None; expected a number"),
-        (["mine:nothing", "--as", "slopes"], 2, "has no attribute 'nothing'"),
-        (["mine:slopes", "--as", "slope"], 2, "invalid choice: 'slope'"),
+        (["slopes", "mine:slopes", "--heads", "8"], 0, "slopes: right."),
+        (["rope", "mine:rope", "--config", "config.json", "--layout", "half"], 1, "expected 500000."),
+        (["slopes", "mine:fails"], 2, "ZeroDivisionError: no heads"),
+        (["rope", "mine:rope"], 2, "--dim is None; expected a number"),
+        (["slopes", "mine:nothing"], 2, "has no attribute 'nothing'"),
+        (["slope", "mine:slopes"], 2, "invalid choice: 'slope'"),
     ],
 )
 def test_command(tmp_path, words, status, said):
