@@ -43,6 +43,12 @@ ATTENTIONS = (
 """Known errors of attention that are other arguments: of the softmax, of the bias and of the layout."""
 
 
+def answer(c: Case, *given: Array, queries: slice = slice(None)) -> Callable[[], Float64]:
+    """Return a function that computes the right output of some queries, for other queries, keys and values."""
+    other = dict(zip("qkv", (x.astype(np.float64) for x in given), strict=True))
+    return lambda: true_attention({**c, **other})[:, queries]
+
+
 def longest(x: Float64) -> float:
     return float(np.sqrt((np.nan_to_num(np.atleast_1d(x)) ** 2).sum(-1)).max(initial=0))
 
@@ -307,7 +313,11 @@ def attention(
 
         def applied(*given: Array, changed: int = -1) -> tuple[Float64, str]:
             passed = [batched(x, row, i + 3 * (i == changed)) for i, x in enumerate(given)] if batch else given
-            called = call("attention", impl, *(array(x.astype(stored)) for x in passed))
+
+            def right() -> Float64:
+                return np.array([answer(case, *one)() for one in (zip(*passed, strict=True) if batch else [passed])])
+
+            called = call("attention", impl, *(array(x.astype(stored)) for x in passed), right=right)
             (out,), precision = parts("attention", without_weights(called, n, keys), 1)
             return out if row is None else out[row], coarser(dtype, precision)
 
@@ -398,7 +408,9 @@ def cache(
             outs, dtypes = [], []
             for start, chunk in zip(starts, chunks, strict=True):
                 given = [x[:, start : start + chunk].astype(stored) for x in sequence]
-                called = call("cache", impl, *(array(one[None] if batch else one) for one in given), int(start))
+                arrays = (array(one[None] if batch else one) for one in given)
+                right = answer(case, *sequence, queries=slice(start, start + chunk))
+                called = call("cache", impl, *arrays, int(start), right=right)
                 (out,), precision = parts("cache", without_weights(called, chunk), 1)
                 outs.append(out)
                 dtypes.append(precision)

@@ -549,7 +549,7 @@ def bias(
     def run(keys: int) -> Report:
         case = {**of_operator(bias), **mask_case("bias", n, keys, causal, None, align)}
         case |= {"bias_q": case["mask_q"], "bias_k": case["mask_k"]}
-        return judge(BIAS, call("bias", impl, n, keys), case, dtype)
+        return judge(BIAS, call("bias", impl, n, keys, right=lambda: true_matrix(case)), case, dtype)
 
     report = run(n if m is None else m)
     takes_more = m is None and bias.name not in PLACED

@@ -173,7 +173,8 @@ def read_frequencies(got: Float64, case: Case, error: Float64, whole: bool = Fal
         text = f"{first} Pair k has the frequency of pair {words}; expected of pair k."
         yield Reading("order of frequencies", text, True)
         return
-    if count > 4 and (np.diff(got) > 0).all() and (np.diff(wanted) <= 0).all() and got[-1] >= 0.1 * wanted[0]:
+    rises = count > 4 and (np.diff(got) > 0).all() and (np.diff(wanted) <= 0).all()
+    if rises and got[-1] >= 0.1 * wanted[0] and (got[0] > 0 or wanted[-1] == 0):
         yield Reading("order of frequencies", "The frequencies are in reverse order.", True)
         got, error = got[::-1], error[::-1]
     yield next(_laws(got, wanted, case, error), None) or _divided(got, wanted, case, off, first)

@@ -83,8 +83,8 @@ numbers."""
 def as_numbers(value: Any, subject: str = "") -> tuple[Array, str]:
     """Return a copy in float64, integers or booleans, and the name of the dtype."""
     given = value
-    if hasattr(value, "detach"):  # NumPy refuses a tensor that requires a gradient
-        value = value.detach()
+    for name in ("detach", "cpu"):  # NumPy refuses a tensor that requires a gradient, or that is on a GPU
+        value = getattr(value, name)() if hasattr(value, name) else value
     is_bfloat16 = str(getattr(value, "dtype", "")).endswith("bfloat16")
     if is_bfloat16 and hasattr(value, "float"):  # NumPy refuses such a tensor, too
         value = value.float()

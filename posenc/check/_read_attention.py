@@ -24,6 +24,8 @@ Attention: TypeAlias = Callable[[Float64, Float64, Float64], Float64]
 Bool: TypeAlias = npt.NDArray[np.bool_]
 SMALLEST = 1e-12
 """A weight below is 0."""
+CAPS = np.geomspace(0.1, 1e3, 400)
+"""Caps of logits that are tried."""
 
 
 TURNS = hypotheses("turns")
@@ -82,6 +84,9 @@ def read_attention(probe: Probe) -> Iterator[Reading]:
     if lost.any() and not (lost & ~blind).any():
         text = f"The queries {runs(lost)} see no key, and their output is NaN; expected 0."
         yield Reading("empty rows", text, True)
+        return
+    if lost.any():
+        yield Reading("numbers", f"The output is NaN for the queries {runs(lost)}.")
         return
     for part in (_values, _rounding, _axis, _queries, _heads, _keys, _order, _sums, _proportions, _added):
         readings = list(part(probe))
@@ -300,7 +305,10 @@ def _sums(probe: Probe) -> Iterator[Reading]:
     elif case["operator"] is None and (more > -1e-3).all() and case["sink"] is not None:
         sinks = np.log(np.maximum(more.mean(-1), SMALLEST))
         words = f"the sinks {listed(sinks)}" if (sinks > -10).all() else "no sink"
-        yield Reading("sink", f"{text} The sum holds {words}; expected {listed(case['sink'])}.", True)
+        times = np.exp(sinks - case["sink"])
+        often = round(float(times.mean()))
+        again = f" exp(sink) is added {often} times." * (often > 1 and near(times, often + 0 * times, 1e-2))
+        yield Reading("sink", f"{text} The sum holds {words}; expected {listed(case['sink'])}.{again}", True)
     elif case["operator"] is None and (more > -1e-3).all() and (right > 0).all():
         rows = np.rint(more[0])
         words = f"{text} The denominator holds {runs(rows)} more than the sum over the keys, as rows of zeros"
@@ -391,11 +399,49 @@ def _proportions(probe: Probe) -> Iterator[Reading]:
     if words:
         yield Reading("scale", words, True)
         return
+    words = _cap(x, probe) or _rotated(probe)
+    if words:
+        yield Reading("products", words, True)
+        return
     wrong = abs(x - y) > 20 * probe.tolerance
     axes = zip(("heads", "queries", "keys"), ((1, 2), (0, 2), (0, 1)), strict=True)
     where = ", ".join(f"{name} {runs(_any(wrong, others))}" for name, others in axes)
     text = f"{'With keys of 0 the weights are right. ' * is_bias}With random keys the proportions are wrong at {where}"
     yield Reading("products", f"{text}: the products of queries and keys are, or what is done to them.")
+
+
+def _cap(x: Float64, probe: Probe) -> str:
+    """Say which cap centred logits have, if they are a tanh(s / b) or a s tanh(s / b) of the right products s."""
+    case = probe.case
+    if case["operator"] is not None or case["w"] is not None or np.ndim(case["scale"]):
+        return ""
+    k = np.repeat(probe.k, len(probe.q) // len(probe.k), 0)
+    products, seen = case["scale"] * probe.q @ k.swapaxes(-1, -2), x != 0
+    cap = number(case["softcap"] or 0)
+    expected = f"{cap} tanh(s / {cap})" if case["softcap"] else "s, without a cap"
+    for times, more in ((np.ones(1), ""), (products, " s")):
+        forms = [_centred(np.where(seen, times * np.tanh(products / b), np.nan)) for b in CAPS]
+        sizes = [float((x * one).sum() / (one * one).sum()) for one in forms]
+        errors = [abs(x - size * one).max() for size, one in zip(sizes, forms, strict=True)]
+        best = int(np.argmin(errors))
+        if errors[best] < 1e-2 * abs(x).max():
+            form = f"{sizes[best]:.3g}{more} tanh(s / {CAPS[best]:.3g})"
+            return f"Of the products s the logits are {form}; expected {expected}."
+    return ""
+
+
+def _rotated(probe: Probe) -> str:
+    """Say that products of equal queries and equal keys depend on their distance, if nothing rotates them."""
+    if probe.case["w"] is not None or probe.case["operator"] is not None:
+        return ""
+    q, k = (x[:, :1] + 0 * x for x in (probe.q, probe.k))
+    got, expected = _logarithms(probe, q, k)
+    x = _centred(got)
+    if not near(_centred(expected), 0 * x, probe.tolerance) or near(x, 0 * x, 0.1):
+        return ""
+    return (
+        "Products of equal queries with equal keys depend on their positions: they are rotated; expected as they are."
+    )
 
 
 def _scales(probe: Probe) -> str:

@@ -71,20 +71,15 @@ def read_rope(probe: Probe) -> Iterator[Reading]:
 
 def _state(probe: Probe) -> list[Reading]:
     """Read whether a call uses what an earlier one with as many tokens has left: the first with fewer does not."""
-    place, x = np.asarray(probe.places[-1]), probe.x
-    for count in range(place.shape[-1] - 1, max(place.shape[-1] - 4, 2), -1):
-        first, few = place[..., -count:], x[..., -count:, :]
-        with contextlib.suppress(Exception):  # it may not take the last positions
-            fresh, again = (probe.impl(few, first + step) for step in (0, 1))
-            right = probe.right(few, first)
-            tolerance = 10 * probe.tolerance
-            if (
-                near(fresh, right, tolerance)
-                and near(again, fresh, tolerance)
-                and not near(again, probe.right(few, first + 1), tolerance)
-            ):
-                text = f"The first call with {count} tokens is right; the next, with other positions, gives its numbers"
-                return [Reading("state between calls", f"{text} again: a table is kept by its length.", True)]
+    place, x = np.asarray(probe.places[-1])[..., 1:], probe.x[..., 1:, :]
+    with contextlib.suppress(Exception):  # it may not take the last positions
+        fresh, again = (probe.impl(x, place + step) for step in (0, 1))
+        right, other = (probe.right(x, place + step) for step in (0, 1))
+        tolerance = 10 * probe.tolerance
+        if near(fresh, right, tolerance) and near(again, fresh, tolerance) and not near(again, other, tolerance):
+            text = f"The first call with {place.shape[-1]} tokens is right; the next, with other positions, gives its"
+            text = f"{text} numbers again: a table is kept by its length."
+            return [Reading("state between calls", text, True)]
     return []
 
 

@@ -260,7 +260,13 @@ def rope(
         stored = np.float32 if dtype == "bfloat16" else np.dtype(dtype)
         given = [array(np.array(np.moveaxis(one, -2, seq_axis), stored, order="C")) for one in xs]
         arguments = [*given, converted(array, where)]
-        return parts("rope", call("rope", impl, *arguments[::order]), len(xs))
+        return parts("rope", call("rope", impl, *arguments[::order], right=lambda: turned(xs, where)), len(xs))
+
+    def turned(xs: Sequence[Float64], where: Array) -> list[Float64]:
+        """The right result of `impl`."""
+        sides = [{**case, "is_key": np.full((one.shape[-3], 1), side == 1)} for side, one in enumerate(xs)]
+        found = [true_rotation(one, placed(where, one), of) for one, of in zip(xs, sides, strict=True)]
+        return [np.moveaxis(one, -2, seq_axis) for one in found]
 
     def turned_back(found: Sequence[Float64]) -> list[Float64]:
         return [np.moveaxis(one, seq_axis, -2) if one.ndim == 4 else one for one in found]
@@ -280,6 +286,16 @@ def rope(
         if len(drawn) == 1:
             yield from read_rope(probe_of(drawn, 0, places, precision))
             return
+        for side, name in enumerate("qk"):
+            probe = probe_of(drawn, side, places, precision)
+            other = [2 - x if i != side else x for i, x in enumerate(drawn)]
+            if not np.allclose(
+                probe.impl(probe.x, places[0]), probe_of(other, side, places, precision).impl(probe.x, places[0])
+            ):
+                yield Reading(
+                    "arguments", f"The rotated {name} depends on {'qk'[1 - side]}; expected on {name} alone.", True
+                )
+                return
         queries, keys = (list(read_rope(probe_of(drawn, side, places, precision))) for side in range(2))
         for name, of in (("", queries),) if queries == keys else (("Of q: ", queries), ("Of k: ", keys)):
             yield from (one._replace(sentence=name + one.sentence) for one in of)
@@ -415,8 +431,9 @@ def sinusoid(
     }  # fmt: skip
 
     def run(where: Array) -> Report:
-        got = call("sinusoid", impl, converted(array, where))
-        return judge(SINUSOID, got, {**case, "positions": where.astype(np.float64)}, dtype)
+        of = {**case, "positions": where.astype(np.float64)}
+        got = call("sinusoid", impl, converted(array, where), right=lambda: _true_table(of))
+        return judge(SINUSOID, got, of, dtype)
 
     if positions is not None:
         return run(places("sinusoid", positions))

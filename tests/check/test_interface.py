@@ -217,6 +217,23 @@ def test_an_odd_sinusoid_that_is_wrong(dim):
     assert check.sinusoid(right + (np.arange(24) == 3)[:, None], dim).causes == ()
 
 
+class OnGPU:
+    """An array that NumPy cannot read before it is copied to the host, as a tensor on a GPU."""
+
+    def __init__(self, x):
+        self.x, self.dtype, self.shape = x, x.dtype, x.shape
+
+    def __array__(self, dtype=None, copy=None):
+        raise TypeError("can't convert cuda:0 device type tensor to numpy")
+
+    def cpu(self):
+        return self.x
+
+
+def test_a_tensor_on_a_gpu():
+    assert check.rope(lambda x, p: OnGPU(plain.rope(x.cpu(), p.cpu(), W)), array=OnGPU, **HALF)
+
+
 def nothing(*arrays):
     return None
 
@@ -388,12 +405,12 @@ def run(folder, *words):
 @pytest.mark.parametrize(
     ("words", "status", "said"),
     [
-        (["mine:slopes", "--as", "slopes", "--heads", "8"], 0, "slopes: right."),
-        (["mine:rope", "--as", "rope", "--config", "config.json", "--layout", "half"], 1, "expected 500000."),
-        (["mine:fails", "--as", "slopes"], 2, "ZeroDivisionError: no heads"),
-        (["mine:rope", "--as", "rope"], 2, "--dim is None; expected a number"),
-        (["mine:nothing", "--as", "slopes"], 2, "has no attribute 'nothing'"),
-        (["mine:slopes", "--as", "slope"], 2, "invalid choice: 'slope'"),
+        (["slopes", "mine:slopes", "--heads", "8"], 0, "slopes: right."),
+        (["rope", "mine:rope", "--config", "config.json", "--layout", "half"], 1, "expected 500000."),
+        (["slopes", "mine:fails"], 2, "ZeroDivisionError: no heads"),
+        (["rope", "mine:rope"], 2, "--dim is None; expected a number"),
+        (["slopes", "mine:nothing"], 2, "has no attribute 'nothing'"),
+        (["slope", "mine:slopes"], 2, "invalid choice: 'slope'"),
     ],
 )
 def test_command(tmp_path, words, status, said):
@@ -440,3 +457,21 @@ def test_pytest_shows_the_lines_of_the_test_and_of_the_implementation(run):
     with pytest.raises(IndexError) as caught:
         run()
     assert [entry.name for entry in caught.traceback.filter(caught)][1:] == ["<lambda>", "refuses"]
+
+
+def test_a_query_of_nan_is_read_as_nan():
+    """The same call gives the same numbers: NaN is equal to NaN."""
+
+    def mine(q, k, v):
+        out = plain.attention(q, k, v)
+        out[:, 3] = np.nan
+        return out
+
+    (one,) = check.attention(mine).readings
+    assert (one.part, one.sentence) == ("numbers", "The output is NaN for the queries 3.")
+
+
+def test_frequencies_that_rise_are_not_called_reversed():
+    rising, reverse = (np.arange(16) / 16) ** 1e-4, plain.frequencies(32, 3e4)[::-1].copy()
+    assert "reverse" not in str(check.frequencies(rising, dim=32))
+    assert "reverse" in str(check.frequencies(reverse, dim=32))

@@ -14,6 +14,7 @@ biases, frequencies, mask, merge, read_attention, read_rope = (
     for name in ("biases", "frequencies", "mask", "merge", "read_attention", "read_rope")
 )
 SAME = {
+    ("attention", "w", "turns times pi", "turns without 2 pi"),  # of DeepSeek: both are beyond the ramp
     *(
         (kind, "factor", "attention factor squared", "attention factor without its root")  # of LongRoPE
         for kind in ("frequencies", "rope")
