@@ -32,6 +32,7 @@ WITHOUT = {
     "reference_matrix": "it evaluates an operator by posenc.reference",
     "reference_logits": "it evaluates an operator by posenc.reference",
     "quantize": "its result is an object of posenc",
+    "layers": "its result is an object of posenc",
 }
 """Public functions without a vector."""
 NOT_FAR = {

@@ -12,8 +12,10 @@ import posenc
 from posenc import _core
 
 FUNCTIONS = sorted(name for name in posenc.__all__ if inspect.isfunction(getattr(posenc, name)))
-COMPUTING = [f for f in FUNCTIONS if getattr(posenc, f).__module__ != "posenc.runtime" and f != "quantize"]
-"""Controls of the run time have test_runtime.py, and int8 codes of numbers test_quantized.py."""
+COMPUTING = [
+    f for f in FUNCTIONS if getattr(posenc, f).__module__ != "posenc.runtime" and f not in ("quantize", "layers")
+]
+"""Controls of the run time have test_runtime.py, int8 codes of numbers test_quantized.py, and layers test_layers.py."""
 MODULES = ["analysis", "check", "plot", "reference", "runtime", "typing"]
 WITHOUT_GRADIENT = {
     # documented: their transpose is in their docstring
