@@ -1,4 +1,4 @@
-"""The types of results: gradients by name, the arrays of operators, and layers of a config.
+"""The types of results: gradients by name, the arrays of operators, layers of a config, and positions.
 
 Functions return them; nobody constructs them. `attention_vjp` returns an `AttentionGradient`; ``alibi(...).arrays`` is
 an `AlibiArrays`, and its gradient is one, too.
@@ -32,13 +32,14 @@ from .relative.transformer_xl import TransformerXLArrays
 from .relative.tupe import TupeArrays
 from .rotary.by_table import RopeTableGradient
 from .rotary.layers import Layer
+from .rotary.positions import MropePositions
 from .rotary.rotations import RopeGradient
 
 __all__ = [
     "AlibiArrays", "AttentionGradient", "CombineGradient", "ComplexOrderGradient", "ConvPosition2dGradient",
     "ConvPositionGradient", "CopeArrays", "DebertaArrays", "DenseArrays", "FireArrays", "FloaterGradient", "FoxArrays",
     "FunctionArrays", "GatedDistanceArrays", "HierarchicalGradient", "InterpolateTableGradient", "KerpleArrays",
-    "Layer", "LearnedGradient", "LogitsGradient", "RecurrentGradient", "RelativeKeyQueryArrays",
+    "Layer", "LearnedGradient", "LogitsGradient", "MropePositions", "RecurrentGradient", "RelativeKeyQueryArrays",
     "RopeGradient", "RopeTableGradient", "SandwichArrays", "ShawArrays", "ShiftGradient", "SinusoidalGradient",
     "SwinArrays", "T5Arrays", "TisaArrays", "ToeplitzArrays", "TransformerXLArrays", "TupeArrays",
 ]  # fmt: skip

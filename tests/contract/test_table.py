@@ -25,7 +25,7 @@ WITHOUT_GRADIENT = {
     "shift_matrix",
     "t5_bucket", "digits", "from_digits", "positions_from_mask", "logn_scale", "rerope_positions",
     "self_extend_positions", "nezha_table", "xl_table", "axial_frequencies", "mrope_frequencies", "floor_log_scale",
-    "attention_weights",
+    "attention_weights", "grid_positions", "mrope_positions",
     # fixed numbers by distance: its vjp is an empty tuple
     "sandwich",
 }  # fmt: skip
