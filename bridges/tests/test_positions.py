@@ -85,7 +85,7 @@ def ours(style, parts, tokens_per_second, **options):
 
 @pytest.mark.parametrize("style", CLASSES)
 def test_drawn_sequences(style):
-    """200 sequences: positions and offset are those of transformers, and parts and decoding continue them."""
+    """200 sequences: positions and offset equal transformers', and parts and decoding continue them."""
     rng, of_time = np.random.default_rng(67), 0
     for _ in range(200):
         tokens_per_second = int(rng.choice([2, 4, 25])) if style in OMNI else 2
@@ -115,6 +115,10 @@ def test_text_after_a_long_video():
         assert found.positions[0, -4:].tolist() == [7, 8, 9, 10]
         assert expected[0, 0, -4:].tolist() == [7, 4, 5, 6]
         assert deltas.item() + len(expected[0, 0]) == 8 != found.end  # decoding continues elsewhere, too
+        given = parts if style == "qwen2_5_vl" else [2, parts[1][:3], 3]
+        options = {"style": style, "tokens_per_second": 1 if style == "qwen2_5_vl" else None}
+        report = posenc.check.positions(expected[:, 0], given, **options)
+        assert [cause.name for cause in report.causes] == ["advance without time"]
     found, (expected, _) = ours("qwen2_5_omni", parts, 1), transformers_positions("qwen2_5_omni", parts, 1)
     assert np.array_equal(found.positions, expected[:, 0].numpy())
 

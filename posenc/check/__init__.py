@@ -15,18 +15,20 @@ from ._command import run_command as run_command
 from ._frequencies import frequencies
 from ._gradient import gradient
 from ._mask import mask
+from ._positions import positions
 from ._report import Cause, Reading, Report
 from ._rope import rope, sinusoid
 
 __all__ = [
-    "Cause", "Reading", "Report", "attention", "bias", "buckets", "cache", "frequencies", "gradient", "mask", "rope",
-    "sinusoid", "slopes", "softmax",
+    "Cause", "Reading", "Report", "attention", "bias", "buckets", "cache", "frequencies", "gradient", "mask",
+    "positions", "rope", "sinusoid", "slopes", "softmax",
 ]  # fmt: skip
 
 _NAMES = {
     "alibi": "slopes, or bias for numbers of pairs",
     "alibi_slopes": "slopes",
     "kv_cache": "cache",
+    "mrope_positions": "positions",
     "rope_frequencies": "frequencies",
     "scaled_dot_product_attention": "attention",
     "sinusoidal": "sinusoid",

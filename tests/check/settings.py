@@ -74,10 +74,11 @@ CONTENTS = (
     posenc.transformer_xl(*(RNG.standard_normal(shape) for shape in ((6, 9, 16), (6, 16), (6, 16)))),
     posenc.cope(RNG.standard_normal((5, 16))),
 )
+PARTS = [4, (1, 4, 6), 2, (5, 4, 8, 1.5), 3, (2, 6, 4, 1.5), 2]
 SEGMENTS = np.repeat([0, 1, 2], [4, 5, 3])
 CAUSAL_MASK = {"causal": True, "align": "end"}
 
-MODULES = ("attention", "biases", "frequencies", "gradient", "mask", "rope")
+MODULES = ("attention", "biases", "frequencies", "gradient", "mask", "positions", "rope")
 SETTINGS = {
     **{f"frequencies {name}": (check.frequencies, (config,), {"seq_len": 512}) for name, config in CONFIGS.items()},
     **{f"rope {name}": (check.rope, (config,), {"layout": "half", "seq_len": 512, "inputs": ("q", "k")})
@@ -114,6 +115,7 @@ SETTINGS = {
     "mask segments": (check.mask, (12, 12), {"segments": (SEGMENTS, SEGMENTS), "causal": True}),
     "mask padding": (check.mask, (12, 12), {"segments": (np.ones(12), SEGMENTS > 0), "causal": True}),
     "mask chunks": (check.mask, (12, 12), {"segments": (np.arange(12) // 4, np.arange(12) // 4), "causal": True}),
+    "positions": (check.positions, (PARTS,), {"style": "qwen2_5_vl", "tokens_per_second": 3}),
     "softmax": (check.softmax, (), {"causal": True, "softcap": 2.0, "sink": [0.5, -1.0, 1.0]}),
     "attention": (check.attention, (), {"causal": True, "n": 7, "m": 12, "kv_heads": 2, "window": (4, None)}),
     "attention cap": (check.attention, (), {"softcap": 1.5, "bias": ALIBI, "heads": 6, "n": 9}),
@@ -155,6 +157,7 @@ def _echo(kind):
         "buckets": lambda rel: rel,
         "bias": lambda n, m: np.zeros((6, n, m)),
         "mask": lambda n, m: np.ones((n, m)),
+        "positions": lambda first, end: np.zeros((3, end - first)),
         "softmax": lambda q, k: q @ k.swapaxes(-1, -2),
         "attention": lambda q, k, v: q,
         "cache": lambda q, k, v, start: q,
