@@ -10,9 +10,9 @@ Encodings that are added to or multiplied with embeddings
     positions_from_mask
 
 Rotations of queries and keys
-    rope, rope_nd, xpos; rope_frequencies, rope_from_config, axial_frequencies, mrope_frequencies, RopeFrequencies;
-    rope_table, rope_by_table, rope_matrix, rerotate, convert_layout; self_extend_positions, rerope_positions,
-    logn_scale, floor_log_scale
+    rope, rope_nd, xpos; rope_frequencies, rope_from_config, layers, axial_frequencies, mrope_frequencies,
+    RopeFrequencies; rope_table, rope_by_table, rope_matrix, rerotate, convert_layout; mrope_positions, grid_positions;
+    self_extend_positions, rerope_positions, logn_scale, floor_log_scale
 
 Biases that read positions
     alibi, alibi_slopes, kerple_log, kerple_power, t5, t5_bucket, sandwich, fire, fox, tisa, swin, beit;
@@ -95,7 +95,9 @@ from .relative.tupe import tupe
 from .rotary.by_table import rope_by_table, rope_by_table_vjp
 from .rotary.config import rope_from_config
 from .rotary.coordinates import axial_frequencies, mrope_frequencies, rope_nd, rope_nd_vjp
+from .rotary.layers import layers
 from .rotary.lengths import floor_log_scale, logn_scale, rerope_positions, rerotate, self_extend_positions
+from .rotary.positions import grid_positions, mrope_positions
 from .rotary.rope import convert_layout, rope, rope_matrix, rope_table, rope_vjp
 from .rotary.scaling import RopeFrequencies, rope_frequencies
 from .rotary.xpos import xpos, xpos_vjp
@@ -117,10 +119,10 @@ __all__ = [
     "positions_from_mask", "recurrent", "recurrent_vjp", "shift", "shift_matrix", "shift_vjp", "sinusoidal",
     "sinusoidal_frequencies", "sinusoidal_vjp",
     # rotary
-    "RopeFrequencies", "axial_frequencies", "convert_layout", "floor_log_scale", "logn_scale", "mrope_frequencies",
-    "rerope_positions", "rerotate", "rope", "rope_by_table", "rope_by_table_vjp", "rope_frequencies",
-    "rope_from_config", "rope_matrix", "rope_nd", "rope_nd_vjp", "rope_table", "rope_vjp", "self_extend_positions",
-    "xpos", "xpos_vjp",
+    "RopeFrequencies", "axial_frequencies", "convert_layout", "floor_log_scale", "grid_positions", "layers",
+    "logn_scale", "mrope_frequencies", "mrope_positions", "rerope_positions", "rerotate", "rope", "rope_by_table",
+    "rope_by_table_vjp", "rope_frequencies", "rope_from_config", "rope_matrix", "rope_nd", "rope_nd_vjp", "rope_table",
+    "rope_vjp", "self_extend_positions", "xpos", "xpos_vjp",
     # bias
     "Bias", "ContentBias", "PositionBias", "alibi", "alibi_slopes", "beit", "dense", "distance_function", "fire", "fox",
     "kerple_log", "kerple_power", "sandwich", "swin", "t5", "t5_bucket", "tisa", "toeplitz",

@@ -1,4 +1,4 @@
-"""``python -m posenc``: eight schemes and a wrong rotation; also the commands ``info`` and ``check``.
+"""``python -m posenc``: eight schemes and a wrong rotation; also the commands ``info``, ``check`` and ``config``.
 
 ``--all`` prints the effects of all schemes. A scheme is one way for positions to enter attention. Embeddings and
 projections are random: nothing is trained. The embedding of a word is seeded by the word and other random numbers by
@@ -16,6 +16,7 @@ import platform
 import re
 import sys
 import tracemalloc
+import warnings
 from collections.abc import Callable, Sequence
 from functools import cache, lru_cache, partial
 from pathlib import Path
@@ -26,6 +27,7 @@ import numpy.typing as npt
 
 import posenc
 from posenc import ContentBias, PositionBias
+from posenc.typing import Layer
 
 Array: TypeAlias = npt.NDArray[Any]
 PROGRAM = "posenc" if Path(sys.argv[0]).stem == "posenc" else "python -m posenc"
@@ -397,14 +399,56 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
 
 
+def numbered(numbers: Sequence[int]) -> str:
+    """Format 0, 1, 2, 7 as "0-2, 7"."""
+    ends = zip((n for n in numbers if n - 1 not in numbers), (n for n in numbers if n + 1 not in numbers), strict=True)
+    return ", ".join(f"{first}-{last}" if last > first else f"{first}" for first, last in ends)
+
+
+def shown(value: object) -> str:
+    """Format a field of a layer."""
+    return "-" if value in (None, False) else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def layer_table(found: Sequence[Layer]) -> str:
+    """Format layers as a table, with one row for all layers that do the same."""
+    groups: dict[Layer, list[int]] = {}
+    for layer in found:
+        groups.setdefault(layer._replace(number=0, rotation=None), []).append(layer.number)
+    rows: list[tuple[str, ...]] = [Layer._fields]
+    for layer, numbers in groups.items():
+        rotation = "yes" if layer.scaling else "not read" if layer.scale is None else "none"
+        rows.append((numbered(numbers), layer.attention, rotation, *map(shown, layer[3:])))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
+
+
+def run_config(words: Sequence[str]) -> int:
+    """Run ``python -m posenc config FILE``: a table of the layers, and what is probably wrong."""
+    parser = Parser(prog=f"{PROGRAM} config", description="Print what each layer of a config.json does with positions.")
+    parser.add_argument("file", metavar="FILE", help="a config.json")
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            print(layer_table(posenc.layers(Path(parser.parse_args(words).file))))
+    except (OSError, TypeError, ValueError) as error:
+        parser.error(str(error))
+    for warning in caught:
+        print(f"Probably wrong: {str(warning.message).removeprefix('layers: ')}")
+    return 0
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run ``python -m posenc``."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     if words[:1] == ["check"]:
         return posenc.check.run_command(Parser(prog=f"{PROGRAM} check"), words[1:])
+    if words[:1] == ["config"]:
+        return run_config(words[1:])
     parser = Parser(prog=PROGRAM, description="Print what eight schemes do to a sentence.")
-    about = "info: describe the installation and the machine, for bug reports; check: check an implementation"
-    parser.add_argument("command", nargs="?", choices=("info", "check"), help=f"{about}, see {PROGRAM} check --help")
+    about = "info: describe the installation and the machine, for bug reports; check: check an implementation; config:"
+    about = f"{about} describe the layers of a config.json; see {PROGRAM} COMMAND --help"
+    parser.add_argument("command", nargs="?", choices=("info", "check", "config"), help=about)
     parser.add_argument("--all", action="store_true", help="print the effects of all schemes on a text, as a table")
     parser.add_argument("--version", action="version", version=f"posenc {posenc.__version__}")
     asked = parser.parse_args(words)

@@ -1,4 +1,4 @@
-"""The types of results: gradients by name, and the arrays of operators.
+"""The types of results: gradients by name, the arrays of operators, layers of a config, and positions.
 
 Functions return them; nobody constructs them. `attention_vjp` returns an `AttentionGradient`; ``alibi(...).arrays`` is
 an `AlibiArrays`, and its gradient is one, too.
@@ -31,13 +31,15 @@ from .relative.shaw import ShawArrays
 from .relative.transformer_xl import TransformerXLArrays
 from .relative.tupe import TupeArrays
 from .rotary.by_table import RopeTableGradient
+from .rotary.layers import Layer
+from .rotary.positions import MropePositions
 from .rotary.rotations import RopeGradient
 
 __all__ = [
     "AlibiArrays", "AttentionGradient", "CombineGradient", "ComplexOrderGradient", "ConvPosition2dGradient",
     "ConvPositionGradient", "CopeArrays", "DebertaArrays", "DenseArrays", "FireArrays", "FloaterGradient", "FoxArrays",
     "FunctionArrays", "GatedDistanceArrays", "HierarchicalGradient", "InterpolateTableGradient", "KerpleArrays",
-    "LearnedGradient", "LogitsGradient", "RecurrentGradient", "RelativeKeyQueryArrays", "RopeGradient",
-    "RopeTableGradient", "SandwichArrays", "ShawArrays", "ShiftGradient", "SinusoidalGradient", "SwinArrays",
-    "T5Arrays", "TisaArrays", "ToeplitzArrays", "TransformerXLArrays", "TupeArrays",
+    "Layer", "LearnedGradient", "LogitsGradient", "MropePositions", "RecurrentGradient", "RelativeKeyQueryArrays",
+    "RopeGradient", "RopeTableGradient", "SandwichArrays", "ShawArrays", "ShiftGradient", "SinusoidalGradient",
+    "SwinArrays", "T5Arrays", "TisaArrays", "ToeplitzArrays", "TransformerXLArrays", "TupeArrays",
 ]  # fmt: skip

@@ -19,12 +19,13 @@ from ._gradient import gradient
 from ._learned import learned
 from ._mask import mask
 from ._merge import merge
+from ._positions import positions
 from ._report import Cause, Reading, Report
 from ._rope import rope, sinusoid
 
 __all__ = [
     "Cause", "Description", "Reading", "Report", "attention", "bias", "buckets", "cache", "describe", "frequencies",
-    "gradient", "learned", "mask", "merge", "rope", "sinusoid", "slopes", "softmax",
+    "gradient", "learned", "mask", "merge", "positions", "rope", "sinusoid", "slopes", "softmax",
 ]  # fmt: skip
 for _kind in filter(str.islower, __all__):  # an unknown argument gets a sentence that says what takes its place
     globals()[_kind] = _door(globals()[_kind], f"check.{_kind}")
@@ -34,6 +35,7 @@ _NAMES = {
     "alibi_slopes": "slopes",
     "interpolate_table": "learned",
     "kv_cache": "cache",
+    "mrope_positions": "positions",
     "rope_frequencies": "frequencies",
     "merge_attention": "merge",
     "scaled_dot_product_attention": "attention",

@@ -35,7 +35,7 @@ __all__ = [
     "ContentBias", "cope", "deberta", "gated_distance", "nezha_table", "relative_key_query", "shaw", "transformer_xl",
     "tupe", "xl_table",
     # rotary
-    "RopeFrequencies", "axial_frequencies", "convert_layout", "floor_log_scale", "logn_scale", "mrope_frequencies",
-    "rerope_positions", "rerotate", "rope", "rope_by_table", "rope_frequencies", "rope_from_config", "rope_matrix",
-    "rope_nd", "rope_table", "self_extend_positions", "xpos",
+    "RopeFrequencies", "axial_frequencies", "convert_layout", "floor_log_scale", "grid_positions", "logn_scale",
+    "mrope_frequencies", "mrope_positions", "rerope_positions", "rerotate", "rope", "rope_by_table", "rope_frequencies",
+    "rope_from_config", "rope_matrix", "rope_nd", "rope_table", "self_extend_positions", "xpos",
 ]  # fmt: skip

@@ -7,9 +7,9 @@ import numpy as np
 from ._numbers import PI, ceil, cos, exp, floor, log, places, precise, sin, sqrt, wide
 
 __all__ = [
-    "RopeFrequencies", "axial_frequencies", "convert_layout", "floor_log_scale", "logn_scale", "mrope_frequencies",
-    "rerope_positions", "rerotate", "rope", "rope_by_table", "rope_frequencies", "rope_from_config",
-    "rope_matrix", "rope_nd", "rope_table", "self_extend_positions", "xpos",
+    "RopeFrequencies", "axial_frequencies", "convert_layout", "floor_log_scale", "grid_positions", "logn_scale",
+    "mrope_frequencies", "mrope_positions", "rerope_positions", "rerotate", "rope", "rope_by_table",
+    "rope_frequencies", "rope_from_config", "rope_matrix", "rope_nd", "rope_table", "self_extend_positions", "xpos",
 ]  # fmt: skip
 
 
@@ -460,3 +460,39 @@ def self_extend_positions(positions, *, group, window, start=0):
     """
     i = places(positions, start) // group
     return i + window - window / group, i
+
+
+# ---- positions of images and videos ----
+
+
+def mrope_positions(parts, *, style, merge=2, tokens_per_second=None, start=0):
+    """Compute the positions of text, images and videos, the offset of later tokens, and the next position.
+
+    Text has b, b + 1, ... on all axes, and token (i, j, k) of a grid ``(b + time(i), b + j, b + k)``. Wang et al. 2024
+    (Qwen2-VL), section 2.1.
+    """
+    found, end = [], start
+    for part in parts:
+        if np.ndim(part) == 0:
+            block = np.tile(np.arange(part), (3, 1))
+        else:
+            t, h, w, *seconds = part
+            block = np.indices((int(t), int(h) // merge, int(w) // merge)).reshape(3, -1)
+            if t > 1 and style in ("qwen2_5_vl", "qwen2_5_omni", "qwen3_omni"):
+                time = block[0].astype(np.float32) * np.float32(seconds[0]) * np.float32(tokens_per_second)
+                block = np.stack([time if style == "qwen3_omni" else time.astype(np.int64), *block[1:]])
+        found.append(end + block)
+        end = np.max(found[-1], initial=end - 1) + 1
+    positions = np.concatenate(found, axis=1)
+    return positions, end - positions.shape[1], end
+
+
+def grid_positions(shape, *, fps=None, compression=(1, 1, 1), centre=False, unit=(1.0, 1.0, 1.0), causal=False):
+    """Compute the positions of the patches of a video: the begin ``i c`` of each patch, or its centre, over the unit.
+
+    The time of causal VAEs is ``max(i c + 1 - c, 0)``. HaCohen et al. 2024 (LTX-Video).
+    """
+    edges = [np.arange(n + 1.0) * c for n, c in zip(shape, compression, strict=True)]
+    edges[0] = np.maximum(edges[0] + (1 - compression[0] if causal else 0), 0) / (fps or 1.0)
+    axes = [(a[:-1] + a[1:]) / 2 if centre else a[:-1] for a in edges]
+    return np.stack(np.meshgrid(*(a / u for a, u in zip(axes, unit, strict=True)), indexing="ij")).reshape(3, -1)

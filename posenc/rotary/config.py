@@ -45,7 +45,7 @@ USES_ROPE = re.compile(r"(use_)?(rope|rotary)(_\w*emb(edding)?s?)?")
 EXPECTED_ROTATION = "a model that rotates q and k: this one has, or may have, layers without positions (NoPE)"
 
 
-class _Layer(NamedTuple):
+class LayerType(NamedTuple):
     """The part of a config that describes the layers of one type."""
 
     config: Config
@@ -64,7 +64,7 @@ class _Layer(NamedTuple):
         An integer stays an integer, because its powers are exact.
         """
         inside = {f"{key} inside": self.rope[key]} if key in self.rope else {}
-        stored = inside if self.nested and inside else {**inside, **_present(self.config, names)}
+        stored = inside if self.nested and inside else {**inside, **present(self.config, names)}
         stored = {name: _one_of(self, name.split()[0], value) for name, value in stored.items()}
         values = [read.number(name.split()[0], value) for name, value in stored.items()]
         if len(set(values)) > 1:
@@ -72,9 +72,18 @@ class _Layer(NamedTuple):
         return next(iter(stored.values()), None)
 
 
-def _present(config: Config, names: Iterable[str]) -> Config:
+def present(config: Config, names: Iterable[str]) -> Config:
     """Return the keys among `names` that the config has and that are not null."""
     return {name: config[name] for name in names if config.get(name) is not None}
+
+
+class Rotation(NamedTuple):
+    """The rotation of the layers of one type, as a config states it."""
+
+    frequencies: RopeFrequencies
+    base: float
+    rope_type: str
+    layer: LayerType
 
 
 class HasDict(Protocol):
@@ -112,13 +121,13 @@ def _read_json(text: str, expected: str) -> object:
 def _text_part(config: Config) -> Config:
     """Return the part for text of a config, or the config itself."""
     config = _named_text_part(config)
-    has_rotation = _present(config, (*BASES, "rope_parameters", "rope_scaling"))
+    has_rotation = present(config, (*BASES, "rope_parameters", "rope_scaling"))
     model_type = config.get("model_type")
     if has_rotation or (isinstance(model_type, str) and model_type in {*MODELS, *OTHERS}):
         return config
     inner = {name: part for name, part in config.items() if isinstance(part, Mapping)}
     for known in (MODELS, OTHERS):
-        parts = [name for name, part in inner.items() if _model_type(_named_text_part(part)) in known]
+        parts = [name for name, part in inner.items() if model_type_of(_named_text_part(part)) in known]
         if len(parts) > 1:
             each = ", ".join(f"config[{name!r}]" for name in parts)
             fail(ValueError, "config", f"{len(parts)} parts with positions of their own", f"one of {each}")
@@ -139,7 +148,7 @@ def _named_text_part(config: Config) -> Config:
     return config
 
 
-def _model_type(config: object) -> str | None:
+def model_type_of(config: object) -> str | None:
     """Return the model_type of a config. A model_type that is known only for its part for text is that part's."""
     name = config.get("model_type") if isinstance(config, Mapping) else None
     if not isinstance(name, str):
@@ -149,7 +158,7 @@ def _model_type(config: object) -> str | None:
 
 def _check(config: Config) -> None:
     """Refuse models that rotate no queries and keys by their positions, and unknown keys of the rope part."""
-    name = _model_type(config)
+    name = model_type_of(config)
     if name in OTHERS:
         expected = f"a model that rotates q and k by their positions; this one {OTHERS[name]}"
         fail_value(ValueError, "model_type", name, expected)
@@ -169,7 +178,7 @@ def _check(config: Config) -> None:
 def _says_nope(config: Config, key: str, value: object) -> bool:
     """Return whether a key says that no layer rotates, or may say so. `no_rope_layers` with a 1 is not read."""
     if key in ROTATED_LAYERS:
-        return bool(rotated := _listed(config, key)) and not any(rotated)
+        return bool(rotated := listed(config, key)) and not any(rotated)
     if key == "no_rope_layer_interval":
         return value == 1 and not config.get("no_rope_layers")
     if "nope" in key.lower():  # qk_nope_head_dim is a width
@@ -178,9 +187,9 @@ def _says_nope(config: Config, key: str, value: object) -> bool:
     return (isinstance(value, str) and value.lower() == "nope") or (value is False and bool(USES_ROPE.fullmatch(key)))
 
 
-def _rope_part(config: Config) -> tuple[str, Config]:
+def rope_part(config: Config) -> tuple[str, Config]:
     """Return the name and the value of rope_parameters or rope_scaling."""
-    parts = _present(config, ("rope_parameters", "rope_scaling"))
+    parts = present(config, ("rope_parameters", "rope_scaling"))
     for name, value in parts.items():
         if not isinstance(value, Mapping):
             fail(TypeError, name, f"type {type(value).__name__}", "a dict")
@@ -190,13 +199,13 @@ def _rope_part(config: Config) -> tuple[str, Config]:
     return next(iter(parts.items()), ("rope_parameters", {}))
 
 
-def _listed(config: Config, key: str) -> list[object]:
+def listed(config: Config, key: str) -> list[object]:
     """Return the list that a config stores as `key`, or an empty one."""
     values = config.get(key)
     return list(values) if isinstance(values, list | tuple) else []
 
 
-def _by_layer_type(config: Config, model: Model, rope: Config) -> tuple[Config | None, bool]:
+def by_layer_type(config: Config, model: Model, rope: Config) -> tuple[Config | None, bool]:
     """Return the rope part of each layer type, or None if all layers share one, and whether it was stored by type."""
     if any(isinstance(value, Mapping) for value in rope.values()):
         mixed = [key for key, value in rope.items() if not (value is None or isinstance(value, Mapping))]
@@ -208,29 +217,30 @@ def _by_layer_type(config: Config, model: Model, rope: Config) -> tuple[Config |
         compress = {**factor, **rope, "rope_theta": config["compress_rope_theta"]}
         return {"main": {}, "compress": compress}, True
     if config.get("rope_scaling_layers") is not None and _rope_type(rope) != "default":
-        return {"scaled": rope, "unscaled": _present(rope, ["rope_theta"])}, False  # Molmo 2
+        return {"scaled": rope, "unscaled": present(rope, ["rope_theta"])}, False  # Molmo 2
     types, has_two_bases = config.get("yarn_only_types"), _has_two_bases(config, model)
     if not (types is None or isinstance(types, list | tuple)):
         fail(TypeError, "yarn_only_types", f"type {type(types).__name__}", "a list of layer types")
     scaled = model.scaled or types or ([FULL] if has_two_bases else [])
     if scaled:
-        unscaled = _present(rope, PARTS[:1] if has_two_bases else (*PARTS[:1], "rope_theta"))
+        unscaled = present(rope, PARTS[:1] if has_two_bases else (*PARTS[:1], "rope_theta"))
         return {layer_type: rope if layer_type in scaled else unscaled for layer_type in (FULL, SLIDING)}, False
     return None, False
 
 
 def _has_two_bases(config: Config, model: Model) -> bool:
     """Return whether sliding layers have a base with a name of its own."""
-    return model.sliding_base is not None or bool(_present(config, SLIDING_BASES))
+    return model.sliding_base is not None or bool(present(config, SLIDING_BASES))
 
 
-def _read_layer(config: Config, layer_type: str | None, is_part: bool) -> _Layer:
-    model_type = _model_type(config)
+def read_layer(config: Config, layer_type: str | None, is_part: bool) -> LayerType:
+    """Return the part of a config about the layers of one type. `read_part` has accepted the config."""
+    model_type = model_type_of(config)
     model = MODELS.get(model_type or "", Model())
-    name, rope = _rope_part(config)
-    by_type, nested = _by_layer_type(config, model, rope)
+    name, rope = rope_part(config)
+    by_type, nested = by_layer_type(config, model, rope)
     if by_type is None:
-        if layer_type is not None and layer_type not in _listed(config, "layer_types"):
+        if layer_type is not None and layer_type not in listed(config, "layer_types"):
             fail_value(ValueError, "layer_type", layer_type, "None, because all layers have one rotation")
     else:
         if layer_type is None or layer_type not in by_type:
@@ -241,12 +251,12 @@ def _read_layer(config: Config, layer_type: str | None, is_part: bool) -> _Layer
     if model.requires_scaling and not rope:
         expected = f"the scaling, which is not the same for all checkpoints of {model_type!r}"
         fail(ValueError, name, "no value", expected)
-    return _Layer(config, model, _present(rope, rope), nested, layer_type, is_part)
+    return LayerType(config, model, present(rope, rope), nested, layer_type, is_part)
 
 
 def _rope_type(rope: Config) -> str:
     """Return `rope_type`, or `type`, its old name; if both are there, they must agree."""
-    names = _present(rope, ("rope_type", "type"))
+    names = present(rope, ("rope_type", "type"))
     for name, value in names.items():
         if not isinstance(value, str):
             fail(TypeError, name, f"type {type(value).__name__}", "a string")
@@ -264,11 +274,11 @@ def _rope_type(rope: Config) -> str:
     return rope_type
 
 
-def _one_of(layer: _Layer, name: str, values: object) -> object:
+def _one_of(layer: LayerType, name: str, values: object) -> object:
     """Return the value of the layers of the type from a list by the layer's index. Return any other value itself."""
     if not isinstance(values, list | tuple):
         return values
-    types = _listed(layer.config, "layer_types") if layer.layer_type is not None else [None] * len(values)
+    types = listed(layer.config, "layer_types") if layer.layer_type is not None else [None] * len(values)
     chosen = [value for value, layer_type in zip(values, types, strict=False) if layer_type == layer.layer_type]
     for value in chosen:
         read.number(name, value)
@@ -279,7 +289,7 @@ def _one_of(layer: _Layer, name: str, values: object) -> object:
     return rotated[0]
 
 
-def _base(layer: _Layer) -> float:
+def _base(layer: LayerType) -> float:
     has_own = layer.layer_type == SLIDING and _has_two_bases(layer.config, layer.model)
     names, base = (SLIDING_BASES, layer.model.sliding_base) if has_own else (BASES, layer.model.base)
     by_index = layer.config.get("layer_rope_theta")
@@ -295,14 +305,14 @@ def _base(layer: _Layer) -> float:
     return base
 
 
-def _size(config: Config, *names: str) -> int | None:
+def size(config: Config, *names: str) -> int | None:
     """Return the first of `names` that the config has, or None."""
-    for name, value in _present(config, names).items():
+    for name, value in present(config, names).items():
         return read.index(name, value, 1)
     return None
 
 
-def _per_layer_head_dim(layer: _Layer) -> int | None:
+def _per_layer_head_dim(layer: LayerType) -> int | None:
     """Return the head width of the layer's type, or None.
 
     Layers of full attention have wider heads in Gemma 4, and transformers 5 stores the width by the layer's index.
@@ -310,26 +320,26 @@ def _per_layer_head_dim(layer: _Layer) -> int | None:
     overrides = layer.config.get("per_layer_config")
     if isinstance(overrides, Mapping) and layer.layer_type is not None:
         by_index = {str(i).lstrip("0") or "0": override for i, override in overrides.items()}
-        types = _listed(layer.config, "layer_types")
+        types = listed(layer.config, "layer_types")
         chosen = [by_index.get(str(i)) for i, layer_type in enumerate(types) if layer_type == layer.layer_type]
         for override in chosen:
             if not (override is None or isinstance(override, Mapping)):
                 fail(TypeError, "per_layer_config", f"type {type(override).__name__}", "a dict of each layer")
-        widths = [_size(override or {}, "head_dim") for override in chosen]
+        widths = [size(override or {}, "head_dim") for override in chosen]
         if len(set(widths)) > 1:
             fail(ValueError, "per_layer_config", "several widths for one layer type", "one head_dim")
         return widths[0] if widths else None
     own = {FULL: "global_head_dim", SLIDING: "swa_head_dim"}.get(layer.layer_type or "")
-    return _size(layer.config, own) if own else None
+    return size(layer.config, own) if own else None
 
 
-def _head_dim(layer: _Layer) -> int:
+def head_dim_of(layer: LayerType) -> int:
     config = layer.config
     # attention_head_dim is the name in Zamba 2, whose kv_channels is something else; kv_channels is the name in JetMoE.
-    stored = _size(config, "head_dim", "attention_head_dim", "kv_channels")
+    stored = size(config, "head_dim", "attention_head_dim", "kv_channels")
     if width := _per_layer_head_dim(layer) or stored or layer.model.head_dim:
         return width
-    hidden, heads = _size(config, *HIDDEN), _size(config, *HEADS)
+    hidden, heads = size(config, *HIDDEN), size(config, *HEADS)
     if layer.is_part and layer.model.sizes is not None:
         hidden, heads = hidden or layer.model.sizes[0], heads or layer.model.sizes[1]
     if hidden is None or heads is None:
@@ -340,7 +350,7 @@ def _head_dim(layer: _Layer) -> int:
     return hidden // heads
 
 
-def _rotary_dim(layer: _Layer, rope_type: str) -> tuple[int, bool]:
+def _rotary_dim(layer: LayerType, rope_type: str) -> tuple[int, bool]:
     """Return the number of rotated channels, and whether they are known to be the first of a head."""
     config, model = layer.config, layer.model
     stored = layer.number(PARTS, "partial_rotary_factor")
@@ -349,34 +359,34 @@ def _rotary_dim(layer: _Layer, rope_type: str) -> tuple[int, bool]:
         fail_value(ValueError, "partial_rotary_factor", part, "a number above 0, at most 1")
     if model.rotary_dim and "rotary_dim" in config and config["rotary_dim"] is None:
         fail_value(ValueError, "rotary_dim", None, "a number, because transformers replaces null by the hidden size")
-    rotary_dim = _size(config, "rotary_dim") or model.rotary_dim
+    rotary_dim = size(config, "rotary_dim") or model.rotary_dim
     own = ("swa_qk_rope_head_dim",) if layer.layer_type == SLIDING else ()
-    qk_rope_head_dim = _size(config, *own, "qk_rope_head_dim") or model.qk_rope_head_dim
+    qk_rope_head_dim = size(config, *own, "qk_rope_head_dim") or model.qk_rope_head_dim
     if rope_type == "proportional":  # all channels are rotated, a part of them by frequency 0
-        name, dim = "head_dim", qk_rope_head_dim or _head_dim(layer)
+        name, dim = "head_dim", qk_rope_head_dim or head_dim_of(layer)
     elif rotary_dim is not None:
         name, dim = "rotary_dim", rotary_dim
         if model.ignores_rotary_dim and stored is None:
             expected = "partial_rotary_factor beside it, which alone is read by transformers"
             fail_value(ValueError, name, dim, expected)
-        if stored is not None and int(_head_dim(layer) * part) != dim:
+        if stored is not None and int(head_dim_of(layer) * part) != dim:
             fail_value(ValueError, name, dim, f"the width of partial_rotary_factor {stored}")
     elif qk_rope_head_dim is not None:
         name, dim = "qk_rope_head_dim", qk_rope_head_dim
-        head_dim = _size(config, "head_dim") or model.head_dim or dim
+        head_dim = size(config, "head_dim") or model.head_dim or dim
         if part != 1:
             dim = int(head_dim * part)
             if head_dim != qk_rope_head_dim != dim:
                 expected = f"the width of head_dim {head_dim} and partial_rotary_factor {part}"
                 fail_value(ValueError, name, qk_rope_head_dim, expected)
     else:
-        name, dim = ("partial_rotary_factor" if part != 1 else "head_dim"), int(_head_dim(layer) * part)
+        name, dim = ("partial_rotary_factor" if part != 1 else "head_dim"), int(head_dim_of(layer) * part)
     value = part if name == "partial_rotary_factor" else dim
     if dim < 2 or dim % 2:
         fail_value(ValueError, name, value, f"an even number of rotated channels, not {dim}")
     if dim > read.MOST_CHANNELS:
         fail_value(ValueError, name, value, f"at most {read.MOST_CHANNELS} rotated channels, not {dim}")
-    return dim, qk_rope_head_dim is None and _model_type(config) not in ROTATES_LAST
+    return dim, qk_rope_head_dim is None and model_type_of(config) not in ROTATES_LAST
 
 
 @door
@@ -448,16 +458,26 @@ def rope_from_config(
     >>> posenc.rope(np.ones((32, 10, w.rotary_dim)), 10, w).shape  # w includes the layout
     (32, 10, 128)
     """
+    part, is_part = read_part(config)
+    if layer_type is not None and not isinstance(layer_type, str):
+        fail(TypeError, "layer_type", f"type {type(layer_type).__name__}", "a string or None")
+    return read_rotation(read_layer(part, layer_type, is_part), seq_len).frequencies
+
+
+def read_part(config: Config | str | os.PathLike[str] | HasDict) -> tuple[Config, bool]:
+    """Return the part of a config that describes the rotation, and whether it is a part of a larger one."""
     try:
         whole = _read_config(config)
         part = _text_part(whole)
     except RecursionError:
         fail(ValueError, "config", "more nested dicts than Python can read", "the text of a config.json")
-    if layer_type is not None and not isinstance(layer_type, str):
-        fail(TypeError, "layer_type", f"type {type(layer_type).__name__}", "a string or None")
     _check(part)
-    layer = _read_layer(part, layer_type, part is not whole)
-    rope_type = _rope_type(layer.rope)
+    return part, part is not whole
+
+
+def read_rotation(layer: LayerType, seq_len: int | None = None) -> Rotation:
+    """Return the rotation of the layers of one type."""
+    part, rope_type = layer.config, _rope_type(layer.rope)
     keys = {
         key: value
         for key, value in layer.rope.items()
@@ -467,7 +487,7 @@ def rope_from_config(
         rope_type, keys = "ntk", {"factor": keys["alpha"]}
     if rope_type in LENGTH_TYPES:
         # If the length of training is stored inside and outside the rope part, transformers reads the one outside.
-        keys.update(_present(part, LENGTHS[:1] if layer.nested else LENGTHS))
+        keys.update(present(part, LENGTHS[:1] if layer.nested else LENGTHS))
         keys.setdefault(LENGTHS[0], part.get("n_positions"))
         keys.setdefault(LENGTHS[1], layer.model.original_length)
     if rope_type == "proportional":
@@ -480,4 +500,5 @@ def rope_from_config(
         layout = "interleaved" if read.flag("rotary_emb_interleaved", part["rotary_emb_interleaved"]) else "half"
     elif layout == "interleaved" and part.get("rope_interleave") is False:
         layout = "half"
-    return replace(w, inv_freq=inv_freq, layout=layout, rotary_dim=dim if is_first else None)
+    found = replace(w, inv_freq=inv_freq, layout=layout, rotary_dim=dim if is_first else None)
+    return Rotation(found, base, rope_type, layer)

@@ -45,9 +45,26 @@ class Model(NamedTuple):
     """A scaling of type "dynamic" with the key alpha means ntk with the factor alpha, at any length."""
 
 
+class Attention(NamedTuple):
+    """What the attention of one model_type does and no key of its config says."""
+
+    types: tuple[str, ...] = ()
+    """The types of the layers, again and again, if a config does not list them."""
+    without_rotation: tuple[str, ...] = ()
+    """Types of layers that do not rotate, if others have a window."""
+    no_rope_interval: int = 0
+    """Every layer with a number that this number divides does not rotate, if a config does not list them."""
+    sinks: tuple[str, ...] = ()
+    """Types of layers with a sink."""
+    scale: float | None = None
+    """The scale of the logits; None for 1 / sqrt(width of a head)."""
+
+
 _TABLE = json.loads(Path(__file__).with_name("models.json").read_text("utf-8"))
 
 MODELS = {name: Model(**{"layout": "half", **row}) for name, row in _TABLE["models"].items()}
+
+ATTENTION = {name: Attention(**row) for name, row in _TABLE["attention"].items()}
 
 ELSEWHERE: dict[str, str] = _TABLE["elsewhere"]
 """Models without a class in transformers 5.24, and the public repository and file that their row follows."""

@@ -32,6 +32,9 @@ WITHOUT = {
     "reference_matrix": "it evaluates an operator by posenc.reference",
     "reference_logits": "it evaluates an operator by posenc.reference",
     "quantize": "its result is an object of posenc",
+    "layers": "its result is an object of posenc",
+    "mrope_positions": "its result is integers",
+    "grid_positions": "its result is a product of indices and constants",
 }
 """Public functions without a vector."""
 NOT_FAR = {

@@ -206,3 +206,33 @@ def swin_index(height, width, stride=None, sign=1):
     y, x = np.divmod(np.arange(height * width), width)
     dy, dx = (sign * (p[:, None] - p) for p in (y, x))
     return (dy + height - 1) * (stride or 2 * width - 1) + dx + width - 1
+
+
+def mrope(parts, scale=None, *, largest=max, order=(0, 1, 2), whole_seconds=False, stills=False, extra=0):
+    """The positions of text and of grids (t, h, w, seconds) of patches that are merged by twos, and the next one."""
+    found, begin = [], 0
+    for part in parts:
+        if isinstance(part, int):
+            found += [(begin + i,) * 3 for i in range(part)]
+            begin += part
+            continue
+        t, h, w, seconds = (*part, 0)[:4]
+        step = (int(seconds) if whole_seconds else seconds) * scale if scale and seconds else 1
+        time = [int(i * step) for i in range(t)]
+        shift = begin * (scale if stills else 1)
+        found += [(shift + i, begin + j, begin + k) for i in time for j in range(h // 2) for k in range(w // 2)]
+        begin += largest(time[-1] + 1, h // 2, w // 2) + extra
+    return np.array(found).T[list(order)], begin
+
+
+def mrope_model(parts, scale=None, *, cut=True, offset=True, **errors):
+    """The positions of the tokens first .. end - 1, as an engine asks for them."""
+    prompt, begin = mrope(parts, scale, **errors)
+    n = prompt.shape[1]
+
+    def positions(first, end):
+        if first >= n:
+            return np.tile(np.arange(first, end) + (begin - n if offset else 0), (3, 1))
+        return prompt[:, first:end] if cut else prompt
+
+    return positions

@@ -75,13 +75,14 @@ CONTENTS = (
     posenc.cope(RNG.standard_normal((5, 16))),
 )
 BUCKETED = posenc.deberta(*RNG.standard_normal((2, 6, 8, 16)), num_buckets=4, max_distance=16)
+PARTS = [4, (1, 4, 6), 2, (5, 4, 8, 1.5), 3, (2, 6, 4, 1.5), 2]
 SEGMENTS = np.repeat([0, 1, 2], [4, 5, 3])
 ROWS = RNG.standard_normal((25, 16))
 KEEP = (np.arange(12) < 2) | (np.arange(12) > np.arange(12)[:, None] - 4)
 POSITIONS = dict.fromkeys(("q_positions", "k_positions"), np.array([0, 2, 3, 4, 7, 8, 0, 1, 2, 5, 6, 7]))
 CAUSAL_MASK = {"causal": True, "align": "end"}
 
-MODULES = ("attention", "biases", "frequencies", "gradient", "learned", "mask", "merge", "rope")
+MODULES = ("attention", "biases", "frequencies", "gradient", "learned", "mask", "merge", "positions", "rope")
 SETTINGS = {
     **{f"frequencies {name}": (check.frequencies, (config,), {"seq_len": 512}) for name, config in CONFIGS.items()},
     **{f"rope {name}": (check.rope, (config,), {"layout": "half", "seq_len": 512, "inputs": ("q", "k")})
@@ -124,6 +125,7 @@ SETTINGS = {
     "softmax scales": (check.softmax, (), {"scale": [0.2, 0.3, 0.5], "softcap": 2.0, "sink": [0.5, -1.0, 1.0]}),
     "attention positions": (check.attention, (), {"n": 12, "frequencies": W16, "layout": "half", **POSITIONS}),
     "attention positions alibi": (check.attention, (), {"n": 12, "bias": ALIBI, "heads": 6, **POSITIONS}),
+    "positions": (check.positions, (PARTS,), {"style": "qwen2_5_vl", "tokens_per_second": 3}),
     "softmax": (check.softmax, (), {"causal": True, "softcap": 2.0, "sink": [0.5, -1.0, 1.0]}),
     "attention": (check.attention, (), {"causal": True, "n": 7, "m": 12, "kv_heads": 2, "window": (4, None)}),
     "attention cap": (check.attention, (), {"softcap": 1.5, "bias": ALIBI, "heads": 6, "n": 9}),
@@ -171,6 +173,7 @@ def _echo(kind):
         "buckets": lambda rel: rel,
         "bias": lambda n, m: np.zeros((6, n, m)),
         "mask": lambda n, m: np.ones((n, m)),
+        "positions": lambda first, end: np.zeros((3, end - first)),
         "softmax": lambda q, k: q @ k.swapaxes(-1, -2),
         "attention": lambda q, k, v: q,
         "cache": lambda q, k, v, start: q,

@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import plain
 import pytest
-from settings import DEEPSEEK, DYNAMIC, LLAMA3, LONGROPE, PLAIN, YARN
+from settings import DEEPSEEK, DYNAMIC, LLAMA3, LONGROPE, PARTS, PLAIN, YARN
 
 import posenc
 from posenc import check, reference
@@ -386,6 +386,17 @@ PLANTED = [  # (names of causes or parts of their sentences, call)
     ("bidirectional", partial(check.buckets, plain.bucket, bidirectional=False)),
     ("The last bucket of a side is 18;", partial(check.buckets, partial(plain.bucket, limit=False),
         bidirectional=True)),
+    *rows(partial(check.positions, parts=PARTS, style="qwen2_5_vl", tokens_per_second=3), {
+        "height and width exchanged": plain.mrope_model(PARTS, 3, order=(0, 2, 1)),
+        "advance by one": plain.mrope_model(PARTS, 3, largest=lambda *sizes: 1),
+        "advance one more": plain.mrope_model(PARTS, 3, extra=1),
+        "advance without time": plain.mrope_model(PARTS, 3, largest=lambda t, h, w: max(h, w)),
+        "temporal scale on stills": plain.mrope_model(PARTS, 3, stills=True),
+        "time in steps": plain.mrope_model(PARTS),
+        "seconds cut": plain.mrope_model(PARTS, 3, whole_seconds=True),
+        "chunk not cut": plain.mrope_model(PARTS, 3, cut=False),
+        "offset lost": plain.mrope_model(PARTS, 3, offset=False),
+    }),
     *rows(partial(check.bias, bias=posenc.fire(**FIRE, threshold=5.0), n=20), {
         "normalised by the last position": lambda n, m: posenc.fire(**FIRE, threshold=m - 1).matrix(n, m, align="end"),
         "normalised by the length": lambda n, m: posenc.fire(**FIRE, threshold=m).matrix(n, m, align="end"),
@@ -594,6 +605,9 @@ RIGHT = [
     partial(check.bias, t5_matrix, T5, 12, 40),
     partial(check.bias, swin_matrix(), SWIN, 24),
     partial(CAUSAL_MASK, plain.causal, 5, 9, align="end"),
+    partial(check.positions, plain.mrope_model(PARTS, 3), PARTS, style="qwen2_5_omni", tokens_per_second=3),
+    partial(check.positions, plain.mrope([3, (1, 4, 6), 2])[0], [3, (1, 4, 6), 2], style="qwen3_vl"),
+    partial(check.positions, np.tile(np.arange(5), (3, 1)), [3], style="qwen2_vl"),
     partial(check.softmax, lambda q, k: plain.softmax(q @ k.swapaxes(-1, -2) / 4)),
     partial(check.attention, attention(bias=BIAS6, cap=2.0, mask=plain.causal(9, 9)), bias=SLOPES6, softcap=2.0,
             **CAUSAL),

@@ -20,11 +20,14 @@ MEMORY = {"out", "dtype"}
 
 
 def computing_functions():
-    """Public functions of posenc and posenc.analysis that are no runtime control; the twin of f_vjp is `gradient`."""
+    """Public functions of posenc and posenc.analysis that are no runtime control; the twin of f_vjp is `gradient`.
+
+    `layers` computes nothing: it reads a config by `rope_from_config`.
+    """
     named = ((name, getattr(module, name)) for module in (posenc, analysis) for name in module.__all__)
     for name, function in named:
         is_control = getattr(function, "__module__", "") == "posenc.runtime"
-        if inspect.isfunction(function) and not is_control and not name.endswith("_vjp"):
+        if inspect.isfunction(function) and not is_control and not name.endswith("_vjp") and name != "layers":
             yield pytest.param(function, id=name)
 
 

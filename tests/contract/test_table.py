@@ -12,8 +12,10 @@ import posenc
 from posenc import _core
 
 FUNCTIONS = sorted(name for name in posenc.__all__ if inspect.isfunction(getattr(posenc, name)))
-COMPUTING = [f for f in FUNCTIONS if getattr(posenc, f).__module__ != "posenc.runtime" and f != "quantize"]
-"""Controls of the run time have test_runtime.py, and int8 codes of numbers test_quantized.py."""
+COMPUTING = [
+    f for f in FUNCTIONS if getattr(posenc, f).__module__ != "posenc.runtime" and f not in ("quantize", "layers")
+]
+"""Controls of the run time have test_runtime.py, int8 codes of numbers test_quantized.py, and layers test_layers.py."""
 MODULES = ["analysis", "check", "plot", "reference", "runtime", "typing"]
 WITHOUT_GRADIENT = {
     # documented: their transpose is in their docstring
@@ -23,7 +25,7 @@ WITHOUT_GRADIENT = {
     "shift_matrix",
     "t5_bucket", "digits", "from_digits", "positions_from_mask", "logn_scale", "rerope_positions",
     "self_extend_positions", "nezha_table", "xl_table", "axial_frequencies", "mrope_frequencies", "floor_log_scale",
-    "attention_weights",
+    "attention_weights", "grid_positions", "mrope_positions",
     # fixed numbers by distance: its vjp is an empty tuple
     "sandwich",
 }  # fmt: skip
