@@ -89,14 +89,30 @@ CACHE = ATTENTION._replace(name="cache")
 
 
 def attention_case(
-    subject: str, heads: int, kv_heads: int, n: int, m: int, dim: int, dtype: Precision, options: Case, seed: int = 1
+    subject: str,
+    heads: int,
+    kv_heads: int,
+    n: int,
+    m: int,
+    dim: int | None,
+    dtype: Precision,
+    options: Case,
+    seed: int = 1,
 ) -> Case:
-    """Draw queries, keys and values, and return the fields of attention. `options` are arguments of the check."""
+    """Draw queries, keys and values, and return the fields of attention. `options` are arguments of the check.
+
+    If dim is None, it is the width of the frequencies, or 16.
+    """
     names = ("causal", "window", "align", "segments", "bias", "frequencies", "layout", "scale", "softcap", "sink")
     found: list[Any] = [options.get(name) for name in names]
     causal, window, align, segments, bias, frequencies, layout, scale, softcap, sink = found
     case: Case = {"w": None, "operator": None, "reads_content": False, "softmax_factor": 1.0, "factor": 1.0}
     case |= {"axis": None, "decay": None, **mask_case(subject, n, m, causal, window, align, segments, options)}
+    if frequencies is not None or layout is not None:
+        turns = angles(subject, frequencies, dim if frequencies is not None else dim or 16)
+        dim = dim or turns["width"]
+        case |= {**turns, **layouts(subject, layout or turns["layout"], turns), "width": dim}
+    dim = dim or 16
     if bias is not None:
         if not isinstance(bias, Bias) or len(bias.parts) > 1:
             has = f"is {bias.name}" if isinstance(bias, Bias) else f"has type {type(bias).__name__}"
@@ -105,9 +121,6 @@ def attention_case(
         case["reads_content"] = not isinstance(bias, PositionBias)
         default_scale = operator_of(case).default_scale
         scale = default_scale(dim) if scale is None and default_scale else scale
-    if frequencies is not None or layout is not None:
-        turns = angles(subject, frequencies, dim)
-        case |= {**turns, **layouts(subject, layout or turns["layout"], turns), "width": dim}
     shapes = ((heads, n, dim), (kv_heads, m, dim), (kv_heads, m, dim))
     given = [draw(*shape, dtype=dtype, seed=seed + i) for i, shape in enumerate(shapes)]
     q, k, v = (x.astype(np.float64) for x in given)
@@ -170,7 +183,7 @@ def softmax(
     heads: int = 3,
     n: int = 9,
     m: int | None = None,
-    dim: int = 16,
+    dim: int | None = None,
     scale: npt.ArrayLike | None = None,
     softcap: float | None = None,
     sink: npt.ArrayLike | None = None,
@@ -187,7 +200,7 @@ def softmax(
     impl : callable
         ``impl(q, k)`` returns the weights (heads, n, m) of queries (heads, n, dim) and keys (heads, m, dim).
     heads, n, m, dim : int
-        Sizes. By default m is n, and then, with `causal`, n + 5.
+        Sizes. By default m is n, and then, with `causal`, n + 5; dim is 16.
     scale : float or array (heads,), optional
         By default ``dim**-0.5``. An array has one number for each head.
     softcap, sink, causal, window, align
@@ -254,7 +267,7 @@ def attention(
     kv_heads: int | None = None,
     n: int = 9,
     m: int | None = None,
-    dim: int = 16,
+    dim: int | None = None,
     batch: bool = False,
     dtype: Precision = "float32",
     array: ToArray = np.asarray,
@@ -277,8 +290,9 @@ def attention(
     keep, q_positions, k_positions : array, optional
         As in `mask`. The positions are also those of the bias and of the rotation.
     heads, kv_heads, n, m, dim : int
-        Sizes. By default kv_heads is `heads` and m is n. If `impl` is right, it then gets fewer heads of keys, which
-        show an error of grouped heads, and, with `causal`, n + 5 keys, which show an error of alignment.
+        Sizes. By default kv_heads is `heads`, m is n, and dim is the width of the frequencies, or 16. If `impl` is
+        right, it then gets fewer heads of keys, which show an error of grouped heads, and, with `causal`, n + 5 keys,
+        which show an error of alignment.
     batch : bool
         True adds an axis before the heads: of length one, and then, if `impl` is right, of two.
     dtype : {"float32", "float64", "bfloat16", "float16"}
@@ -360,7 +374,7 @@ def cache(
     sink: npt.ArrayLike | None = None,
     heads: int = 6,
     kv_heads: int | None = None,
-    dim: int = 16,
+    dim: int | None = None,
     batch: bool = False,
     dtype: Precision = "float32",
     array: ToArray = np.asarray,

@@ -19,6 +19,7 @@ import numpy as np
 
 import posenc
 
+from ._describe import Description
 from ._files import ARGUMENTS, Engine, write
 from ._report import Report
 
@@ -85,6 +86,14 @@ def summary(report: Report) -> dict[str, Any]:
 def run(kind: str, given: Namespace, command: str) -> int:
     """Run a command, and return its status."""
     texts = {name[3:]: text for name, text in vars(given).items() if name.startswith("of_") and text is not None}
+    engine = Engine(kind, given.got) if getattr(given, "got", None) else None
+    if engine:  # its folder has the options
+        for name, text in texts.items():
+            if literal(text) != literal(engine.options.get(name, "None")):
+                has = engine.options.get(name, "the default")
+                raise ValueError(f"--{name.replace('_', '-')} is {text}; the inputs in {given.got} are for {has}")
+        texts = {name: text for name, text in engine.options.items() if name != "config"}
+        given.config = str(given.got / "config.json") if "config" in engine.options else None
     options = {name: literal(text) for name, text in texts.items()}
     if getattr(given, "config", None):
         texts["config"] = options["frequencies"] = given.config
@@ -96,10 +105,17 @@ def run(kind: str, given: Namespace, command: str) -> int:
         text = write(kind, options, texts, " ".join([command, *words]).replace("--qk True", "--qk"), folder)
         print(json.dumps({"written": text}) if given.json else text)
         return 0
-    engine = Engine(kind, texts, given.got) if getattr(given, "got", None) else None
     arguments: Sequence[Any] = options.pop("arguments", ())
     report = getattr(posenc.check, kind)(engine or pkgutil.resolve_name(given.function), *arguments, **options)
+    if isinstance(report, Description):
+        arrays = {name: x.tolist() for name, x in report.arrays.items()}
+        print(json.dumps({**report._asdict(), "arrays": arrays}, indent=1) if given.json else report)
+        return 0 if report.call else 1
     missing = [f"{', '.join(engine.missing)}: missing."] if engine and engine.missing else []
+    if engine and engine.missing_judged:
+        raise FileNotFoundError(
+            f"{', '.join(engine.missing_judged)}: missing; expected a result for each judged number"
+        )
     report = replace(report, untried=(*report.untried, *missing))
     print(json.dumps(summary(report), indent=1) if given.json else report)
     return 0 if report else 1

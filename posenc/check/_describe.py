@@ -41,6 +41,8 @@ LARGE = 160
 """Queries and keys of a bias, so that the buckets of T5 show."""
 CAPS = np.geomspace(1.0, 1e3, 4000)
 LEAST = 1e-300
+LOUD = 6.0
+"""A factor of queries by which caps show."""
 MOST = 40
 """Most calls that are compared with an implementation."""
 
@@ -204,7 +206,7 @@ def attentions(run: Callable[..., Float64], q: Float64, k: Float64) -> Candidate
     m = k.shape[-2]
     values = np.broadcast_to(np.eye(m, max(m, k.shape[-1])), (len(k), m, max(m, k.shape[-1])))
     products = q @ np.repeat(k, len(q) // len(k), 0).swapaxes(-1, -2)
-    still, small, large = (run(one, k, values)[..., :m] for one in (0 * q, 1e-2 * q, q))
+    still, small, large = (run(one, k, values)[..., :m] for one in (0 * q, 1e-2 * q, LOUD * q))
     seen = np.asarray((still > 0).all(0))
 
     def logits(weights: Float64) -> Float64:
@@ -220,7 +222,7 @@ def attentions(run: Callable[..., Float64], q: Float64, k: Float64) -> Candidate
     scale = float(
         100 * (centred(logits(small) - logits(still)) * centred(products)).sum() / (centred(products) ** 2).sum()
     )
-    capped = centred(logits(large) - logits(still))
+    capped, products = centred(logits(large) - logits(still)), LOUD * products
     errors = [abs(capped - centred(cap * np.tanh(scale * products / cap))).max() for cap in CAPS]
     cap = constants(float(CAPS[int(np.argmin(errors))]))
     caps: list[float | None] = [None] if near(capped, scale * centred(products), 1e-4) else [*cap]
@@ -246,7 +248,7 @@ def describe(
     dim: int | None = None,
     heads: int = 6,
     kv_heads: int | None = None,
-    n: int = 9,
+    n: int | None = None,
     m: int | None = None,
     seq_axis: int = -2,
     batch: bool = False,
@@ -264,7 +266,8 @@ def describe(
     kind : {"rope", "sinusoid", "bias", "mask", "attention"}
         The check. A rotation by several coordinates is not described.
     dim, heads, kv_heads, n, m : int
-        Sizes, as in the checks. By default dim is 64, or 16 in attention. Biases are read with 160 queries and keys.
+        Sizes, as in the checks. By default dim is 64, or 16 in attention, and n is 160, or 16 in attention: a longer
+        window does not show.
     seq_axis, batch, array
         As in the checks.
 
@@ -289,7 +292,8 @@ def describe(
     posenc.rope(x, positions, posenc.rope_frequencies(32, base=500000.0), layout='interleaved')
     """
     choice("describe", "kind", kind, "rope", "sinusoid", "bias", "mask", "attention")
-    count, dim = n if m is None else m, dim or (16 if kind == "attention" else 64)
+    n, dim = n or (16 if kind == "attention" else LARGE), dim or (16 if kind == "attention" else 64)
+    count = n if m is None else m
 
     def result(*given: Any) -> Float64:
         (found,), _ = parts(kind, call(kind, impl, *given), 1)
@@ -312,8 +316,8 @@ def describe(
     elif kind == "sinusoid":
         check, candidates = sinusoid, sinusoids(result(array(np.arange(256))))
     elif kind == "bias":
-        matrix = result(LARGE, LARGE)
-        check, of_call = bias, {"n": LARGE, "m": LARGE}
+        matrix = result(n, n)
+        check, of_call = bias, {"n": n, "m": n}
         candidates = biases(matrix, False)
     elif kind == "mask":
         seen = result(n, count)
@@ -328,5 +332,7 @@ def describe(
         candidates = attentions(attended, q.astype(np.float64), k.astype(np.float64))
     for one in itertools.islice(candidates, MOST):
         if check(impl, **one.given, **of_call):
-            return Description(one.call, one.arrays, one.unread)
+            hidden = kind in ("mask", "attention") and "causal=True" in one.call and "window" not in one.call
+            window = f"a window of {count} keys or more; a larger n shows it." if hidden else ""
+            return Description(one.call, one.arrays, one.unread or window)
     return Description("", {}, "parts that no candidate has; check it against a right one to read them")

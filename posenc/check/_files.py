@@ -121,6 +121,13 @@ def grouped(names: Sequence[str], probes: Sequence[Call]) -> list[list[Call]]:
     return list(groups.values())
 
 
+def turning(kind: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The fields of the frequencies of a check."""
+    return angles(
+        kind, options.get("frequencies"), options.get("dim", 2), options.get("seq_len"), options.get("layer_type")
+    )
+
+
 def write(kind: str, options: Mapping[str, Any], texts: Mapping[str, str], command: str, folder: Path) -> str:
     """Write the inputs of a check, and return a sentence about them. `texts` are the options as they were given."""
     names = (*options.get("inputs", ("x",)), "positions") if kind == "rope" else ARGUMENTS[kind]
@@ -146,16 +153,22 @@ def write(kind: str, options: Mapping[str, Any], texts: Mapping[str, str], comma
             np.save(folder / f"bias-{name}.npy", np.asarray(array))
     if "config" in texts:
         shutil.copyfile(texts["config"], folder / "config.json")
-    stored = {"kind": kind, "options": texts, "arguments": names, "results": results, "numbers": numbers}
+    stored = {"kind": kind, "options": texts, "arguments": names, "results": results, "judged": len(judged)}
+    stored["numbers"] = numbers
     (folder / "calls.json").write_text(json.dumps(stored, indent=1) + "\n", encoding="utf-8")
     axes = "(batch, tokens, heads, channels)" if options.get("seq_axis") == -3 else "(batch, heads, tokens, channels)"
     rotates = kind == "rope" or (kind in CHANGES and "frequencies" in options)
-    of = angles(kind, options.get("frequencies"), options.get("dim", 2)) if rotates else {}
+    of = turning(kind, options) if rotates else {}
     told = {*options, *texts, options.get("layout") or of.get("layout")} - {*ARGUMENTS}
     lines = [
         f"These are the inputs of: {command}",
         WORDS[kind].format(axes=axes, names=" and ".join(names[:-1])),
         *[text for name, text in WORDS.items() if name in told],
+        *([f"r is {of['rotary_dim']}."] if of else []),
+        *[f"cos and sin are multiplied by the attention factor {of.get('factor', 1):.9g}."]
+        * bool(of.get("factor", 1) != 1),
+        *[f"The scale is multiplied by {of.get('softmax_factor', 1):.9g}."]
+        * (kind != "rope" and of.get("softmax_factor", 1) != 1),
         "The options of the first line say how; the others have their defaults (--help). Read the arguments of each "
         f"number, and write its result beside them: that of 0000 as {' and '.join(f'0000-{x}.npy' for x in results)}. "
         "Results are in float32, float64 or float16.",
@@ -166,7 +179,7 @@ def write(kind: str, options: Mapping[str, Any], texts: Mapping[str, str], comma
         *[f"{len(probes) - len(kept)} probes beyond {LIMIT // 10**6} MB are left out: take smaller sizes."]
         * (len(kept) < len(probes)),
         "The files are NumPy's .npy in version 1.0: little-endian, in C order.",
-        f"Then run: {command} --got {folder}",
+        f"Then run: {command.partition(f' {kind}')[0]} {kind} --got {folder}",
     ]
     filled = (line if command in line else textwrap.fill(line, 110, break_on_hyphens=False) for line in lines)
     (folder / "README.txt").write_text("\n".join(filled) + "\n", encoding="utf-8")
@@ -179,12 +192,14 @@ def write(kind: str, options: Mapping[str, Any], texts: Mapping[str, str], comma
 class Engine:
     """An implementation that returns the results in a folder of inputs."""
 
-    def __init__(self, kind: str, texts: Mapping[str, str], folder: Path) -> None:
+    def __init__(self, kind: str, folder: Path) -> None:
         stored = json.loads((folder / "calls.json").read_text(encoding="utf-8"))
-        if (stored["kind"], stored["options"]) != (kind, dict(texts)):
-            words = " ".join(f"--{name} {text}" for name, text in stored["options"].items())
-            raise ValueError(f"{folder} has the inputs of {stored['kind']} {words}; expected the same options")
+        if stored["kind"] != kind:
+            raise ValueError(f"{folder} has the inputs of check {stored['kind']}")
         self.kind, self.folder, self.names, self.results = kind, folder, stored["arguments"], stored["results"]
+        self.options: dict[str, str] = stored["options"]
+        """The options with which the inputs were written, as texts."""
+        self.judged = stored["judged"]
         self.missing: list[str] = []
         self.tokens: Call = ()
         self.places: dict[Any, tuple[str, Any]] = {}
@@ -212,6 +227,10 @@ class Engine:
         if (factor := self.folder / f"{number}-factor.npy").is_file():
             return found[0], float(self.load(factor))
         return found[0] if len(found) == 1 else tuple(found)
+
+    @property
+    def missing_judged(self) -> list[str]:
+        return [name for name in self.missing if int(name.partition("-")[0]) < self.judged]
 
     def result(self, name: str) -> Array:
         try:

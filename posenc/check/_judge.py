@@ -184,11 +184,14 @@ def known(
 
 def with_axes_moved(report: Report, numbers: Array, wanted: Float64, bound: Float64 | float) -> Report:
     """Name the order of axes with which a result of another shape is right, if there is one."""
+    sentence = f"The result has shape {numbers.shape}; expected {wanted.shape}. Its numbers are right."
+    more = " that are longer than 1" * (1 in numbers.shape)
+    numbers, limit, wanted = (np.squeeze(x) for x in (numbers, np.broadcast_to(bound, wanted.shape), wanted))
     for order in itertools.permutations(range(numbers.ndim)):
         moved = numbers.transpose(order)
-        if moved.shape == wanted.shape and in_bounds(moved.astype(np.float64), wanted, bound).max(initial=0) <= 1:
-            sentence = f"The result has shape {numbers.shape}; expected {wanted.shape}. Its numbers are right."
-            cause = Cause("order of axes", sentence, "the transposed result is right.", f"Transpose it by {order}.")
+        if moved.shape == wanted.shape and in_bounds(moved.astype(np.float64), wanted, limit).max(initial=0) <= 1:
+            change = f"Transpose its axes{more} by {order}."
+            cause = Cause("order of axes", sentence, "the transposed result is right.", change)
             return replace(report, causes=(cause,))
     return report
 

@@ -109,7 +109,7 @@ class Report:
         """Raise an AssertionError with the report, unless it is right."""
         __tracebackhide__ = True  # pytest shows the line of the test
         if not self:
-            raise AssertionError(str(self))
+            raise AssertionError(f"{repr(self)[1:-1]}\n{self}")
 
     def __str__(self) -> str:
         verdict = "right" if self.right else "wrong"

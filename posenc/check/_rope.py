@@ -130,12 +130,16 @@ def _pair(channel: int, c: Case) -> str:
     return f" (pair {pair})" if 0 <= channel < r else ""
 
 
-def _channels(c: Case) -> dict[str, list[str]]:
-    return {"channel": [f"channel {i}{_pair(i, c)}" for i in range(c["width"])]}
+def _labels(c: Case) -> dict[str, list[str]]:
+    names = {"channel": [f"channel {i}{_pair(i, c)}" for i in range(c["width"])]}
+    at = c["positions"]
+    if c["axis"] is not None or at.ndim > 1:
+        return {**names, "position": [f"token {i}" for i in range(at.shape[-1])]}
+    return {**names, "position": [f"position {p:g}" + f" (token {i})" * bool(p != i) for i, p in enumerate(at)]}
 
 
 AXES = ("batch", "head", "position", "channel")
-ROPE = Kind("rope", lambda c: true_rotation(c["x"], c["positions"], c), AXES, _rope_bound, labels=_channels)
+ROPE = Kind("rope", lambda c: true_rotation(c["x"], c["positions"], c), AXES, _rope_bound, labels=_labels)
 READ_TOKENS = 48
 """Most tokens whose rotation is read."""
 

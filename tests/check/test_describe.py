@@ -91,7 +91,7 @@ def test_a_mask(options):
     ],
 )
 def test_attention(options, kv_heads):
-    found = check.describe(lambda *x: posenc.attention(*x, **options), "attention", kv_heads=kv_heads, m=12)
+    found = check.describe(lambda *x: posenc.attention(*x, **options), "attention", kv_heads=kv_heads, n=9, m=12)
     rng = np.random.default_rng(2)
     given = {"q": rng.standard_normal((6, 9, 16))}
     given |= {name: rng.standard_normal((kv_heads or 6, 12, 16)) for name in "kv"}
@@ -105,3 +105,17 @@ def test_what_no_call_gives_is_said():
     assert str(found).startswith("No call of posenc was found that gives these numbers.\nNot read: ")
     with pytest.raises(ValueError, match=r'check.describe: kind is ropes; expected "rope" or "sinusoid"'):
         check.describe(np.sin, "ropes")
+
+
+def test_a_window_that_does_not_show_is_said():
+    found = check.describe(lambda *x: posenc.attention(*x, causal=True, align="end", window=(20, 0)), "attention")
+    assert found.unread == "a window of 16 keys or more; a larger n shows it."
+    found = check.describe(
+        lambda *x: posenc.attention(*x, causal=True, align="end", window=(20, 0)), "attention", n=30, dim=32
+    )
+    assert "window=(20, 0)" in found.call
+
+
+def test_a_weak_cap_is_found():
+    found = check.describe(lambda *x: posenc.attention(*x, scale=1 / 16, softcap=50.0), "attention")
+    assert found.call == "posenc.attention(q, k, v, scale=0.0625, softcap=50.0)"

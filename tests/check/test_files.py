@@ -62,7 +62,7 @@ def through_files(folder, kind, impl, **options):
     folder = folder / "inputs"
     _files.write(kind, options, {}, f"posenc check {kind}", folder)
     run_engine(folder, engine_of(kind, impl))
-    return getattr(check, kind)(_files.Engine(kind, {}, folder), **options)
+    return getattr(check, kind)(_files.Engine(kind, folder), **options)
 
 
 def causal(q, k, v, **errors):
@@ -128,7 +128,7 @@ def test_an_engine_may_leave_out_probes(tmp_path):
     for file in folder.glob("*-out.npy"):
         if not file.name.startswith("0000"):
             file.unlink()
-    engine = _files.Engine("rope", {}, folder)
+    engine = _files.Engine("rope", folder)
     report = check.rope(engine, **HALF)
     assert not report
     assert engine.missing == ["0002-out.npy", "0004-out.npy"]
@@ -138,10 +138,10 @@ def test_a_factor_is_read_from_its_file(tmp_path):
     folder = tmp_path / "inputs"
     _files.write("frequencies", {"frequencies": YARN}, {}, "posenc check frequencies", folder)
     np.save(folder / "0000-out.npy", plain.yarn(32, 1e4, 8.0, 32))
-    report = check.frequencies(_files.Engine("frequencies", {}, folder), YARN)
+    report = check.frequencies(_files.Engine("frequencies", folder), YARN)
     assert "the attention factor" in report.untried[0]
     np.save(folder / "0000-factor.npy", 1.0)
-    report = check.frequencies(_files.Engine("frequencies", {}, folder), YARN)
+    report = check.frequencies(_files.Engine("frequencies", folder), YARN)
     assert report.causes[0].name == "attention factor"
 
 
@@ -209,14 +209,16 @@ def test_json_of_a_failure(tmp_path, monkeypatch, capsys):
     assert (status, found["verdict"], found["sentence"], found["not_tried"]) == (0, "right", None, [])
     Path("inputs/0001-out.npy").unlink()
     status, found = answer([*words, "--got", "inputs"], capsys)
-    assert (status, found["not_tried"][-1]) == (0, "0001-out.npy: missing.")
+    assert (status, found["verdict"]) == (2, "could not run")
+    assert "0001-out.npy: missing; expected a result for each judged number" in found["error"]
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (["sinusoid", "--dim", "32", "--got", "inputs"], "FileNotFoundError: "),
-        (["sinusoid", "--dim", "64", "--got", "inputs"], "inputs has the inputs of sinusoid --dim 32"),
+        (["sinusoid", "--dim", "64", "--got", "inputs"], "--dim is 64; the inputs in inputs are for 32"),
+        (["cache", "--got", "inputs"], "inputs has the inputs of check sinusoid"),
         (["sinusoid", "--dim", "32", "--inputs", "inputs"], "inputs is not empty"),
         (["rope", "mine:rope"], "ModuleNotFoundError"),
     ],
@@ -250,3 +252,25 @@ def test_an_operator_is_written_beside_the_inputs(tmp_path, monkeypatch):
     assert main(["check", "attention", "--bias", "of_test:ALIBI", "--inputs", "inputs"]) == 0
     assert np.array_equal(np.load("inputs/bias-slopes.npy"), posenc.alibi_slopes(6))
     assert "--bias is posenc.alibi" in Path("inputs/README.txt").read_text()
+
+
+def test_the_folder_has_the_options_and_the_config(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("config.json").write_text(json.dumps({"model_type": "gpt_neox", "head_dim": 32, "rotary_pct": 0.5}))
+    assert main(["check", "rope", "--config", "config.json", "--inputs", "inputs"]) == 0
+    Path("config.json").unlink()
+    assert "r is 16." in Path("inputs/README.txt").read_text()
+    w = posenc.rope_frequencies(16)
+    run_engine(Path("inputs"), engine_of("rope", lambda x, p: posenc.rope(x, p, w, layout="half", rotary_dim=16)))
+    assert main(["check", "rope", "--got", "inputs"]) == 0
+
+
+def test_an_implementation_is_described_from_the_command_line(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text(
+        "import posenc\n\n\ndef slopes(n, m):\n    return posenc.alibi(4).matrix(n, m, align='end')\n"
+    )
+    assert main(["check", "describe", "mine:slopes", "--kind", "bias"]) == 0
+    assert capsys.readouterr().out == "posenc.alibi(4)\n"
+    assert main(["check", "describe", "mine:slopes", "--kind", "bias", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["call"] == "posenc.alibi(4)"

@@ -106,3 +106,21 @@ def test_a_chunk_longer_than_the_window():
     report = check.cache(ring(8), window=(7, 0))
     assert "Before a chunk is read, keys outside the window of its last query are dropped." in str(report)
     assert check.cache(ring(16), window=(7, 0))
+
+
+def test_the_width_of_attention_is_that_of_the_frequencies():
+    def mine(q, k, v):
+        q, k = (posenc.rope(x, x.shape[-2], W, layout="half") for x in (q, k))
+        return posenc.attention(q, k, v)
+
+    assert check.attention(mine, frequencies=W, **LAYOUT)
+
+
+def test_axes_are_named_in_a_result_with_a_batch_axis():
+    report = check.attention(lambda q, k, v: posenc.attention(q, k, v).swapaxes(1, 2), batch=True, m=9)
+    assert report.causes[0].name == "order of axes"
+
+
+def test_a_place_has_its_token_and_its_position():
+    report = check.rope(lambda x, p: rope(x, np.minimum(p, 2047)), W, **LAYOUT)
+    assert "position 4079 (token 0)" in report.where
