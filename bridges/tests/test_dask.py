@@ -469,7 +469,7 @@ REFUSED = {
     "learned: positions has id -1": (IndexError, lambda p: p.learned(X[0], da.arange(-1, 4)).compute()),
     "matrix: bias has type int": (TypeError, lambda p: p.matrix(3, 8, chunks=4)),
     "matrix: bias has operator shaw": (TypeError, lambda p: p.matrix(posenc.shaw(np.ones((3, 8))), 8, chunks=4)),
-    "matrix: k_positions has shape": (
+    "matrix: k_positions has length 7; expected 8": (
         ValueError, lambda p: p.matrix(posenc.alibi([1.0]), 8, chunks=4, k_positions=np.arange(7))
     ),
     "attention: q has type ndarray": (TypeError, lambda p: p.attention(np.ones((2, 8, 8)), X, X)),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property, partial
 from math import inf, prod
 from typing import NamedTuple, TypeAlias, cast
 
@@ -15,32 +16,18 @@ from dask.base import tokenize
 
 import posenc
 
-from ._arrays import (
-    Arguments,
-    Array,
-    Chunks,
-    Dtype,
-    bounds_of,
-    check,
-    common_bounds,
-    fail,
-    is_lazy,
-    lengths_of,
-    read_array,
-    read_numbers,
-    read_places,
-)
-from ._blocks import At, Grid, Key, Source, cut, name_axes
-from ._operators import Operator
+from ._arrays import Arguments, Array, check, fail, is_lazy, read_array, read_numbers, read_places
+from ._blocks import At, Axes, Chunks, Key, Source, bounds_of, common_bounds, cut, lengths_of, name_axes
+from ._operators import Operator, Span, arrays_of
 from ._quantized import Quantized
-from ._tasks import ARRAYS, Backward, Forward
+from ._tasks import ARRAYS
 
 GRADIENT = {"grad": "*hnV", "out": "*hnV", "lse": "*hn", "grad_lse": "*hn"}
 LETTERS = {**ARRAYS, **GRADIENT}
 """The axes of all arrays of a call; csrc/ops.def names those of the operators."""
 
 
-class Call(Grid):
+class Call:
     """A call in chunks that fit each other: those of heads fit the groups of GQA, those of keys fit k and v.
 
     Attributes
@@ -55,16 +42,19 @@ class Call(Grid):
         The length of each axis of the call.
     rows_axes : tuple of str
         Axes of the result except the last one.
-    pair : Forward or Backward
-        The task of a pair of chunks.
+    run_pair : partial
+        The task of a pair of chunks: a function of its operands.
     low, high : float
         The lowest and the highest visible distance.
+    chunks, bounds : dict
+        The lengths of the chunks along each axis, and where they begin and end.
     sources : dict
         The arrays of the call by name, in these chunks.
+    parts : list
+        The operators, each with its `Operator` and its `arrays_of` in these chunks.
     """
 
-    def __init__(self, function: str, given: Arguments) -> None:
-        self.function = function
+    def __init__(self, task: Callable[..., object], given: Arguments) -> None:
         self.arrays: dict[str, da.Array] = {}
         self.known: dict[str, range | Array] = {}
         self._read_arrays(given)
@@ -85,21 +75,21 @@ class Call(Grid):
         bias = given["bias"]
         self.operators = (bias,) if isinstance(bias, posenc.Bias) else tuple(bias or ())
         parts = [part for operator in self.operators for part in operator.parts]
-        for part in parts if function == "attention_vjp" else ():
+        for part in parts if "grad" in given else ():
             if any(isinstance(array, tuple) and array for array in part.arrays):
                 expected = "an operator without arrays, because its gradient cannot be split into chunks"
                 fail(TypeError, f"bias has operator {part.name} with arrays", expected)
         window = given["window"] and tuple(given["window"])
         left, right = window or (None, None)
-        scale = None if given["scale"] is None else float(given["scale"])
         self.low = -inf if left is None else -left
         self.high = min(inf if right is None else right, 0 if given["causal"] else inf)
         is_limited = self.low > -inf or self.high < inf
         self._read_positions(given, is_limited or any(part.reads_positions for part in parts))
-        self.pair = (Forward if function == "attention" else Backward)(
-            given["causal"], window, scale, given["softcap"], given["invariant"], v.shape[-1]
-        )
-        super().__init__(self._fit_chunks(any("heads" in part.options for part in parts)))
+        self.options = {name: given[name] for name in ("causal", "softcap", "invariant")}
+        self.options |= {"window": window, "scale": None if given["scale"] is None else float(given["scale"])}
+        self.run_pair = partial(task, self.options)
+        self.chunks = self._fit_chunks(any("heads" in part.options for part in parts))
+        self.bounds = {axis: bounds_of(lengths) for axis, lengths in self.chunks.items()}
         if len(self.chunks["m"]) > 1 and any(part.name == "cope" for part in parts):
             expected = "one, because cope sums over keys: k.rechunk({-2: -1})"
             fail(ValueError, f"k has {len(self.chunks['m'])} chunks of keys", expected)
@@ -108,7 +98,9 @@ class Call(Grid):
             for name, value in (*self.arrays.items(), *self.known.items())
             if not isinstance(value, range)
         }
-        self.parts = [Operator(part, self.chunks) for part in parts]
+        self.parts = [
+            (part, Operator(part), [one and cut(*one, self.chunks) for one in arrays_of(part)]) for part in parts
+        ]
         self._visible: dict[Key, list[list[int]]] = {}
 
     def _read_arrays(self, given: Arguments) -> None:
@@ -119,7 +111,7 @@ class Call(Grid):
             if isinstance(value, posenc.Quantized):
                 expected = "posenc_bridges.dask.Quantized, or posenc.attention for arrays in memory"
                 fail(TypeError, f"{name} has type Quantized of arrays in memory", expected)
-            if isinstance(value, Quantized) and self.function == "attention_vjp":
+            if isinstance(value, Quantized) and "grad" in given:
                 fail(TypeError, f"{name} has type Quantized", "a dask array, as dequantize() returns")
             if isinstance(value, Quantized) and name != "q":
                 self.arrays[f"{name}_scale"], self.arrays[name] = value.scale, value.codes
@@ -184,19 +176,28 @@ class Call(Grid):
         """The chunk of kv heads that each chunk of heads reads."""
         return {axis: lengths_of(of_axis) for axis, of_axis in bounds.items()}
 
-    @property
+    @cached_property
     def token(self) -> str:
         """A name of the call: equal calls of equal arrays have equal tokens."""
         names = {name: source.array.name for name, source in self.sources.items()}
         ranges = [value for value in self.known.values() if isinstance(value, range)]
-        return str(tokenize(self.function, names, ranges, self.operators, self.pair, self.chunks))
+        return str(tokenize(self.run_pair.func.__name__, names, ranges, self.operators, self.options, self.chunks))
 
     # ---- one chunk after the other ----
+
+    def cells(self, axes: Axes) -> Iterator[At]:
+        """Yield the numbers of all chunks along some axes."""
+        for index in np.ndindex(*(len(self.chunks[axis]) for axis in axes)):
+            yield dict(zip(axes, index, strict=True))
 
     def rows(self) -> Iterator[At]:
         """Yield the chunks of queries."""
         for at in self.cells(self.rows_axes):
             yield {**at, "g": self.kv_chunk_of[at["h"]]}
+
+    def span(self, axis: str, at: At) -> Span:
+        """Return the range of a chunk along an axis."""
+        return self.bounds[axis][at[axis]], self.bounds[axis][at[axis] + 1]
 
     def index_of_rows(self, at: At) -> Key:
         return tuple(at[axis] for axis in self.rows_axes)
@@ -216,9 +217,8 @@ class Call(Grid):
         for name in (f"{letter}_positions", f"{letter}_segments"):
             value = self.known.get(name)
             if isinstance(value, np.ndarray) and value.ndim > 1:
-                place = self.place({axis: at[axis] for axis in self.rows_axes[:-2]})
                 whole = np.broadcast_to(value, (*batch, value.shape[-1]))
-                part = whole[tuple(slice(*span) for span in place.values())]
+                part = whole[tuple(slice(*self.span(one, at)) for one in self.rows_axes[:-2])]
                 value = part.reshape(prod(part.shape[:-1]), part.shape[-1])
             known.append(value)
         return Side(self.bounds[axis], *known)
@@ -231,20 +231,7 @@ class Call(Grid):
             return self.sources[name].key(at)
         if name not in self.known:
             return None
-        axis = "n" if name == "q_positions" else "m"
-        return cast("range", self.known[name])[slice(*self.place({axis: at[axis]})[axis])]
-
-    def parameters(self) -> list[tuple[Source | None, Dtype | None]]:
-        """Return sink and the arrays of all operators, with the dtypes of their gradients; None without one."""
-        sink = self.sources.get("sink")
-        of_operators = [pair for part in self.parts for pair in zip(part.sources, part.bias.dtypes, strict=False)]
-        return [(sink, sink and sink.array.dtype), *of_operators]
-
-    def pieces(self, at: At, j: int | None, has_sink: bool) -> list[Key | None]:
-        """Return the keys of the pieces of `parameters` that a pair reads."""
-        sink = self.operand("sink", at) if has_sink else None
-        arrays = [key for part in self.parts for key in part.keys({**at, "m": j})[:-2]] if j is not None else []
-        return [cast("Key | None", sink), *arrays]
+        return cast("range", self.known[name])[slice(*self.span("n" if name == "q_positions" else "m", at))]
 
     def index_of(self, name: str, at: At) -> Key:
         """Return the index of the chunk of an array."""
