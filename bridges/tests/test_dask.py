@@ -6,6 +6,7 @@ from __future__ import annotations
 import itertools
 import re
 from inspect import signature
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -480,6 +481,7 @@ REFUSED = {
         TypeError, lambda p: p.attention(X, posenc.quantize(np.ones((2, 8, 8))), X)
     ),
     "attention: v has 2 axes; expected at least 3": (ValueError, lambda p: p.attention(F, F, p.quantize(X[0]))),
+    "attention: q has 2 axes; expected at least 3": (ValueError, lambda p: p.attention(F[0], F[0], F[0])),
     "attention_vjp: v has type Quantized": (TypeError, lambda p: p.attention_vjp(X, X, X, p.quantize(X), out=X, lse=X)),
     "Quantized: codes has type ndarray": (TypeError, lambda p: p.Quantized(np.ones(8, np.int8), X)),
     "Quantized: scale has shape": (ValueError, lambda p: p.Quantized(X.astype("i1"), F)),
@@ -507,6 +509,14 @@ def test_refusals(message):
     error, call = REFUSED[message]
     with pytest.raises(error, match=f"^{message}"):
         call(pd)
+
+
+def test_names_of_dask_are_public():
+    """Dask's manual documents these names, so the list of private names that can go missing is empty."""
+    text = "".join(file.read_text() for file in Path(pd.__file__).parent.glob("*.py"))
+    imported = {*re.findall(r"^ *(?:from|import) (dask(?:[\w.]| import )*)", text, re.MULTILINE)}
+    assert imported == {"dask.array", "dask.base import tokenize", "dask.highlevelgraph import HighLevelGraph"}
+    assert not re.search(r"\b(?:da|dask|posenc)\.(?:\w+\.)*_|posenc\._", text)
 
 
 def test_signatures_are_those_of_the_twins():

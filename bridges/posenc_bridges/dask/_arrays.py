@@ -81,7 +81,15 @@ def read_places(argument: str, value: Any, start: int = 0) -> AnyArray:
     return np.asarray(value)
 
 
-def positions_of(places: range) -> Array:
+def places_of(twin: Callable[..., Any], arguments: Arguments) -> AnyArray:
+    """Return the positions of a call, as `read_places` does; raise the errors of a function of posenc."""
+    places = read_places("positions", arguments["positions"], arguments.get("start", 0))
+    check(twin, arguments if isinstance(places, range) else {**arguments, "positions": places})
+    return places
+
+
+def array_of(places: range) -> Array:
+    """Return consecutive positions as an array."""
     return np.arange(places.start, places.stop, dtype=np.int64)
 
 

@@ -21,7 +21,6 @@ from ._call import GRADIENT, Call
 
 __all__ = ["attention", "attention_vjp"]
 
-Combine = Callable[..., object]
 MERGED_TOGETHER = 4
 """Partial results that one task merges. More are fewer tasks, but a worker holds all of them at once."""
 ADDED_IN_TURN = 16
@@ -98,7 +97,7 @@ def attention(arguments: Arguments) -> da.Array | tuple[da.Array, da.Array]:
         if not keys or (arguments["invariant"] and "sink" in graph.arrays and keys[0] != 0):
             keys = [None, *keys]  # an invariant sink is in leaf 0 of every tree
         parts = [graph.pair(at, j, j == keys[0])[0] for j in keys]
-        merged = graph.reduce("merge", index, parts, _tasks.merge_parts, [j or 0 for j in keys])
+        merged = graph.reduce("merge", index, parts, [j or 0 for j in keys])
         outs[(*index, 0)] = (_tasks.take, (getitem, merged, 0), graph.dtype)
         lses[index] = (getitem, merged, 1)
     chunks = tuple(graph.chunks[axis] for axis in graph.rows_axes)
@@ -170,20 +169,20 @@ def attention_vjp(arguments: Arguments) -> AttentionGradient:
             task, pieces = graph.pair(at, j, j == keys[0], *saved, earlier)
             sums.append(graph.item("row", task[1:], task, 0))
             if j is not None:
-                both = (*graph.index_of("k", {**at, "m": j}), *graph.index_of("v", {**at, "m": j}))
-                parts["kv"][both].append(graph.item("kv", task[1:], task, 1))
+                k, v = (graph.sources[name].key({**at, "m": j})[1:] for name in "kv")
+                parts["kv"][(*k, *v)].append(graph.item("kv", task[1:], task, 1))
             for place, key in enumerate(pieces):
                 if key is not None:
                     item = graph.item("parameter", (place, *task[1:]), task, 2 + place)
                     parts[f"parameter-{place}"][key[1:]].append(item)
         if sums:
-            parts["q"][graph.index_of("q", at)].append(graph.reduce("sum", ("row", *index), sums, _tasks.add))
+            parts["q"][graph.sources["q"].key(at)[1:]].append(graph.reduce("sum", ("row", *index), sums))
     for both, of_keys in parts.pop("kv", {}).items():  # the batch axes of k and v may differ
-        root = graph.reduce("sum", ("kv", *both), of_keys, _tasks.add)
+        root = graph.reduce("sum", ("kv", *both), of_keys)
         parts["k"][both[:axes]].append(graph.item("k", both, root, 0))
         parts["v"][both[axes:]].append(graph.item("v", both, root, 1))
     totals = {
-        name: {at: graph.reduce("sum", (name, "batch", *at), keys, _tasks.add) for at, keys in of_name.items()}
+        name: {at: graph.reduce("sum", (name, "batch", *at), keys) for at, keys in of_name.items()}
         for name, of_name in parts.items()
     }
 
@@ -197,7 +196,7 @@ def attention_vjp(arguments: Arguments) -> AttentionGradient:
             blocks[at] = (_tasks.take, found[at], dtype) if at in found else (np.zeros, shape, dtype)
         return graph.result(name, blocks, array.chunks, dtype)
 
-    q, k, v = (gradient(name, graph.sources[name], graph.arrays[name].dtype) for name in "qkv")
+    grad_q, grad_k, grad_v = (gradient(name, graph.sources[name], graph.arrays[name].dtype) for name in "qkv")
     names = (f"parameter-{number}" for number in itertools.count())
     sink = graph.sources.get("sink")
     of_sink = gradient(next(names), sink, sink and sink.array.dtype)
@@ -209,7 +208,7 @@ def attention_vjp(arguments: Arguments) -> AttentionGradient:
         )
     parts_left = iter(of_parts)
     of_bias = [tuple(itertools.islice(parts_left, len(one.parts))) for one in graph.operators]
-    return AttentionGradient(q, k, v, tuple(one if len(one) > 1 else one[0] for one in of_bias), of_sink)
+    return AttentionGradient(grad_q, grad_k, grad_v, tuple(one if len(one) > 1 else one[0] for one in of_bias), of_sink)
 
 
 class Graph(Call):
@@ -236,36 +235,33 @@ class Graph(Call):
         """Add a task that takes one of the results of another, so that the others need not be held or sent."""
         return self.add("item", (kind, *index), getitem, task, number)
 
-    def reduce(
-        self, kind: str, index: Key, parts: Sequence[Key], combine: Combine, leaves: Iterable[int] | None = None
-    ) -> Key:
-        """Add tasks that combine parts in their order, as a tree; return the key of the root.
+    def reduce(self, kind: str, index: Key, parts: Sequence[Key], leaves: Iterable[int] | None = None) -> Key:
+        """Add tasks that merge or sum parts in their order, as a tree; return the key of the root.
 
         Part i is leaf i of the tree, or leaf ``leaves[i]``: then a tree that lacks some leaves has the shape of the
         tree with all leaves.
         """
         nodes = dict(zip(range(len(parts)) if leaves is None else leaves, parts, strict=True))
-        fan_in = MERGED_TOGETHER if kind == "merge" else ADDED_IN_TURN
-        level = 0
+        fan_in, level = MERGED_TOGETHER if kind == "merge" else ADDED_IN_TURN, 0
         while len(nodes) > 1:
             groups: dict[int, list[Key]] = {}
             for place, part in nodes.items():
                 groups.setdefault(place // fan_in, []).append(part)
-            nodes = {place: self._node(kind, (*index, level, place), group, combine) for place, group in groups.items()}
+            nodes = {place: self._node(kind, (*index, level, place), group) for place, group in groups.items()}
             level += 1
         (root,) = nodes.values()
         return root
 
-    def _node(self, kind: str, index: Key, parts: Sequence[Key], combine: Combine) -> Key:
+    def _node(self, kind: str, index: Key, parts: Sequence[Key]) -> Key:
         """Add the tasks of a node of a tree; return the key of the last one.
 
         A merge takes all parts at once. A sum adds one part after the other, so a worker need not hold the parts.
         """
         if kind == "merge" and len(parts) > 1:
-            return self.add(kind, index, combine, parts)
+            return self.add(kind, index, _tasks.merge_parts, parts)
         total, *others = parts
         for number, part in enumerate(others):
-            total = self.add(kind, (*index, number), combine, total, part)
+            total = self.add(kind, (*index, number), _tasks.add, total, part)
         return total
 
     def pair(self, at: At, j: int | None, has_sink: bool, *others: object) -> tuple[Key, list[Key | None]]:
@@ -276,7 +272,7 @@ class Graph(Call):
         Exactly one pair of a chunk of queries has the sink.
         """
         at = at if j is None else {**at, "m": j}
-        names = {"q", *(_tasks.ARRAYS if j is not None else ()), "sink"} - ({"sink"} if not has_sink else set())
+        names = {*(_tasks.ARRAYS if j is not None else ("q", "sink"))} - {"" if has_sink else "sink"}
         arrays: dict[str, Any] = {name: self.operand(name, at) if name in names else None for name in _tasks.ARRAYS}
         parts: list[list[Any]] = []
         if j is None:

@@ -11,7 +11,7 @@ import dask.array as da
 import numpy as np
 from dask.highlevelgraph import HighLevelGraph
 
-from ._arrays import AnyArray, Array, Dtype, positions_of
+from ._arrays import AnyArray, Array, Dtype, array_of
 
 Chunks = tuple[int, ...]
 """Lengths of the chunks along one axis."""
@@ -78,7 +78,7 @@ def cut(array: AnyArray, axes: Axes, chunks: Mapping[str, Chunks]) -> Source:
     names = tuple(axis if axis in chunks and sum(chunks[axis]) == length != 1 else "" for axis, length in pairs)
     wanted = tuple(chunks[axis] if axis else (length,) for axis, (_, length) in zip(names, pairs, strict=True))
     if isinstance(array, range):
-        array = da.map_blocks(partial(_positions, array), chunks=wanted, dtype=np.int64, meta=np.empty(0, np.int64))
+        array = da.map_blocks(partial(_positions, array), chunks=wanted, meta=np.empty(0, np.int64))
     elif isinstance(array, np.ndarray):
         array = da.from_array(array, chunks=wanted)
     return Source(array if array.chunks == wanted else array.rechunk(wanted), names)
@@ -87,7 +87,7 @@ def cut(array: AnyArray, axes: Axes, chunks: Mapping[str, Chunks]) -> Source:
 def _positions(places: range, block_info: Mapping[Any, Any]) -> Array:
     """Return a chunk of a range as an array."""
     ((first, last),) = block_info[None]["array-location"]
-    return positions_of(places[first:last])
+    return array_of(places[first:last])
 
 
 def map_blocks(

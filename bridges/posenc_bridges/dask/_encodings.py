@@ -12,7 +12,7 @@ from dask.base import tokenize
 
 import posenc
 
-from ._arrays import Arguments, Array, check, fail, is_lazy, is_xarray, read_array, read_numbers, read_places, twin_of
+from ._arrays import Arguments, Array, check, fail, is_lazy, is_xarray, places_of, read_array, read_numbers, twin_of
 from ._blocks import Key, Operand, Tasks, bounds_of, cut, from_tasks, map_blocks, name_axes, shape_of
 
 __all__ = ["combine", "learned", "rope", "rope_nd", "sinusoidal", "xpos"]
@@ -33,9 +33,7 @@ def _rotate(twin: Callable[..., Array], arguments: Arguments, coordinates: str =
         number = x.get_axis_num(seq_axis) if isinstance(seq_axis, str) else seq_axis
         return x.copy(data=_rotate(twin, {**arguments, "x": x.data, "seq_axis": number}, coordinates))
     x = read_numbers("x", x)
-    positions = read_places("positions", arguments["positions"], arguments.get("start", 0))
-    given = {} if isinstance(positions, range) else {"positions": positions}
-    check(twin, {**arguments, "x": x, **given})
+    positions = places_of(twin, {**arguments, "x": x})
 
     axes = [axis for axis in name_axes("*hnD", x.ndim) if axis != "n"]
     axes.insert(seq_axis % x.ndim, "n")
@@ -188,8 +186,7 @@ def sinusoidal(arguments: Arguments, *, chunks: ChunksArgument | None = None) ->
     >>> posenc_bridges.dask.sinusoidal(1000, 64, chunks=(300, -1)).chunks
     ((300, 300, 300, 100), (64,))
     """
-    chunks, places = arguments.pop("chunks"), read_places("positions", arguments["positions"], arguments["start"])
-    check(posenc.sinusoidal, arguments if isinstance(places, range) else {**arguments, "positions": places})
+    chunks, places = arguments.pop("chunks"), places_of(posenc.sinusoidal, arguments)
     options = {name: value for name, value in arguments.items() if name not in ("positions", "start")}
     run, shape = partial(posenc.sinusoidal, **options), shape_of(places)
     sample = run(positions=1)
@@ -203,8 +200,7 @@ def sinusoidal(arguments: Arguments, *, chunks: ChunksArgument | None = None) ->
         axes = name_axes("*", len(shape))
         places = cut(places, axes, dict(zip(axes, leading, strict=True))).array
     elif not isinstance(places, da.Array):
-        expected = "the chunks of the result, such as (4096, -1), because positions is no dask array"
-        fail(TypeError, "chunks is None", expected)
+        fail(TypeError, "chunks is None", "those of the result, such as (4096, -1), or positions as a dask array")
     meta = np.empty((0,) * (len(shape) + 1), sample.dtype)
     return places.map_blocks(run, chunks=(*places.chunks, sample.shape[-1:]), new_axis=len(shape), meta=meta)
 
@@ -288,11 +284,9 @@ def learned(arguments: Arguments, *, chunks: ChunksArgument | None = None) -> da
     >>> posenc_bridges.dask.learned(table, np.arange(600), chunks=200).chunks
     ((200, 200, 200), (64,))
     """
-    table, chunks, start = arguments["table"], arguments["chunks"], arguments["start"]
+    table, chunks = arguments["table"], arguments.pop("chunks")
     table = read_numbers("table", table if is_lazy(table) else da.from_array(np.asarray(table), chunks=-1))
-    places = read_places("positions", arguments["positions"], start)
-    given = arguments["positions"] if isinstance(places, range) else places
-    check(posenc.learned, {"table": table, "positions": given, "start": start})
+    places = places_of(posenc.learned, {**arguments, "table": table})
     known = None if isinstance(places, da.Array) else np.asarray(places)
     if known is not None and chunks is None:
         fail(TypeError, "chunks is None", "the chunks of positions, because positions is no dask array")

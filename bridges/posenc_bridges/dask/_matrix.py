@@ -14,7 +14,7 @@ import posenc
 from posenc import PositionBias
 from posenc.interop import door
 
-from ._arrays import Arguments, Array, Dtype, check, fail, positions_of, read_places
+from ._arrays import Arguments, Array, Dtype, array_of, check, fail, read_places
 from ._blocks import Operand, map_blocks, name_axes, shape_of
 from ._operators import Operator, Span, arrays_of, leading_shape
 from ._tasks import take
@@ -84,46 +84,38 @@ def matrix(
         fail(TypeError, f"bias has {has}", "a PositionBias, as alibi(slopes) returns")
     leading, m = leading_shape(bias), n if m is None else m
     options: Arguments = {"align": align, "q_positions": q_positions, "k_positions": k_positions}
-    matrix_dtype = _check(bias, leading or (1,), n, m, options, dtype)
+    try:  # positions and arrays are checked by attention without channels
+        check(posenc.alibi([1.0]).matrix, {"n": n, "m": m, "dtype": dtype, **options})
+        q, k = np.zeros((*(leading or (1,)), n, 0)), np.zeros((1, m, 0))
+        check(posenc.attention, {"q": q, "k": k, "v": k, "bias": bias, "scale": 1.0, **options})
+    except (TypeError, ValueError) as error:
+        raise type(error)(":" + str(error).partition(":")[2]) from None  # without the name of the function
+    result_dtype = posenc.alibi([1.0]).matrix(0, 0, dtype=dtype).dtype
     places = []
     for side, (name, length) in enumerate((("q_positions", n), ("k_positions", m))):
-        value, start = options[name], m - n if align == "end" and name == "q_positions" else 0
+        value, start = options[name], m - length if align == "end" else 0
         places.append(read_places(name, length if value is None else value, start))
         if value is not None and all(part.own_positions[side] is not None for part in bias.parts):
             fail(ValueError, f"{name} has a value", f"None, because {bias.name} has positions of its own")
         if shape_of(places[side]) != (length,):
             fail(ValueError, f"{name} has shape {shape_of(places[side])}", str((length,)))
     axes = name_axes("*hnm", len(leading) + 2)
-    *before, of_queries, of_keys = da.empty((*leading, n, m), chunks=chunks, dtype=matrix_dtype).chunks
+    *before, of_queries, of_keys = da.empty((*leading, n, m), chunks=chunks, dtype=result_dtype).chunks
     if len(leading) != 1 or any("heads" in part.options for part in bias.parts):
         before = [(length,) for length in leading]
-    meta = np.empty((0,) * len(axes), object)
-    spans = da.map_blocks(_spans, chunks=(*before, of_queries, of_keys), dtype=object, meta=meta)
+    spans = da.map_blocks(_spans, chunks=(*before, of_queries, of_keys), meta=np.empty((0,) * len(axes), object))
     given = [arrays_of(part) for part in bias.parts]
     operators = [(Operator(part), [*map(bool, one)]) for part, one in zip(bias.parts, given, strict=True)]
     arrays: list[Operand] = [(spans, axes)]
     arrays += [(one, (axis,)) for one, axis in zip(places, "nm", strict=True) if not isinstance(one, range)]
     arrays += [one for own in given for one in own if one]
     ranges = [one if isinstance(one, range) else None for one in places]
-    return map_blocks(partial(matrix_of_chunk, operators, n, ranges, matrix_dtype), axes, arrays, matrix_dtype)
+    return map_blocks(partial(matrix_of_chunk, operators, n, ranges, result_dtype), axes, arrays, result_dtype)
 
 
 def _spans(block_info: Mapping[Any, Any]) -> list[Span]:
     """Return the ranges of queries and of keys of a chunk. Dask fuses this task with the one that reads it."""
     return [(first, last) for first, last in block_info[None]["array-location"][-2:]]
-
-
-def _check(
-    bias: PositionBias, leading: tuple[int, ...], n: int, m: int, options: Arguments, dtype: npt.DTypeLike | None
-) -> Dtype:
-    """Return the dtype of a matrix; raise the errors of positions and arrays, as attention without channels does."""
-    try:
-        check(posenc.alibi([1.0]).matrix, {"n": n, "m": m, "dtype": dtype, **options})
-        q, k = np.zeros((*leading, n, 0)), np.zeros((1, m, 0))
-        check(posenc.attention, {"q": q, "k": k, "v": k, "bias": bias, "scale": 1.0, **options})
-    except (TypeError, ValueError) as error:
-        raise type(error)(":" + str(error).partition(":")[2]) from None  # without the name of the function
-    return posenc.alibi([1.0]).matrix(0, 0, dtype=dtype).dtype
 
 
 def matrix_of_chunk(
@@ -141,7 +133,7 @@ def matrix_of_chunk(
     """
     given, matrices = iter(arrays), list[Array]()
     ranges = zip(positions, spans, strict=True)
-    sides = [next(given) if one is None else positions_of(one[slice(*span)]) for one, span in ranges]
+    sides = [next(given) if one is None else array_of(one[slice(*span)]) for one, span in ranges]
     work = dtype if len(operators) == 1 else np.dtype(np.float64)
     for operator, has in operators:
         pieces = [next(given) if one else None for one in has]

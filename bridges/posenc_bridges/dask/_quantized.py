@@ -101,15 +101,13 @@ def quantize(x: da.Array, *, axis: int = -1) -> Quantized:
     x = read_array("x", x)
     axis = posenc.quantize(np.zeros((1,) * x.ndim, x.dtype), axis=axis).axis % x.ndim
     whole = x.rechunk({axis: -1})
-    axes = list(range(x.ndim))
-    others = [one for one in axes if one != axis]
-    both = whole.map_blocks(posenc.quantize, axis=axis, dtype=object, meta=np.empty((0,) * x.ndim, object))
+    others = [one for one in range(x.ndim) if one != axis]
+    both = whole.map_blocks(posenc.quantize, axis=axis, meta=np.empty((0,) * x.ndim, object))
     codes = both.map_blocks(attrgetter("codes"), meta=np.empty((0,) * x.ndim, np.int8))
-    scale = da.blockwise(_scale_of, others, both, axes, meta=np.empty((0,) * len(others), np.float32))
+    scale = da.blockwise(_scale_of, others, both, [*range(x.ndim)], meta=np.empty((0,) * len(others), np.float32))
     return Quantized(codes, scale, axis)
 
 
 def _scale_of(chunks: list[posenc.Quantized]) -> Array:
     """Return the scale of a chunk, which is whole along the axis that the scale lacks."""
-    (chunk,) = chunks
-    return chunk.scale
+    return chunks[0].scale

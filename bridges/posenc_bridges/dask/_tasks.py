@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
 import posenc
 
-from ._arrays import Arguments, Array, Dtype, positions_of
+from ._arrays import Arguments, Array, Dtype, array_of
 
-Pair: TypeAlias = tuple[Array, Array]
 ARRAYS = {
     "q": "*hnD", "k": "*gmD", "v": "*gmV", "k_scale": "*gm", "v_scale": "*gm", "keep": "*hnm",
     "q_positions": "*n", "k_positions": "*m", "q_segments": "*n", "k_segments": "*m", "sink": "*h",
@@ -19,10 +18,9 @@ ARRAYS = {
 """The arrays that a pair reads, in the order of its operands, and their axes."""
 
 
-def attention(options: Arguments, *operands: object) -> Pair:
+def attention(options: Arguments, *operands: object) -> Any:
     """Return out and lse of a pair of chunks, in float32 or wider. All pairs of a call share the options."""
-    result: Pair = posenc.attention(**_arguments(options, operands), return_lse=True)
-    return result
+    return posenc.attention(**_arguments(options, operands), return_lse=True)
 
 
 def attention_vjp(options: Arguments, *operands: Any) -> tuple[Any, ...]:
@@ -52,7 +50,7 @@ def _arguments(options: Arguments, operands: Sequence[Any]) -> Arguments:
     The operands are those of `ARRAYS`, and the parts of the operators. Without keys, k and v are their shapes.
     """
     *arrays, parts = operands
-    found: Arguments = dict(zip(ARRAYS, arrays, strict=True))
+    found = {n: array_of(one) if isinstance(one, range) else one for n, one in zip(ARRAYS, arrays, strict=True)}
     found["q"] = _widen(found["q"])
     scales = [found.pop(name) for name in ("k_scale", "v_scale")]
     if isinstance(found["k"], list):
@@ -60,9 +58,6 @@ def _arguments(options: Arguments, operands: Sequence[Any]) -> Arguments:
         return {"q": found["q"], "k": k, "v": v, "sink": found["sink"]}
     for name, scale in zip("kv", scales, strict=True):
         found[name] = found[name] if scale is None else posenc.Quantized(found[name], scale)
-    for name in ("q_positions", "k_positions"):
-        if isinstance(found[name], range):
-            found[name] = positions_of(found[name])
     return {**found, **options, "bias": [make(*pieces) for make, *pieces in parts]}
 
 
@@ -71,7 +66,8 @@ def _widen(array: Array) -> Array:
     return array if array.dtype.itemsize > 2 else array.astype(np.float32)
 
 
-def merge_parts(parts: list[Pair]) -> Pair:
+def merge_parts(parts: list[tuple[Array, Array]]) -> tuple[Array, Array]:
+    """Merge out and lse of pairs with one chunk of queries."""
     outs, lses = zip(*parts, strict=True)
     return posenc.merge_attention(list(outs), list(lses))
 
