@@ -19,7 +19,8 @@ arguments of their namesakes, except `out`, and return JAX arrays. `jax.jit`, `j
   that are float64 NumPy arrays are read as float64 with or without the option. A gradient has the dtype of its
   argument.
 - Lengths and options must be static under `jax.jit`. Positions may be traced if they are an array with an axis.
-- An operator such as ``pj.alibi(slopes)`` is a pytree of its arrays. It may be an argument of a traced function.
+- An operator such as ``pj.alibi(slopes)`` is a pytree of its arrays. It may be an argument of a traced function. An
+  operator of posenc is a pytree without leaves: a constant, equal to itself only.
 - Under `jax.jit` and `jax.vmap`, a call is a `jax.pure_callback` to the host, which raises the errors of wrong values.
   `jax.vmap` computes one call after another; batch axes of the arrays are faster.
 - ``seed`` of dropout is an integer, which may be traced, or a key of `jax.random`.
@@ -44,7 +45,7 @@ try:
     import jax.numpy as jnp  # type: ignore[import-not-found, unused-ignore]
     from jax.custom_derivatives import SymbolicZero  # type: ignore[import-not-found, unused-ignore]
 except ImportError as error:
-    raise ImportError('posenc_bridges.jax needs JAX: pip install "jax>=0.4.36"') from error
+    raise ImportError('posenc_bridges.jax needs JAX: pip install "jax>=0.5"') from error
 
 # ---- calls ----
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import dask.array as da
 import numpy as np
 from dask.highlevelgraph import HighLevelGraph
 
-from ._arrays import AnyArray, Array, Dtype, array_of
+from ._arrays import AnyArray, Dtype
 
 Chunks = tuple[int, ...]
 """Lengths of the chunks along one axis."""
@@ -70,24 +69,15 @@ class Source(NamedTuple):
 
 
 def cut(array: AnyArray, axes: Axes, chunks: Mapping[str, Chunks]) -> Source:
-    """Return an array in the given chunks. An axis of length 1 stays whole, because it is broadcast.
-
-    Dask fuses the tasks of a range with those that read it, if one array reads it.
-    """
+    """Return an array in the given chunks. An axis of length 1 stays whole, because it is broadcast."""
     pairs = list(zip(axes, shape_of(array), strict=True))
     names = tuple(axis if axis in chunks and sum(chunks[axis]) == length != 1 else "" for axis, length in pairs)
     wanted = tuple(chunks[axis] if axis else (length,) for axis, (_, length) in zip(names, pairs, strict=True))
     if isinstance(array, range):
-        array = da.map_blocks(partial(_positions, array), chunks=wanted, meta=np.empty(0, np.int64))
+        array = da.arange(array.start, array.stop, chunks=wanted, dtype=np.int64)
     elif isinstance(array, np.ndarray):
         array = da.from_array(array, chunks=wanted)
     return Source(array if array.chunks == wanted else array.rechunk(wanted), names)
-
-
-def _positions(places: range, block_info: Mapping[Any, Any]) -> Array:
-    """Return a chunk of a range as an array."""
-    ((first, last),) = block_info[None]["array-location"]
-    return array_of(places[first:last])
 
 
 def map_blocks(
