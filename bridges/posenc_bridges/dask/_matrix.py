@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import partial, reduce
-from typing import Any, Literal, cast
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, Literal
 
 import dask.array as da
 import numpy as np
@@ -14,10 +14,10 @@ import posenc
 from posenc import PositionBias
 from posenc.interop import door
 
-from ._arrays import Arguments, Array, Dtype, array_of, check, fail, read_places
+from . import _tasks
+from ._arrays import Arguments, check, fail, read_places
 from ._blocks import Operand, map_blocks, name_axes, shape_of
 from ._operators import Operator, Span, arrays_of, leading_shape
-from ._tasks import take
 
 __all__ = ["matrix"]
 
@@ -110,35 +110,9 @@ def matrix(
     arrays += [(one, (axis,)) for one, axis in zip(places, "nm", strict=True) if not isinstance(one, range)]
     arrays += [one for own in given for one in own if one]
     ranges = [one if isinstance(one, range) else None for one in places]
-    return map_blocks(partial(matrix_of_chunk, operators, n, ranges, result_dtype), axes, arrays, result_dtype)
+    return map_blocks(partial(_tasks.matrix, operators, n, ranges, result_dtype), axes, arrays, result_dtype)
 
 
 def _spans(block_info: Mapping[Any, Any]) -> list[Span]:
     """Return the ranges of queries and of keys of a chunk. Dask fuses this task with the one that reads it."""
     return [(first, last) for first, last in block_info[None]["array-location"][-2:]]
-
-
-def matrix_of_chunk(
-    operators: Sequence[tuple[Operator, list[bool]]],
-    n: int,
-    positions: Sequence[range | None],
-    dtype: Dtype,
-    spans: Sequence[Span],
-    *arrays: Array,
-) -> Array:
-    """Return one chunk of the matrix: the sum of the matrices of parts of operators.
-
-    The operators come with which of `arrays_of` each has. `n` is the number of all queries. `arrays` are those
-    positions of queries and keys that are no range, then the pieces of the arrays of the operators.
-    """
-    given, matrices = iter(arrays), list[Array]()
-    ranges = zip(positions, spans, strict=True)
-    sides = [next(given) if one is None else array_of(one[slice(*span)]) for one, span in ranges]
-    work = dtype if len(operators) == 1 else np.dtype(np.float64)
-    for operator, has in operators:
-        pieces = [next(given) if one else None for one in has]
-        read = [one if is_read else None for one, is_read in zip(pieces, operator.reads(*spans), strict=True)]
-        bias = cast("PositionBias", operator(read, operator.distances(n, *spans)))
-        q, k = (one if own is None else None for one, own in zip(sides, bias.own_positions, strict=True))
-        matrices.append(bias.matrix(*map(len, sides), q_positions=q, k_positions=k, dtype=work))
-    return take(reduce(np.add, matrices), dtype)

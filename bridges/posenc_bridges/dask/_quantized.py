@@ -103,8 +103,10 @@ def quantize(x: da.Array, *, axis: int = -1) -> Quantized:
     whole = x.rechunk({axis: -1})
     others = [one for one in range(x.ndim) if one != axis]
     both = whole.map_blocks(posenc.quantize, axis=axis, meta=np.empty((0,) * x.ndim, object))
-    codes = both.map_blocks(attrgetter("codes"), meta=np.empty((0,) * x.ndim, np.int8))
-    scale = da.blockwise(_scale_of, others, both, [*range(x.ndim)], meta=np.empty((0,) * len(others), np.float32))
+    codes = both.map_blocks(attrgetter("codes"), token="quantize-codes", meta=np.empty((0,) * x.ndim, np.int8))
+    scale = da.blockwise(
+        _scale_of, others, both, [*range(x.ndim)], token="quantize-scale", meta=np.empty((0,) * len(others), np.float32)
+    )
     return Quantized(codes, scale, axis)
 
 

@@ -1,15 +1,17 @@
-"""The tasks of attention over chunks: a pair of chunks, and sums and merges of their results."""
+"""The tasks: a pair of chunks of attention, sums and merges of the results of pairs, and a chunk of a matrix."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from functools import reduce
+from typing import Any, cast
 
 import numpy as np
 
 import posenc
 
 from ._arrays import Arguments, Array, Dtype, array_of
+from ._operators import Operator, Span
 
 ARRAYS = {
     "q": "*hnD", "k": "*gmD", "v": "*gmV", "k_scale": "*gm", "v_scale": "*gm", "keep": "*hnm",
@@ -86,3 +88,29 @@ def take(array: Array, dtype: Dtype) -> Array:
     """Return an array in another dtype."""
     with np.errstate(over="ignore"):
         return array.astype(dtype, copy=False)
+
+
+def matrix(
+    operators: Sequence[tuple[Operator, list[bool]]],
+    n: int,
+    positions: Sequence[range | None],
+    dtype: Dtype,
+    spans: Sequence[Span],
+    *arrays: Array,
+) -> Array:
+    """Return one chunk of the matrix: the sum of the matrices of parts of operators.
+
+    The operators come with which of `arrays_of` each has. `n` is the number of all queries. `arrays` are those
+    positions of queries and keys that are no range, then the pieces of the arrays of the operators.
+    """
+    given, matrices = iter(arrays), list[Array]()
+    ranges = zip(positions, spans, strict=True)
+    sides = [next(given) if one is None else array_of(one[slice(*span)]) for one, span in ranges]
+    work = dtype if len(operators) == 1 else np.dtype(np.float64)
+    for operator, has in operators:
+        pieces = [next(given) if one else None for one in has]
+        read = [one if is_read else None for one, is_read in zip(pieces, operator.reads(*spans), strict=True)]
+        bias = cast("posenc.PositionBias", operator(read, operator.distances(n, *spans)))
+        q, k = (one if own is None else None for one, own in zip(sides, bias.own_positions, strict=True))
+        matrices.append(bias.matrix(*map(len, sides), q_positions=q, k_positions=k, dtype=work))
+    return take(reduce(np.add, matrices), dtype)
