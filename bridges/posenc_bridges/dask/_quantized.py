@@ -101,12 +101,12 @@ def quantize(x: da.Array, *, axis: int = -1) -> Quantized:
     x = read_array("x", x)
     axis = posenc.quantize(np.zeros((1,) * x.ndim, x.dtype), axis=axis).axis % x.ndim
     whole = x.rechunk({axis: -1})
-    others = [one for one in range(x.ndim) if one != axis]
-    both = whole.map_blocks(posenc.quantize, axis=axis, meta=np.empty((0,) * x.ndim, object))
-    codes = both.map_blocks(attrgetter("codes"), token="quantize-codes", meta=np.empty((0,) * x.ndim, np.int8))
-    scale = da.blockwise(
-        _scale_of, others, both, [*range(x.ndim)], token="quantize-scale", meta=np.empty((0,) * len(others), np.float32)
-    )
+    axes, empty = [*range(x.ndim)], (0,) * x.ndim
+    others = [one for one in axes if one != axis]
+    both = whole.map_blocks(posenc.quantize, axis=axis, meta=np.empty(empty, object))
+    codes = da.blockwise(attrgetter("codes"), axes, both, axes, token="quantize-codes", meta=np.empty(empty, np.int8))
+    meta = np.empty(empty[1:], np.float32)
+    scale = da.blockwise(_scale_of, others, both, axes, token="quantize-scale", meta=meta)
     return Quantized(codes, scale, axis)
 
 
