@@ -19,7 +19,8 @@ arguments of their namesakes, except `out`, and return JAX arrays. `jax.jit`, `j
   that are float64 NumPy arrays are read as float64 with or without the option. A gradient has the dtype of its
   argument.
 - Lengths and options must be static under `jax.jit`. Positions may be traced if they are an array with an axis.
-- An operator such as ``pj.alibi(slopes)`` is a pytree of its arrays. It may be an argument of a traced function.
+- An operator such as ``pj.alibi(slopes)`` is a pytree of its arrays. It may be an argument of a traced function. An
+  operator of posenc is a pytree without leaves: a constant, equal to itself only.
 - Under `jax.jit` and `jax.vmap`, a call is a `jax.pure_callback` to the host, which raises the errors of wrong values.
   `jax.vmap` computes one call after another; batch axes of the arrays are faster.
 - ``seed`` of dropout is an integer, which may be traced, or a key of `jax.random`.
@@ -30,8 +31,8 @@ arguments of their namesakes, except `out`, and return JAX arrays. `jax.jit`, `j
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from types import UnionType
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+from functools import reduce
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -44,29 +45,9 @@ try:
     import jax.numpy as jnp  # type: ignore[import-not-found, unused-ignore]
     from jax.custom_derivatives import SymbolicZero  # type: ignore[import-not-found, unused-ignore]
 except ImportError as error:
-    raise ImportError('posenc_bridges.jax needs JAX: pip install "jax>=0.4.36"') from error
-
-
-if TYPE_CHECKING:
-    from jax.custom_derivatives import CustomVJPPrimal  # type: ignore[import-not-found, unused-ignore]
+    raise ImportError('posenc_bridges.jax needs JAX: pip install "jax>=0.5"') from error
 
 # ---- calls ----
-
-
-_LEAF = object()
-"""Takes the place of a JAX array."""
-
-
-def _split(arrays: Sequence[Any], types: type | UnionType = jax.Array) -> tuple[list[Any], tuple[object, ...]]:
-    """Return the arrays that are of `types`, and the whole sequence with `_LEAF` in place of each of these arrays."""
-    return [one for one in arrays if isinstance(one, types)], tuple(
-        _LEAF if isinstance(one, types) else one for one in arrays
-    )
-
-
-def _joined(rest: Iterable[object], leaves: Iterable[object]) -> list[object]:
-    given = iter(leaves)
-    return [next(given) if one is _LEAF else one for one in rest]
 
 
 class _Call:
@@ -74,21 +55,29 @@ class _Call:
 
     def __init__(self, function: Function, arguments: Arguments) -> None:
         self.function, self._flat = function, Call(arguments, _convert)
-        self.operands, self._rest = _split(self._flat.arrays)
+        self._places = [place for place, one in enumerate(self._flat.arrays) if isinstance(one, jax.Array)]
+        self.operands = [self._flat.arrays[place] for place in self._places]
 
     @property
     def paths(self) -> list[Path]:
         """The path of each operand."""
-        return [path for one, path in zip(self._rest, self._flat.paths(), strict=True) if one is _LEAF]
+        paths = list(self._flat.paths())
+        return [paths[place] for place in self._places]
 
     def keep(self) -> None:
         """Copy constant arrays, which the caller may change before `jax.jit` runs the call, and drop the operands."""
-        self._rest = tuple(one.copy() if isinstance(one, np.ndarray) else one for one in self._rest)
-        self._flat.arrays, self.operands = [], []
+        self._flat.keep()
+        self._put([None] * len(self._places), self._flat.arrays)
+        self.operands = []
+
+    def _put(self, operands: Iterable[object], arrays: list[Any]) -> list[Any]:
+        for place, one in zip(self._places, operands, strict=True):
+            arrays[place] = one
+        return arrays
 
     def arguments(self, operands: Iterable[object]) -> Arguments:
         """Return the arguments of the function for these operands, with a number in place of an array `seed`."""
-        arguments = self._flat.arguments(_joined(self._rest, operands))
+        arguments = self._flat.arguments(self._put(operands, [*self._flat.arrays]))
         seed = arguments.get("seed")
         if isinstance(seed, np.ndarray) and seed.dtype.kind in "iu" and seed.shape in ((1,), (2,)):
             arguments["seed"] = int(seed[0]) if seed.shape == (1,) else int(seed[0]) << 32 | int(seed[1])
@@ -155,10 +144,9 @@ def _stand_in(array: jax.Array | Array) -> Array:
     return _common.stand_in(array.shape, array.dtype)
 
 
-def _kept_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+def _kept_dtype(dtype: np.dtype[Any]) -> Any:
     """Return the dtype that JAX keeps: float32 for float64 unless ``jax_enable_x64`` is on, on this thread."""
-    kept: np.dtype[Any] = jax.dtypes.canonicalize_dtype(dtype)
-    return kept
+    return jax.dtypes.canonicalize_dtype(dtype)
 
 
 # ---- rules of JAX ----
@@ -168,20 +156,27 @@ def _is_traced(operands: Sequence[object]) -> bool:
     return any(isinstance(one, jax.core.Tracer) for one in operands)
 
 
-def _run(task: _Forward | _Backward, *operands: jax.Array) -> Sequence[jax.Array]:
+def _run(task: _Forward | _Backward, *operands: jax.Array) -> Any:
     """Return the results of a task: at once, or by a callback if JAX traces an operand."""
     if _is_traced(operands):
-        traced: Sequence[jax.Array] = _run_traced(task, *operands)
-        return traced
+        return _run_traced(task, *operands)
     results = [np.asarray(one) for one in task(*operands)]
     results = [cast_result(one, _kept_dtype(one.dtype)) for one in results]
     return [jnp.array(one, copy=not one.flags.owndata) for one in results]
 
 
+_UNDOCUMENTED = ("aval", "manual_axis_type", "varying")
+"""Attributes that JAX does not document: of an array, of its type, of the state of its axes.
+
+Without one of them, as before JAX 0.10, JAX refuses gradients inside `jax.shard_map`, whose "manual axis types do not
+match". Nothing else reads them.
+"""
+
+
 def _axes_of(arrays: Iterable[jax.Array]) -> frozenset[str]:
-    """Return the axes of `jax.shard_map` along which one of these arrays varies; none before JAX 0.10."""
-    kinds = [getattr(one.aval, "manual_axis_type", None) for one in arrays]
-    return frozenset(axis for kind in kinds if kind is not None for axis in kind.varying)
+    """Return the axes of `jax.shard_map` along which one of these arrays varies."""
+    found = [reduce(lambda one, name: getattr(one, name, None), _UNDOCUMENTED, array) for array in arrays]
+    return frozenset().union(*(axes or () for axes in found))
 
 
 def _vary(arrays: Sequence[jax.Array], axes: frozenset[str]) -> list[jax.Array]:
@@ -210,15 +205,12 @@ class _Numbers(tuple[int, ...]):
     """Numbers of the operands that are differentiated, saved for the backward call; JAX does not trace them."""
 
 
-_Saved: TypeAlias = tuple[_Numbers, tuple[jax.Array, ...], Sequence[jax.Array]]
-"""Numbers of the differentiated operands, all operands, and the results that the backward call reads."""
-
-
-def _forward(call: _Call, *operands: jax.Array) -> Sequence[jax.Array]:
+def _forward(call: _Call, *operands: jax.Array) -> Any:
     return _run(_Forward(call), *operands)
 
 
-def _forward_and_save(call: _Call, *primals: CustomVJPPrimal) -> tuple[Sequence[jax.Array], _Saved]:
+def _forward_and_save(call: _Call, *primals: Any) -> tuple[Sequence[jax.Array], tuple[Any, ...]]:
+    """Return the results, and numbers of the differentiated operands, all operands, and results for `_backward`."""
     wanted = _Numbers(number for number, primal in enumerate(primals) if primal.perturbed)
     for number in wanted:
         if not call.function.has_gradient(call.paths[number]):
@@ -231,7 +223,7 @@ def _forward_and_save(call: _Call, *primals: CustomVJPPrimal) -> tuple[Sequence[
 
 
 def _backward(
-    call: _Call, saved: _Saved, cotangents: Sequence[jax.Array | SymbolicZero]
+    call: _Call, saved: tuple[Any, ...], cotangents: Sequence[jax.Array | SymbolicZero]
 ) -> tuple[jax.Array | None, ...]:
     wanted, operands, results = saved
     out, *others = cotangents
@@ -239,10 +231,8 @@ def _backward(
         out = jnp.zeros(out.shape, out.dtype)
     given = (out, *(one for one in others if not isinstance(one, SymbolicZero)))
     found = _run(_Backward(call, wanted, len(results)), *operands, *results, *given)
-    gradients: list[jax.Array | None] = [None] * len(operands)
-    for number, gradient in zip(wanted, found, strict=True):
-        gradients[number] = gradient
-    return tuple(gradients)
+    gradients = dict(zip(wanted, found, strict=True))
+    return tuple(map(gradients.get, range(len(operands))))
 
 
 _run_traced = jax.custom_jvp(_call_back, nondiff_argnums=(0,))
@@ -300,9 +290,8 @@ class Operator(_common.Operator):
         return self._bias_of(np.asarray)
 
     def _bias_of(self, convert: Callable[[jax.Array | Array], Array]) -> posenc.Bias:
-        """Return the `Bias` with its JAX arrays converted."""
-        leaves, structure = _flatten(self, jax.Array)
-        made: posenc.Bias = _build(structure, map(convert, leaves), _common.make_node)
+        """Return the `Bias` with its arrays converted."""
+        made: posenc.Bias = _common.make(self.name, Call(jax.tree.map(convert, self).arguments).arguments())
         return made
 
 
@@ -319,41 +308,30 @@ def _as_leaf_or_option(value: object) -> object:
     return np.asarray(value) if value and is_array else tuple(value)
 
 
-_Structure: TypeAlias = tuple[str, _common.Node, tuple[Hashable, ...], tuple[int, ...], tuple[float, ...]]
-"""An operator without its leaves: its name, the spec of its arguments, other arrays, integers and numbers."""
+def _flatten(operator: Operator) -> tuple[list[object], tuple[Hashable, ...]]:
+    """Return the arguments of an operator that hold arrays or operators, and everything else of it."""
+    children = {name: one for name, one in operator.arguments.items() if _is_child(one)}
+    others = ((name, None if name in children else one) for name, one in operator.arguments.items())
+    return [*children.values()], (operator.name, tuple(children), *others)
 
 
-def _flatten(
-    operator: Operator, types: type | UnionType = jax.Array | np.ndarray
-) -> tuple[list[jax.Array | Array], _Structure]:
-    """Return the arrays of an operator that are leaves, and its structure."""
-    call = Call(operator.arguments)
-    leaves, rest = _split(call.arrays, types)
-    return leaves, (operator.name, call.spec, rest, tuple(call.integers), tuple(call.numbers))
+def _unflatten(structure: tuple[Any, ...], children: Iterable[object]) -> Operator:
+    """Return an operator with these children, unchecked: JAX passes objects that are no arrays, too."""
+    name, names, *others = structure
+    operator = Operator.__new__(Operator)
+    _common.Operator.__init__(operator, name, {**dict(others), **dict(zip(names, children, strict=True))})
+    return operator
 
 
-def _build(
-    structure: _Structure, leaves: Iterable[object], node: Callable[[str, Sequence[str], list[object]], object]
-) -> Any:
-    name, spec, rest, integers, numbers = structure
-    arguments = _common.arguments(spec, _joined(rest, leaves), integers, numbers, node)
-    return node(name, list(arguments), list(arguments.values()))
+def _is_child(value: object) -> bool:
+    """Return whether an argument of an operator holds only arrays and operators; those of posenc have no leaves."""
+    if isinstance(value, tuple):
+        return all(map(_is_child, value))
+    return isinstance(value, (jax.Array, np.ndarray, Operator, posenc.Bias))
 
 
-def _unflatten(structure: _Structure, leaves: Iterable[object]) -> Operator:
-    """Return an operator with these leaves, unchecked: JAX passes objects that are no arrays, too."""
-
-    def node(kind: str, names: Sequence[str], values: list[object]) -> object:
-        if not names:
-            return _common.make_node(kind, names, values)
-        operator = Operator.__new__(Operator)
-        _common.Operator.__init__(operator, kind, dict(zip(names, values, strict=True)))
-        return operator
-
-    made: Operator = _build(structure, leaves, node)
-    return made
-
-
+for _kind in (posenc.Bias, posenc.PositionBias, posenc.ContentBias):
+    jax.tree_util.register_static(_kind)
 jax.tree_util.register_pytree_node(Operator, _flatten, _unflatten)
 jax.tree_util.register_dataclass(
     posenc.RopeFrequencies,

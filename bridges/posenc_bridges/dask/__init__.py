@@ -27,7 +27,7 @@ from __future__ import annotations
 try:
     import dask.array  # noqa: F401
 except ImportError as error:
-    raise ImportError("posenc_bridges.dask needs dask: pip install dask distributed") from error
+    raise ImportError('posenc_bridges.dask needs dask: pip install "dask>=2025.1" "distributed>=2025.1"') from error
 
 from ._attention import attention, attention_vjp
 from ._encodings import combine, learned, rope, rope_nd, sinusoidal, xpos

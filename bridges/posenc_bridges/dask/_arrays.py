@@ -1,9 +1,8 @@
-"""Read arguments as dask arrays, bind and check the arguments of a call, and compute where chunks begin and end."""
+"""Read arguments as dask arrays, and bind and check the arguments of a call."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from functools import wraps
 from inspect import Signature, signature
@@ -21,8 +20,6 @@ Array: TypeAlias = npt.NDArray[Any]
 Dtype: TypeAlias = np.dtype[Any]
 Arguments: TypeAlias = dict[str, Any]
 """Arguments of a call by name."""
-Chunks = tuple[int, ...]
-"""Lengths of the chunks along one axis."""
 AnyArray: TypeAlias = range | Array | da.Array
 """Consecutive positions, an array in memory, or a dask array."""
 
@@ -64,7 +61,7 @@ def read_array(argument: str, value: object) -> da.Array:
     if not isinstance(value, da.Array):
         expected = "a dask array; posenc itself takes arrays in memory"
         fail(TypeError, f"{argument} has type {type(value).__name__}", expected)
-    if any(np.isnan(length) for axis in value.chunks for length in axis):  # their places are unknown too
+    if np.isnan(value.size):  # the places of the chunks are unknown too
         fail(ValueError, f"{argument} has chunks of unknown length", "known ones: call its compute_chunk_sizes()")
     return value
 
@@ -84,26 +81,19 @@ def read_places(argument: str, value: Any, start: int = 0) -> AnyArray:
     return np.asarray(value)
 
 
-def shape_of(array: AnyArray) -> tuple[int, ...]:
-    return (len(array),) if isinstance(array, range) else array.shape
+def places_of(twin: Callable[..., Any], arguments: Arguments) -> AnyArray:
+    """Return the positions of a call, as `read_places` does; raise the errors of a function of posenc."""
+    places = read_places("positions", arguments["positions"], arguments.get("start", 0))
+    check(twin, arguments if isinstance(places, range) else {**arguments, "positions": places})
+    return places
 
 
-def bounds_of(chunks: Chunks) -> list[int]:
-    """Return where chunks begin and end: (3, 2) gives [0, 3, 5]."""
-    return [0, *itertools.accumulate(chunks)]
+def array_of(places: range) -> Array:
+    """Return consecutive positions as an array."""
+    return np.arange(places.start, places.stop, dtype=np.int64)
 
 
-def common_bounds(bounds: Iterable[Sequence[int]]) -> list[int]:
-    """Return the bounds of the coarsest chunks that cut no chunk of any of the axes."""
-    return sorted({place for axis in bounds for place in axis})
-
-
-def lengths_of(bounds: Sequence[int]) -> Chunks:
-    """Return the lengths of the chunks between bounds; an axis of length 0 has one chunk."""
-    return tuple(b - a for a, b in itertools.pairwise(bounds)) or (0,)
-
-
-def takes_arguments_of(twin: Callable[P, object]) -> Callable[[Callable[[Arguments], R]], Callable[P, R]]:
+def twin_of(twin: Callable[P, object]) -> Callable[[Callable[[Arguments], R]], Callable[P, R]]:
     """Return a decorator that gives a function the signature of its twin, a function of posenc.
 
     The signature has no `out` that is filled, and ends with `chunks` if the function has `chunks`. The function itself

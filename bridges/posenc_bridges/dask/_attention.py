@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from operator import getitem
+from typing import Any
 
 import dask.array as da
 import numpy as np
@@ -13,14 +14,13 @@ import numpy as np
 import posenc
 from posenc.typing import AttentionGradient
 
-from ._arrays import Arguments, Chunks, Dtype, fail, takes_arguments_of
-from ._blocks import At, Key, Tasks, from_tasks
-from ._call import Call
-from ._tasks import ARRAYS, add, merge_parts, take
+from . import _tasks
+from ._arrays import Arguments, Dtype, fail, twin_of
+from ._blocks import At, Chunks, Key, Source, Tasks, from_tasks
+from ._call import GRADIENT, Call
 
 __all__ = ["attention", "attention_vjp"]
 
-Combine = Callable[..., object]
 MERGED_TOGETHER = 4
 """Partial results that one task merges. More are fewer tasks, but a worker holds all of them at once."""
 ADDED_IN_TURN = 16
@@ -31,7 +31,7 @@ PAIRS_IN_TURN = 4
 of queries one after the other, and each chunk of keys has one partial gradient for each level of its tree."""
 
 
-@takes_arguments_of(posenc.attention)
+@twin_of(posenc.attention)
 def attention(arguments: Arguments) -> da.Array | tuple[da.Array, da.Array]:
     """Compute attention of dask arrays, as `posenc.attention` does, by one task for each pair of chunks.
 
@@ -89,27 +89,24 @@ def attention(arguments: Arguments) -> da.Array | tuple[da.Array, da.Array]:
     >>> bool(np.allclose(out, whole))
     True
     """
-    call = Call("attention", arguments)
-    graph = Graph(call)
-    outs: Tasks = {}
-    lses: Tasks = {}
-    for at in call.rows():
-        index = call.index_of_rows(at)
-        keys: list[int | None] = [*call.keys_of(at)]
-        if not keys or (call.pair.invariant and "sink" in call.arrays and keys[0] != 0):
+    graph = Graph(_tasks.attention, arguments)
+    outs, lses = Tasks(), Tasks()
+    for at in graph.rows():
+        index = graph.index_of_rows(at)
+        keys: list[int | None] = [*graph.keys_of(at)]
+        if not keys or (arguments["invariant"] and "sink" in graph.arrays and keys[0] != 0):
             keys = [None, *keys]  # an invariant sink is in leaf 0 of every tree
-        parts = [graph.pair(at, j, j == keys[0]) for j in keys]
-        merged = graph.reduce("merge", index, parts, merge_parts, [j or 0 for j in keys])
-        outs[(*index, 0)] = (take, (getitem, merged, 0), call.dtype)
+        parts = [graph.pair(at, j, j == keys[0])[0] for j in keys]
+        merged = graph.reduce("merge", index, parts, [j or 0 for j in keys])
+        outs[(*index, 0)] = (_tasks.take, (getitem, merged, 0), graph.dtype)
         lses[index] = (getitem, merged, 1)
-    chunks = tuple(call.chunks[axis] for axis in call.rows_axes)
-    graph.result("out", outs, (*chunks, (call.lengths["V"],)), call.dtype)
-    graph.result("lse", lses, chunks, call.work_dtype)
-    arrays = graph.arrays()
-    return (arrays["out"], arrays["lse"]) if arguments["return_lse"] else arrays["out"]
+    chunks = tuple(graph.chunks[axis] for axis in graph.rows_axes)
+    out = graph.result("out", outs, (*chunks, (graph.lengths["V"],)), graph.dtype)
+    lse = graph.result("lse", lses, chunks, graph.work_dtype)
+    return (out, lse) if arguments["return_lse"] else out
 
 
-@takes_arguments_of(posenc.attention_vjp)
+@twin_of(posenc.attention_vjp)
 def attention_vjp(arguments: Arguments) -> AttentionGradient:
     """Return the gradient of `attention`, as `posenc.attention_vjp` does, by one task for each pair of chunks.
 
@@ -159,55 +156,74 @@ def attention_vjp(arguments: Arguments) -> AttentionGradient:
     for name in ("out", "lse"):
         if arguments[name] is None:
             fail(TypeError, f"{name} is None", "a result of attention with return_lse=True")
-    call = Call("attention_vjp", arguments)
-    graph = Graph(call)
+    graph = Graph(_tasks.attention_vjp, arguments)
     # the keys of the partial gradients of each chunk of each array
     parts: dict[str, defaultdict[Key, list[Key]]] = defaultdict(lambda: defaultdict(list))
-    for at in call.rows():
-        index, sums = call.index_of_rows(at), list[Key]()
-        keys: list[int | None] = [*call.keys_of(at)] or [None] * ("sink" in call.arrays)
+    axes = graph.arrays["k"].ndim
+    for at in graph.rows():
+        index, sums = graph.index_of_rows(at), list[Key]()
+        keys: list[int | None] = [*graph.keys_of(at)] or [None] * ("sink" in graph.arrays)
+        saved = [graph.operand(name, at) for name in GRADIENT]
         for number, j in enumerate(keys):
-            saved = [call.operand(name, at) for name in ("grad", "out", "lse", "grad_lse")]
-            task = graph.pair(at, j, j == keys[0], *saved, sums.pop() if number % PAIRS_IN_TURN else None)
+            earlier = sums.pop() if number % PAIRS_IN_TURN else None
+            task, pieces = graph.pair(at, j, j == keys[0], *saved, earlier)
             sums.append(graph.item("row", task[1:], task, 0))
             if j is not None:
-                both = (*call.index_of("k", {**at, "m": j}), *call.index_of("v", {**at, "m": j}))
-                parts["kv"][both].append(graph.item("kv", task[1:], task, 1))
-            for place, key in enumerate(call.pieces(at, j, j == keys[0])):
+                k, v = (graph.sources[name].key({**at, "m": j})[1:] for name in "kv")
+                parts["kv"][(*k, *v)].append(graph.item("kv", task[1:], task, 1))
+            for place, key in enumerate(pieces):
                 if key is not None:
                     item = graph.item("parameter", (place, *task[1:]), task, 2 + place)
                     parts[f"parameter-{place}"][key[1:]].append(item)
         if sums:
-            parts["q"][call.index_of("q", at)].append(graph.reduce("sum", ("row", *index), sums, add))
-    axes = call.arrays["k"].ndim
+            parts["q"][graph.sources["q"].key(at)[1:]].append(graph.reduce("sum", ("row", *index), sums))
     for both, of_keys in parts.pop("kv", {}).items():  # the batch axes of k and v may differ
-        root = graph.reduce("sum", ("kv", *both), of_keys, add)
+        root = graph.reduce("sum", ("kv", *both), of_keys)
         parts["k"][both[:axes]].append(graph.item("k", both, root, 0))
         parts["v"][both[axes:]].append(graph.item("v", both, root, 1))
-    for name in "qkv":
-        graph.gradient(name, call.sources[name].array, call.arrays[name].dtype, parts[name])
-    for number, (source, dtype) in enumerate(call.parameters()):
-        if source is not None and dtype is not None:
-            name = f"parameter-{number}"
-            graph.gradient(name, source.array, dtype, parts[name])
-    arrays = graph.arrays()
-    return AttentionGradient(arrays["q"], arrays["k"], arrays["v"], *graph.biases(arrays))
+    totals = {
+        name: {at: graph.reduce("sum", (name, "batch", *at), keys) for at, keys in of_name.items()}
+        for name, of_name in parts.items()
+    }
+
+    def gradient(name: str, source: Source | None, dtype: Dtype | None) -> Any:
+        """Return the gradient of an array, in its chunks; a chunk that no pair reads has the gradient 0."""
+        if source is None or dtype is None:
+            return None
+        array, found, blocks = source.array, totals.get(name, {}), Tasks()
+        for at in np.ndindex(*array.numblocks):
+            shape = [axis[i] for axis, i in zip(array.chunks, at, strict=True)]
+            blocks[at] = (_tasks.take, found[at], dtype) if at in found else (np.zeros, shape, dtype)
+        return graph.result(name, blocks, array.chunks, dtype)
+
+    grad_q, grad_k, grad_v = (gradient(name, graph.sources[name], graph.arrays[name].dtype) for name in "qkv")
+    names = (f"parameter-{number}" for number in itertools.count())
+    sink = graph.sources.get("sink")
+    of_sink = gradient(next(names), sink, sink and sink.array.dtype)
+    of_parts = []
+    for bias, _, sources in graph.parts:
+        fields = zip(bias.arrays, sources, bias.dtypes, names, strict=False)
+        of_parts.append(
+            bias.arrays._make([() if isinstance(a, tuple) else gradient(n, *rest) for a, *rest, n in fields])
+        )
+    parts_left = iter(of_parts)
+    of_bias = [tuple(itertools.islice(parts_left, len(one.parts))) for one in graph.operators]
+    return AttentionGradient(grad_q, grad_k, grad_v, tuple(one if len(one) > 1 else one[0] for one in of_bias), of_sink)
 
 
-class Graph:
-    """The tasks of a call.
+class Graph(Call):
+    """A call and its tasks.
 
     The name of a task is "function-kind-token", because dask's dashboard and progress bar group tasks by the words
     before the token.
     """
 
-    def __init__(self, call: Call) -> None:
-        self.call, self.token = call, call.token
-        self.tasks: Tasks = {}
-        self._results: dict[str, tuple[Tasks, tuple[Chunks, ...], Dtype]] = {}
+    def __init__(self, task: Callable[..., object], given: Arguments) -> None:
+        super().__init__(task, given)
+        self.tasks = Tasks()
 
     def name(self, kind: str) -> str:
-        return f"{self.call.function}-{kind}-{self.token}"
+        return f"{self.run_pair.func.__name__}-{kind}-{self.token}"
 
     def add(self, kind: str, index: Key, *task: object) -> Key:
         """Add a task that is no chunk of a result; return its key."""
@@ -219,95 +235,63 @@ class Graph:
         """Add a task that takes one of the results of another, so that the others need not be held or sent."""
         return self.add("item", (kind, *index), getitem, task, number)
 
-    def reduce(
-        self, kind: str, index: Key, parts: Sequence[Key], combine: Combine, leaves: Iterable[int] | None = None
-    ) -> Key:
-        """Add tasks that combine parts in their order, as a tree; return the key of the root.
+    def reduce(self, kind: str, index: Key, parts: Sequence[Key], leaves: Iterable[int] | None = None) -> Key:
+        """Add tasks that merge or sum parts in their order, as a tree; return the key of the root.
 
         Part i is leaf i of the tree, or leaf ``leaves[i]``: then a tree that lacks some leaves has the shape of the
         tree with all leaves.
         """
         nodes = dict(zip(range(len(parts)) if leaves is None else leaves, parts, strict=True))
-        fan_in = MERGED_TOGETHER if kind == "merge" else ADDED_IN_TURN
-        level = 0
+        fan_in, level = MERGED_TOGETHER if kind == "merge" else ADDED_IN_TURN, 0
         while len(nodes) > 1:
             groups: dict[int, list[Key]] = {}
             for place, part in nodes.items():
                 groups.setdefault(place // fan_in, []).append(part)
-            nodes = {place: self._node(kind, (*index, level, place), group, combine) for place, group in groups.items()}
+            nodes = {place: self._node(kind, (*index, level, place), group) for place, group in groups.items()}
             level += 1
         (root,) = nodes.values()
         return root
 
-    def _node(self, kind: str, index: Key, parts: Sequence[Key], combine: Combine) -> Key:
+    def _node(self, kind: str, index: Key, parts: Sequence[Key]) -> Key:
         """Add the tasks of a node of a tree; return the key of the last one.
 
         A merge takes all parts at once. A sum adds one part after the other, so a worker need not hold the parts.
         """
         if kind == "merge" and len(parts) > 1:
-            return self.add(kind, index, combine, parts)
+            return self.add(kind, index, _tasks.merge_parts, parts)
         total, *others = parts
         for number, part in enumerate(others):
-            total = self.add(kind, (*index, number), combine, total, part)
+            total = self.add(kind, (*index, number), _tasks.add, total, part)
         return total
 
-    # ---- arguments of the tasks of a pair ----
-
-    def pair(self, at: At, j: int | None, has_sink: bool, *others: object) -> Key:
+    def pair(self, at: At, j: int | None, has_sink: bool, *others: object) -> tuple[Key, list[Key | None]]:
         """Add the task of a pair, which reads keys of chunks, ranges, and the parts of the operators.
 
-        Without keys, j is None, and k is the lengths of the batch axes, because q may lack axes of k and v. Exactly one
-        pair of a chunk of queries has the sink.
+        Return its key, and the keys of the chunks of sink and of the arrays of the operators; None for one that the
+        pair does not read. Without keys, j is None, and k and v are their shapes, because q may lack axes of them.
+        Exactly one pair of a chunk of queries has the sink.
         """
-        index = *self.call.index_of_rows(at), -1 if j is None else j
-        parts: list[object] = []
-        names = ("q", "sink") if j is None else ARRAYS
-        if j is not None:
-            at = {**at, "m": j}
-            each = enumerate(self.call.parts)
-            parts = [part.task(self.name("bias"), number, at, self.call, self.tasks) for number, part in each]
-        arrays: dict[str, object] = {
-            name: self.call.operand(name, at) if name in names and (name != "sink" or has_sink) else None
-            for name in ARRAYS
-        }
+        at = at if j is None else {**at, "m": j}
+        names = {*(_tasks.ARRAYS if j is not None else ("q", "sink"))} - {"" if has_sink else "sink"}
+        arrays: dict[str, Any] = {name: self.operand(name, at) if name in names else None for name in _tasks.ARRAYS}
+        parts: list[list[Any]] = []
         if j is None:
-            batch = self.call.place({axis: at[axis] for axis in self.call.rows_axes[:-2]}).values()
-            arrays["k"] = [last - first for first, last in batch]
-        return self.add("pair", index, self.call.pair, *arrays.values(), parts, *others)
+            batch = [last - first for first, last in (self.span(axis, at) for axis in self.rows_axes[:-2])]
+            arrays["k"], arrays["v"] = ([*batch, 1, 0, self.lengths[axis]] for axis in "DV")
+        else:
+            spans = self.span("n", at), self.span("m", at)
+            for number, (_, operator, sources) in enumerate(self.parts):
+                node = self.name("bias"), number
+                self.tasks.setdefault(node, operator)
+                pairs = zip(sources, operator.reads(*spans), strict=True)
+                keys = [source.key(at) if source and is_read else None for source, is_read in pairs]
+                parts.append([node, keys, operator.distances(self.lengths["n"], *spans)])
+        index = *self.index_of_rows(at), -1 if j is None else j
+        pieces = [arrays["sink"], *(key for _, keys, _ in parts for key in keys[:-2])]
+        return self.add("pair", index, self.run_pair, *arrays.values(), parts, *others), pieces
 
-    # ---- results ----
-
-    def result(self, kind: str, blocks: Tasks, chunks: tuple[Chunks, ...], dtype: Dtype) -> None:
-        """Add an array whose chunks are the given tasks, by index."""
-        self._results[kind] = blocks, chunks, dtype
-
-    def arrays(self) -> dict[str, da.Array]:
-        """Return all results by kind; they share the other tasks of the call."""
-        sources = [*self.call.sources.values(), *(one for part in self.call.parts for one in part.sources if one)]
+    def result(self, kind: str, blocks: Tasks, chunks: tuple[Chunks, ...], dtype: Dtype) -> da.Array:
+        """Return the array whose chunks are the given tasks, by index. All results of a call share the other tasks."""
+        sources = [*self.sources.values(), *(one for *_, given in self.parts for one in given if one)]
         shared = self.name("pair"), self.tasks, [source.array for source in sources]
-        return {kind: from_tasks(self.name(kind), *result, shared) for kind, result in self._results.items()}
-
-    def gradient(self, name: str, array: da.Array, dtype: Dtype, parts: Mapping[Key, list[Key]]) -> None:
-        """Add the gradient of an array, in its chunks, from partial gradients of each; a chunk without any is 0."""
-        blocks: Tasks = {}
-        for index in np.ndindex(*array.numblocks):
-            if index in parts:
-                blocks[index] = (take, self.reduce("sum", (name, "batch", *index), parts[index], add), dtype)
-            else:
-                blocks[index] = (np.zeros, [axis[i] for axis, i in zip(array.chunks, index, strict=True)], dtype)
-        self.result(name, blocks, array.chunks, dtype)
-
-    def biases(self, arrays: dict[str, da.Array]) -> tuple[tuple[object, ...], da.Array | None]:
-        """Return the gradients of all operators from the results, and that of the sink."""
-        numbers = itertools.count(1)
-
-        def gradients(part: posenc.Bias) -> tuple[object, ...]:
-            without = [() if isinstance(one, tuple) else None for one in part.arrays]
-            named: tuple[object, ...] = part.arrays._make(
-                [arrays.get(f"parameter-{next(numbers)}", one) for one in without]
-            )
-            return named
-
-        of_parts = [tuple(gradients(part) for part in one.parts) for one in self.call.operators]
-        of_bias = tuple(parts if len(parts) > 1 else parts[0] for parts in of_parts)
-        return of_bias, arrays.get("parameter-0")
+        return from_tasks(self.name(kind), blocks, chunks, dtype, shared)

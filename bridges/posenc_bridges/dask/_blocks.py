@@ -2,25 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import MappingProxyType
-from typing import NamedTuple
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple, TypeAlias
 
 import dask.array as da
 import numpy as np
 from dask.highlevelgraph import HighLevelGraph
 
-from ._arrays import AnyArray, Chunks, Dtype, bounds_of, shape_of
+from ._arrays import AnyArray, Dtype
 
-Axes = tuple[str, ...]
+Chunks = tuple[int, ...]
+"""Lengths of the chunks along one axis."""
+Axes: TypeAlias = tuple[str, ...]
+Operand: TypeAlias = tuple[AnyArray, Axes]
+"""An array and the names of its axes."""
 Key = tuple[str | int, ...]
 """The key of a task: the name of an array or of a kind of tasks, and the numbers of the chunk."""
 Tasks = dict[Key, object]
 """Tasks by their keys, or by the indices of the chunks that they make."""
 At = dict[str, int]
 """The number of a chunk along each axis."""
-Place = dict[str, tuple[int, int]]
-"""The range of a chunk along each axis: its first index, and the one after its last."""
+
+
+def shape_of(array: AnyArray) -> tuple[int, ...]:
+    return (len(array),) if isinstance(array, range) else array.shape
+
+
+def bounds_of(chunks: Chunks) -> list[int]:
+    """Return where chunks begin and end: (3, 2) gives [0, 3, 5]."""
+    return [0, *itertools.accumulate(chunks)]
+
+
+def common_bounds(bounds: Iterable[Sequence[int]]) -> list[int]:
+    """Return the bounds of the coarsest chunks that cut no chunk of any of the axes."""
+    return sorted({place for axis in bounds for place in axis})
+
+
+def lengths_of(bounds: Sequence[int]) -> Chunks:
+    """Return the lengths of the chunks between bounds; an axis of length 0 has one chunk."""
+    return tuple(b - a for a, b in itertools.pairwise(bounds)) or (0,)
 
 
 def name_axes(letters: str, ndim: int) -> Axes:
@@ -60,21 +81,16 @@ def cut(array: AnyArray, axes: Axes, chunks: Mapping[str, Chunks]) -> Source:
 
 
 def map_blocks(
-    run: Callable[..., object],
-    result: Axes,
-    arrays: Sequence[tuple[AnyArray, Axes]],
-    dtype: Dtype,
-    given: Mapping[str, Chunks] = MappingProxyType({}),
-    **lengths: int,
+    run: Callable[..., object], result: Axes, arrays: Sequence[Operand], dtype: Dtype, **lengths: int
 ) -> da.Array:
     """Return the array whose blocks are ``run(*blocks)``.
 
     The blocks of one call of `run` are at the same place along the axes that they share.
 
-    The first dask array that has an axis decides where the axis is cut, unless the chunks of the axis are `given`.
-    `lengths` has the axes that only the result has.
+    The first dask array that has an axis decides where the axis is cut. `lengths` has the axes that only the result
+    has.
     """
-    chunks = dict(given)
+    chunks: dict[str, Chunks] = {}
     for array, axes in arrays:
         if isinstance(array, da.Array):
             for axis, own in zip(axes, array.chunks, strict=True):
@@ -90,23 +106,6 @@ def map_blocks(
         concatenate=True,
         meta=np.empty((0,) * len(result), dtype),
     )
-
-
-class Grid:
-    """Chunks along the axes of a call."""
-
-    def __init__(self, chunks: dict[str, Chunks]) -> None:
-        self.chunks = chunks
-        self.bounds = {axis: bounds_of(lengths) for axis, lengths in chunks.items()}
-
-    def cells(self, axes: Axes) -> Iterator[At]:
-        """Yield the numbers of all chunks along some axes."""
-        for index in np.ndindex(*(len(self.chunks[axis]) for axis in axes)):
-            yield dict(zip(axes, index, strict=True))
-
-    def place(self, at: At) -> Place:
-        """Return the range of a chunk along each axis."""
-        return {axis: (self.bounds[axis][i], self.bounds[axis][i + 1]) for axis, i in at.items()}
 
 
 def from_tasks(

@@ -4,43 +4,32 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from math import inf, prod
-from typing import NamedTuple, TypeAlias, cast
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property, partial
+from math import inf
+from typing import Any, TypeAlias, cast
 
 import dask.array as da
 import numpy as np
-import numpy.typing as npt
 from dask.base import tokenize
 
 import posenc
 
-from ._arrays import (
-    Arguments,
-    Array,
-    Chunks,
-    Dtype,
-    bounds_of,
-    check,
-    common_bounds,
-    fail,
-    is_lazy,
-    lengths_of,
-    read_array,
-    read_numbers,
-    read_places,
-)
-from ._blocks import At, Grid, Key, Source, cut, name_axes
-from ._operators import Operator
+from ._arrays import Arguments, Array, check, fail, is_lazy, read_array, read_numbers, read_places
+from ._blocks import At, Chunks, Key, Source, bounds_of, common_bounds, cut, lengths_of, name_axes
+from ._operators import Operator, Span, arrays_of
 from ._quantized import Quantized
-from ._tasks import ARRAYS, Backward, Forward
+from ._tasks import ARRAYS
 
 GRADIENT = {"grad": "*hnV", "out": "*hnV", "lse": "*hn", "grad_lse": "*hn"}
 LETTERS = {**ARRAYS, **GRADIENT}
 """The axes of all arrays of a call; csrc/ops.def names those of the operators."""
 
+Known: TypeAlias = range | Array | None
+"""Positions or segments in memory; None if nothing reads them, or if they are dask arrays."""
 
-class Call(Grid):
+
+class Call:
     """A call in chunks that fit each other: those of heads fit the groups of GQA, those of keys fit k and v.
 
     Attributes
@@ -55,16 +44,19 @@ class Call(Grid):
         The length of each axis of the call.
     rows_axes : tuple of str
         Axes of the result except the last one.
-    pair : Forward or Backward
-        The task of a pair of chunks.
+    run_pair : partial
+        The task of a pair of chunks: a function of its operands.
     low, high : float
         The lowest and the highest visible distance.
+    chunks, bounds : dict
+        The lengths of the chunks along each axis, and where they begin and end.
     sources : dict
         The arrays of the call by name, in these chunks.
+    parts : list
+        The operators, each with its `Operator` and its `arrays_of` in these chunks.
     """
 
-    def __init__(self, function: str, given: Arguments) -> None:
-        self.function = function
+    def __init__(self, task: Callable[..., object], given: Arguments) -> None:
         self.arrays: dict[str, da.Array] = {}
         self.known: dict[str, range | Array] = {}
         self._read_arrays(given)
@@ -85,21 +77,20 @@ class Call(Grid):
         bias = given["bias"]
         self.operators = (bias,) if isinstance(bias, posenc.Bias) else tuple(bias or ())
         parts = [part for operator in self.operators for part in operator.parts]
-        for part in parts if function == "attention_vjp" else ():
+        for part in parts if "grad" in given else ():
             if any(isinstance(array, tuple) and array for array in part.arrays):
                 expected = "an operator without arrays, because its gradient cannot be split into chunks"
                 fail(TypeError, f"bias has operator {part.name} with arrays", expected)
-        window = given["window"] and tuple(given["window"])
-        left, right = window or (None, None)
-        scale = None if given["scale"] is None else float(given["scale"])
+        left, right = given["window"] or (None, None)
         self.low = -inf if left is None else -left
         self.high = min(inf if right is None else right, 0 if given["causal"] else inf)
-        is_limited = self.low > -inf or self.high < inf
-        self._read_positions(given, is_limited or any(part.reads_positions for part in parts))
-        self.pair = (Forward if function == "attention" else Backward)(
-            given["causal"], window, scale, given["softcap"], given["invariant"], v.shape[-1]
-        )
-        super().__init__(self._fit_chunks(any("heads" in part.options for part in parts)))
+        are_read = self.low > -inf or self.high < inf or any(part.reads_positions for part in parts)
+        self._read_positions(given, are_read)
+        self.options = {name: given[name] for name in ("causal", "softcap", "invariant")}
+        self.options |= {"window": (left, right), "scale": None if given["scale"] is None else float(given["scale"])}
+        self.run_pair = partial(task, self.options)
+        self.chunks = self._fit_chunks(any("heads" in part.options for part in parts))
+        self.bounds = {axis: bounds_of(lengths) for axis, lengths in self.chunks.items()}
         if len(self.chunks["m"]) > 1 and any(part.name == "cope" for part in parts):
             expected = "one, because cope sums over keys: k.rechunk({-2: -1})"
             fail(ValueError, f"k has {len(self.chunks['m'])} chunks of keys", expected)
@@ -108,7 +99,9 @@ class Call(Grid):
             for name, value in (*self.arrays.items(), *self.known.items())
             if not isinstance(value, range)
         }
-        self.parts = [Operator(part, self.chunks) for part in parts]
+        self.parts = [
+            (part, Operator(part), [one and cut(*one, self.chunks) for one in arrays_of(part)]) for part in parts
+        ]
         self._visible: dict[Key, list[list[int]]] = {}
 
     def _read_arrays(self, given: Arguments) -> None:
@@ -119,7 +112,7 @@ class Call(Grid):
             if isinstance(value, posenc.Quantized):
                 expected = "posenc_bridges.dask.Quantized, or posenc.attention for arrays in memory"
                 fail(TypeError, f"{name} has type Quantized of arrays in memory", expected)
-            if isinstance(value, Quantized) and self.function == "attention_vjp":
+            if isinstance(value, Quantized) and "grad" in given:
                 fail(TypeError, f"{name} has type Quantized", "a dask array, as dequantize() returns")
             if isinstance(value, Quantized) and name != "q":
                 self.arrays[f"{name}_scale"], self.arrays[name] = value.scale, value.codes
@@ -134,27 +127,19 @@ class Call(Grid):
             elif value is not None and not name.endswith("positions"):
                 self.arrays[name] = read_numbers(name, da.from_array(np.asarray(value), chunks=-1))
             if name in ("q", "k", "v") and self.arrays[name].ndim < 3:
-                expected = "at least 3: heads, sequence, channels"
-                fail(ValueError, f"{name} has {self.arrays[name].ndim} axes", expected)
+                fail(ValueError, f"{name} has {self.arrays[name].ndim} axes", "at least 3: heads, sequence, channels")
         if np.size(given["scale"]) > 1:
-            has = f"scale has shape {np.shape(given['scale'])}"
-            fail(TypeError, has, "a number in posenc_bridges.dask")
+            fail(TypeError, f"scale has shape {np.shape(given['scale'])}", "a number in posenc_bridges.dask")
         # the gradient has the same checks, but to rehearse it touches memory of the size of q
         check(posenc.attention, {name: value for name, value in checked.items() if name not in GRADIENT})
         if given["dropout"]:
-            expected = "0, because posenc_bridges.dask has no dropout"
-            fail(NotImplementedError, f"dropout is {given['dropout']}", expected)
+            fail(NotImplementedError, f"dropout is {given['dropout']}", "0; posenc_bridges.dask has no dropout")
 
     def _read_positions(self, given: Arguments, are_read: bool) -> None:
         """Read the positions of queries and keys, as a range where they count up by one."""
-        n, m = self.shape[-2:]
-        for name, length in (("q_positions", n), ("k_positions", m)):
-            value = given[name]
-            if value is None:
-                start = m - n if name == "q_positions" and given["align"] == "end" else 0
-                array = read_places(name, length, start)
-            else:
-                array = read_places(name, value)
+        for name, length in zip(("q_positions", "k_positions"), self.shape[-2:], strict=True):
+            start = self.shape[-1] - length if given["align"] == "end" else 0
+            array = read_places(name, length if given[name] is None else given[name], start)
             if isinstance(array, np.ndarray) and array.ndim == 1 and array.size > 0 and array.dtype.kind in "iu":
                 is_consecutive = bool((np.diff(array) == 1).all())
                 array = range(int(array[0]), int(array[-1]) + 1) if is_consecutive else array
@@ -184,19 +169,24 @@ class Call(Grid):
         """The chunk of kv heads that each chunk of heads reads."""
         return {axis: lengths_of(of_axis) for axis, of_axis in bounds.items()}
 
-    @property
+    @cached_property
     def token(self) -> str:
         """A name of the call: equal calls of equal arrays have equal tokens."""
         names = {name: source.array.name for name, source in self.sources.items()}
         ranges = [value for value in self.known.values() if isinstance(value, range)]
-        return str(tokenize(self.function, names, ranges, self.operators, self.pair, self.chunks))
+        return str(tokenize(self.run_pair.func.__name__, names, ranges, self.operators, self.options, self.chunks))
 
     # ---- one chunk after the other ----
 
     def rows(self) -> Iterator[At]:
         """Yield the chunks of queries."""
-        for at in self.cells(self.rows_axes):
+        for index in np.ndindex(*(len(self.chunks[axis]) for axis in self.rows_axes)):
+            at = dict(zip(self.rows_axes, index, strict=True))
             yield {**at, "g": self.kv_chunk_of[at["h"]]}
+
+    def span(self, axis: str, at: At) -> Span:
+        """Return the range of a chunk along an axis."""
+        return self.bounds[axis][at[axis]], self.bounds[axis][at[axis] + 1]
 
     def index_of_rows(self, at: At) -> Key:
         return tuple(at[axis] for axis in self.rows_axes)
@@ -205,23 +195,36 @@ class Call(Grid):
         """Return the chunks of keys that a chunk of queries sees."""
         batch = tuple(at[axis] for axis in self.rows_axes[:-2])
         if batch not in self._visible:
-            pairs = visible_pairs(self._side("q", "n", at), self._side("k", "m", at), self.low, self.high)
+            known = [self.known.get(name) for name in ("q_positions", "q_segments", "k_positions", "k_segments")]
+            has_rows = any(isinstance(one, np.ndarray) and one.ndim > 1 for one in known)
+            rows = itertools.product(*(range(*self.span(axis, at)) for axis in self.rows_axes[:-2] if has_rows))
+            pairs = np.zeros((len(self.chunks["n"]), len(self.chunks["m"])), bool)
+            for row in rows if self.low <= self.high else ():
+                self._find_pairs(pairs, *(self._row_of(one, row) for one in known))
             self._visible[batch] = [np.flatnonzero(row).tolist() for row in pairs]
         return self._visible[batch][at["n"]]
 
-    def _side(self, letter: str, axis: str, at: At) -> Side:
-        """Return what is known of the queries or keys in a chunk of the batch; all batch axes together are the rows."""
-        batch = self.shape[:-3]
-        known = []
-        for name in (f"{letter}_positions", f"{letter}_segments"):
-            value = self.known.get(name)
-            if isinstance(value, np.ndarray) and value.ndim > 1:
-                place = self.place({axis: at[axis] for axis in self.rows_axes[:-2]})
-                whole = np.broadcast_to(value, (*batch, value.shape[-1]))
-                part = whole[tuple(slice(*span) for span in place.values())]
-                value = part.reshape(prod(part.shape[:-1]), part.shape[-1])
-            known.append(value)
-        return Side(self.bounds[axis], *known)
+    def _row_of(self, known: Known, row: tuple[int, ...]) -> Any:
+        """Return the positions or segments (N,) of a row of the batch."""
+        if not isinstance(known, np.ndarray) or known.ndim < 2:
+            return known
+        return np.broadcast_to(known, (*self.shape[:-3], known.shape[-1]))[row]
+
+    def _find_pairs(
+        self, pairs: Array, q_positions: Known, q_segments: Known, k_positions: Known, k_segments: Known
+    ) -> None:
+        """Set each of `pairs` (chunks of queries, chunks of keys) in which a query may see a key.
+
+        A pair with both a query and a key of one segment is taken to have all distances between the least and the
+        greatest one, so a few pairs are set although they are empty.
+        """
+        has_segments = q_segments is not None and k_segments is not None
+        queries = runs_of(self.bounds["n"], q_positions, q_segments if has_segments else None)
+        keys = runs_of(self.bounds["m"], k_positions, k_segments if has_segments else None)
+        for segment in queries.keys() & keys.keys():
+            (i, first, last), (j, left, right) = (np.array(one[segment]).T for one in (queries, keys))
+            may_see = (right - first[:, None] >= self.low) & (left - last[:, None] <= self.high)
+            pairs[np.ix_(i.astype(int), j.astype(int))] |= may_see
 
     # ---- chunks that a task reads ----
 
@@ -231,76 +234,21 @@ class Call(Grid):
             return self.sources[name].key(at)
         if name not in self.known:
             return None
-        axis = "n" if name == "q_positions" else "m"
-        return cast("range", self.known[name])[slice(*self.place({axis: at[axis]})[axis])]
-
-    def parameters(self) -> list[tuple[Source | None, Dtype | None]]:
-        """Return sink and the arrays of all operators, with the dtypes of their gradients; None without one."""
-        sink = self.sources.get("sink")
-        of_operators = [pair for part in self.parts for pair in zip(part.sources, part.bias.dtypes, strict=False)]
-        return [(sink, sink and sink.array.dtype), *of_operators]
-
-    def pieces(self, at: At, j: int | None, has_sink: bool) -> list[Key | None]:
-        """Return the keys of the pieces of `parameters` that a pair reads."""
-        sink = self.operand("sink", at) if has_sink else None
-        arrays = [key for part in self.parts for key in part.keys({**at, "m": j})[:-2]] if j is not None else []
-        return [cast("Key | None", sink), *arrays]
-
-    def index_of(self, name: str, at: At) -> Key:
-        """Return the index of the chunk of an array."""
-        return self.sources[name].key(at)[1:]
+        return cast("range", self.known[name])[slice(*self.span("n" if name == "q_positions" else "m", at))]
 
 
-# ---- pairs in which some query may see some key ----
-
-Known: TypeAlias = range | Array | None
-"""Positions or segments (N,) or (batch rows, N); None if nothing reads them, or if they are known when computed."""
-
-
-class Side(NamedTuple):
-    """Known positions and segments of the queries or keys of some rows of the batch."""
-
-    bounds: Sequence[int]
-    positions: Known
-    segments: Known
-
-
-def visible_pairs(queries: Side, keys: Side, low: float, high: float) -> npt.NDArray[np.bool_]:
-    """Return which chunks of queries (i) may see which chunks of keys (j), (number of i, number of j).
-
-    A pair is False only if it is empty. A pair with both a query and a key of one segment, or of one row, is taken to
-    have all distances between the least and the greatest one, so a few pairs may be True although they are empty.
-    """
-    found = np.zeros((len(queries.bounds) - 1, len(keys.bounds) - 1), bool)
-    if queries.segments is None or keys.segments is None:
-        queries, keys = queries._replace(segments=None), keys._replace(segments=None)
-    arrays = [one for one in (*queries[1:], *keys[1:]) if isinstance(one, np.ndarray) and one.ndim == 2]
-    for row in range(max(map(len, arrays), default=1) if low <= high else 0):
-        of_queries, of_keys = _runs(queries, row), _runs(keys, row)
-        for segment in of_queries.keys() & of_keys.keys():
-            (i, first, last), (j, left, right) = (np.array(one[segment]).T for one in (of_queries, of_keys))
-            may_see = (right - first[:, None] >= low) & (left - last[:, None] <= high)
-            found[np.ix_(i.astype(int), j.astype(int))] |= may_see
-    return found
-
-
-def _runs(side: Side, row: int) -> dict[int, list[tuple[float, ...]]]:
+def runs_of(bounds: Sequence[int], positions: Known, segments: Known) -> dict[int, list[tuple[float, ...]]]:
     """Return, for each segment, (chunk, least position, greatest position) of the chunks with a part of the segment.
 
     Without segments, a chunk is part of segment 0.
     """
-    positions, segments = (
-        one[row % len(one)] if isinstance(one, np.ndarray) and one.ndim == 2 else one for one in side[1:]
-    )
     found: dict[int, list[tuple[float, ...]]] = defaultdict(list)
-    for number, (a, b) in enumerate(itertools.pairwise(side.bounds)):
-        if a == b:
-            continue
-        if segments is None and (positions is None or isinstance(positions, range)):
-            found[0].append((number, -inf, inf) if positions is None else (number, positions[a], positions[b - 1]))
+    for number, (a, b) in enumerate(itertools.pairwise(bounds)):
+        if segments is None and not isinstance(positions, np.ndarray) and a < b:
+            found[0].append((number, *((-inf, inf) if positions is None else (positions[a], positions[b - 1]))))
             continue
         places = np.zeros(b - a) if positions is None else np.asarray(positions[a:b])
-        of_chunk = np.zeros(b - a, int) if segments is None else segments[a:b]
+        of_chunk = np.zeros(b - a, int) if segments is None else np.asarray(segments[a:b])
         order = np.argsort(of_chunk, kind="stable")
         names, firsts = np.unique(of_chunk[order], return_index=True)
         ends = (ufunc.reduceat(places[order], firsts).tolist() for ufunc in (np.minimum, np.maximum))

@@ -12,23 +12,8 @@ from dask.base import tokenize
 
 import posenc
 
-from ._arrays import (
-    AnyArray,
-    Arguments,
-    Array,
-    Chunks,
-    bounds_of,
-    check,
-    fail,
-    is_lazy,
-    is_xarray,
-    read_array,
-    read_numbers,
-    read_places,
-    shape_of,
-    takes_arguments_of,
-)
-from ._blocks import Axes, Key, Tasks, from_tasks, map_blocks, name_axes
+from ._arrays import Arguments, Array, check, fail, is_lazy, is_xarray, places_of, read_array, read_numbers, twin_of
+from ._blocks import Key, Operand, Tasks, bounds_of, cut, from_tasks, map_blocks, name_axes, shape_of
 
 __all__ = ["combine", "learned", "rope", "rope_nd", "sinusoidal", "xpos"]
 
@@ -48,15 +33,13 @@ def _rotate(twin: Callable[..., Array], arguments: Arguments, coordinates: str =
         number = x.get_axis_num(seq_axis) if isinstance(seq_axis, str) else seq_axis
         return x.copy(data=_rotate(twin, {**arguments, "x": x.data, "seq_axis": number}, coordinates))
     x = read_numbers("x", x)
-    positions = read_places("positions", arguments["positions"], arguments.get("start", 0))
-    given = {} if isinstance(positions, range) else {"positions": positions}
-    check(twin, {**arguments, "x": x, **given})
+    positions = places_of(twin, {**arguments, "x": x})
 
     axes = [axis for axis in name_axes("*hnD", x.ndim) if axis != "n"]
     axes.insert(seq_axis % x.ndim, "n")
     count = len(shape_of(positions))
     letters = coordinates + ("*n" if count - len(coordinates) == x.ndim - 2 else "*hn")  # one row for all heads
-    arrays: list[tuple[AnyArray, Axes]] = [(x, tuple(axes)), (positions, name_axes(letters, count))]
+    arrays: list[Operand] = [(x, tuple(axes)), (positions, name_axes(letters, count))]
     options = {name: value for name, value in arguments.items() if name not in ("x", "positions", "start")}
     if "h" in axes and np.ndim(frequencies) == 3:
         arrays.append((np.asarray(options.pop("frequencies")), ("A", "h", "P")))
@@ -70,7 +53,7 @@ def _refuse_table(positions: object) -> None:
         fail(ValueError, "positions has a table (cos, sin)", "positions; each task makes the table of its chunk")
 
 
-@takes_arguments_of(posenc.rope)
+@twin_of(posenc.rope)
 def rope(arguments: Arguments) -> da.Array:
     """Apply rotary position embeddings to a dask array, as `posenc.rope` does.
 
@@ -104,7 +87,7 @@ def rope(arguments: Arguments) -> da.Array:
     return _rotate(posenc.rope, arguments)
 
 
-@takes_arguments_of(posenc.rope_nd)
+@twin_of(posenc.rope_nd)
 def rope_nd(arguments: Arguments) -> da.Array:
     """Rotate by several coordinates, as `posenc.rope_nd` does.
 
@@ -139,7 +122,7 @@ def rope_nd(arguments: Arguments) -> da.Array:
     return _rotate(posenc.rope_nd, arguments, "A")
 
 
-@takes_arguments_of(posenc.xpos)
+@twin_of(posenc.xpos)
 def xpos(arguments: Arguments) -> da.Array:
     """Rotate with exponential decay, as `posenc.xpos` does.
 
@@ -173,7 +156,7 @@ def xpos(arguments: Arguments) -> da.Array:
 # ---- encodings that are added to vectors ----
 
 
-@takes_arguments_of(posenc.sinusoidal)
+@twin_of(posenc.sinusoidal)
 def sinusoidal(arguments: Arguments, *, chunks: ChunksArgument | None = None) -> da.Array:
     """Encode positions by sines and cosines, as `posenc.sinusoidal` does.
 
@@ -203,31 +186,26 @@ def sinusoidal(arguments: Arguments, *, chunks: ChunksArgument | None = None) ->
     >>> posenc_bridges.dask.sinusoidal(1000, 64, chunks=(300, -1)).chunks
     ((300, 300, 300, 100), (64,))
     """
-    chunks = arguments.pop("chunks")
-    places = read_places("positions", arguments["positions"], arguments["start"])
-    check(posenc.sinusoidal, arguments if isinstance(places, range) else {**arguments, "positions": places})
-    run = partial(
-        posenc.sinusoidal, **{name: value for name, value in arguments.items() if name not in ("positions", "start")}
-    )
+    chunks, places = arguments.pop("chunks"), places_of(posenc.sinusoidal, arguments)
+    options = {name: value for name, value in arguments.items() if name not in ("positions", "start")}
+    run, shape = partial(posenc.sinusoidal, **options), shape_of(places)
     sample = run(positions=1)
-    shape = shape_of(places)
     if not shape:
         fail(ValueError, "positions has no axes", "at least one")
-    axes = name_axes("*", len(shape))
-    given: dict[str, Chunks] = {}
     if chunks is not None:
         wanted = (*(chunks,) * len(shape), -1) if isinstance(chunks, int | str) else chunks
-        *leading, last = da.core.normalize_chunks(wanted, (*shape, sample.shape[-1]), dtype=np.dtype(np.float64))
+        *leading, last = da.empty((*shape, sample.shape[-1]), chunks=wanted).chunks
         if len(last) != 1:
             fail(ValueError, f"chunks has {len(last)} chunks of the last axis", "one, written -1")
-        given = dict(zip(axes, leading, strict=True))
+        axes = name_axes("*", len(shape))
+        places = cut(places, axes, dict(zip(axes, leading, strict=True))).array
     elif not isinstance(places, da.Array):
-        expected = "the chunks of the result, such as (4096, -1), because positions is no dask array"
-        fail(TypeError, "chunks is None", expected)
-    return map_blocks(run, (*axes, "D"), [(places, axes)], sample.dtype, given, D=sample.shape[-1])
+        fail(TypeError, "chunks is None", "those of the result, such as (4096, -1), or positions as a dask array")
+    meta = np.empty((0,) * (len(shape) + 1), sample.dtype)
+    return places.map_blocks(run, chunks=(*places.chunks, sample.shape[-1:]), new_axis=len(shape), meta=meta)
 
 
-@takes_arguments_of(posenc.combine)
+@twin_of(posenc.combine)
 def combine(arguments: Arguments) -> da.Array:
     """Combine vectors with their position encodings, as `posenc.combine` does.
 
@@ -268,11 +246,11 @@ def combine(arguments: Arguments) -> da.Array:
     dtype = run(np.zeros(1, x.dtype), np.zeros(1, p.dtype)).dtype
     of_x, of_p, of_result = ("*D", "*E", "*F") if is_wide else ("*d", "*d", "*d")
     lengths = {"F": x.shape[-1] + p.shape[-1]} if is_wide else {}
-    arrays: list[tuple[AnyArray, Axes]] = [(x, name_axes(of_x, x.ndim)), (p, name_axes(of_p, p.ndim))]
+    arrays: list[Operand] = [(x, name_axes(of_x, x.ndim)), (p, name_axes(of_p, p.ndim))]
     return map_blocks(run, name_axes(of_result, x.ndim), arrays, dtype, **lengths)
 
 
-@takes_arguments_of(posenc.learned)
+@twin_of(posenc.learned)
 def learned(arguments: Arguments, *, chunks: ChunksArgument | None = None) -> da.Array:
     """Look up learned position embeddings, as `posenc.learned` does.
 
@@ -306,35 +284,27 @@ def learned(arguments: Arguments, *, chunks: ChunksArgument | None = None) -> da
     >>> posenc_bridges.dask.learned(table, np.arange(600), chunks=200).chunks
     ((200, 200, 200), (64,))
     """
-    table, chunks = arguments["table"], arguments["chunks"]
-    rows = read_numbers("table", table if is_lazy(table) else da.from_array(np.asarray(table), chunks=-1))
-    start, places = arguments["start"], read_places("positions", arguments["positions"], arguments["start"])
-    given = arguments["positions"] if isinstance(places, range) else places
-    check(posenc.learned, {"table": rows, "positions": given, "start": start})
+    table, chunks = arguments["table"], arguments.pop("chunks")
+    table = read_numbers("table", table if is_lazy(table) else da.from_array(np.asarray(table), chunks=-1))
+    places = places_of(posenc.learned, {**arguments, "table": table})
     known = None if isinstance(places, da.Array) else np.asarray(places)
-    if chunks is None and known is not None:
+    if known is not None and chunks is None:
         fail(TypeError, "chunks is None", "the chunks of positions, because positions is no dask array")
-    if isinstance(places, da.Array):
-        return _look_up(rows, places if chunks is None else places.rechunk(chunks), None)
-    return _look_up(rows, da.from_array(known, chunks=chunks), known)
+    positions = places if isinstance(places, da.Array) else da.from_array(known, chunks=chunks)
+    positions = positions if chunks is None else positions.rechunk(chunks)
 
-
-def _look_up(table: da.Array, positions: da.Array, known: Array | None) -> da.Array:
-    """Return rows of a table; each chunk of positions reads the chunks of rows that it needs."""
     token, bounds = tokenize(table.name, positions.name), bounds_of(table.chunks[0])
-    picks: Tasks = {}
-    blocks: Tasks = {}
-    places = [bounds_of(axis) for axis in positions.chunks]
+    picks, blocks, spans = Tasks(), Tasks(), [bounds_of(axis) for axis in positions.chunks]
     for at in np.ndindex(positions.numblocks):
         needed: Sequence[int] = range(len(bounds) - 1)
         if known is not None:
-            ids = known[tuple(slice(axis[i], axis[i + 1]) for axis, i in zip(places, at, strict=True))]
+            ids = known[tuple(slice(axis[i], axis[i + 1]) for axis, i in zip(spans, at, strict=True))]
             needed = np.unique(np.searchsorted(bounds, ids, side="right") - 1).tolist() or [0]
         for column in range(table.numblocks[1]):
             keys: list[Key] = [(f"learned-rows-{token}", *at, row, column) for row in needed]
             for row, key in zip(needed, keys, strict=True):
-                chunks = (table.name, row, column), (positions.name, *at)
-                picks[key] = (_pick_rows, *chunks, bounds[row], table.shape[0])
+                read = (table.name, row, column), (positions.name, *at)
+                picks[key] = (_pick_rows, *read, bounds[row], table.shape[0])
             blocks[(*at, column)] = (_join_rows, keys)
     shared = f"learned-rows-{token}", picks, [table, positions]
     return from_tasks(f"learned-{token}", blocks, (*positions.chunks, table.chunks[1]), table.dtype, shared)

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from functools import reduce
-from typing import Literal, cast
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, Literal
 
 import dask.array as da
 import numpy as np
 import numpy.typing as npt
-from dask.base import tokenize
-from dask.highlevelgraph import HighLevelGraph
 
 import posenc
 from posenc import PositionBias
 from posenc.interop import door
 
-from ._arrays import Arguments, Array, Dtype, check, fail, read_places, shape_of
-from ._blocks import Grid, Tasks, cut, name_axes
-from ._operators import Operator, Part
-from ._tasks import take
+from . import _tasks
+from ._arrays import Arguments, check, fail, read_places
+from ._blocks import Operand, map_blocks, name_axes, shape_of
+from ._operators import Operator, Span, arrays_of, leading_shape
 
 __all__ = ["matrix"]
 
@@ -83,67 +82,37 @@ def matrix(
         is_operator = isinstance(bias, posenc.Bias)
         has = f"operator {bias.name}, which reads q and k" if is_operator else f"type {type(bias).__name__}"
         fail(TypeError, f"bias has {has}", "a PositionBias, as alibi(slopes) returns")
-    m = n if m is None else m
-    for name, length in (("n", n), ("m", m)):
-        if not isinstance(length, int | np.integer):
-            fail(TypeError, f"{name} has type {type(length).__name__}", "an integer")
-        if length < 0:
-            fail(ValueError, f"{name} is {length}", "at least 0")
-    leading = np.broadcast_shapes(*(Operator(part, {}).leading for part in bias.parts))
-    places, given = {}, (("q_positions", q_positions, n), ("k_positions", k_positions, m))
-    for side, (name, value, length) in enumerate(given):
-        if value is not None:
-            if all(part.own_positions[side] is not None for part in bias.parts):
-                fail(ValueError, f"{name} has a value", f"None, because {bias.name} has positions of its own")
-            places[name] = read_places(name, value)
-            if shape_of(places[name]) != (length,):
-                fail(ValueError, f"{name} has shape {shape_of(places[name])}", str((length,)))
-    options = {"align": align, **{name: value for name, value, _ in given}}
-    matrix_dtype = _check(bias, leading or (1,), n, m, options, dtype)
-    axes = name_axes("*hnm", len(leading) + 2)
-    wanted = da.core.normalize_chunks(chunks, (*leading, n, m), dtype=matrix_dtype)
-    has_whole_heads = len(leading) != 1 or any("heads" in part.options for part in bias.parts)
-    is_cut = {axis: axis in "nm" or not has_whole_heads for axis in axes}
-    grid = Grid({axis: own if is_cut[axis] else (sum(own),) for axis, own in zip(axes, wanted, strict=True)})
-    operators = [Operator(part, grid.chunks) for part in bias.parts]
-
-    sides = (("n", "q_positions"), ("m", "k_positions"))
-    sources = {axis: cut(places[name], (axis,), grid.chunks) for axis, name in sides if name in places}
-    shift = m - n if align == "end" else 0
-
-    token = tokenize(bias, n, m, align, grid.chunks, q_positions, k_positions, matrix_dtype)
-    name, tasks = f"matrix-{token}", Tasks()
-    for at in grid.cells(axes):
-        place = grid.place(at)
-        queries, keys = place["n"], place["m"]
-        parts = [operator.task(f"matrix-bias-{token}", i, at, grid, tasks) for i, operator in enumerate(operators)]
-        of_queries = sources["n"].key(at) if "n" in sources else range(queries[0] + shift, queries[1] + shift)
-        of_keys = sources["m"].key(at) if "m" in sources else range(*keys)
-        tasks[(name, *at.values())] = (_matrix_of_chunk, parts, of_queries, of_keys, matrix_dtype)
-    read = [*sources.values(), *(source for operator in operators for source in operator.sources if source)]
-    graph = HighLevelGraph.from_collections(name, tasks, [source.array for source in read])
-    return da.Array(graph, name, tuple(grid.chunks.values()), dtype=matrix_dtype)
-
-
-def _check(
-    bias: PositionBias, leading: tuple[int, ...], n: int, m: int, options: Arguments, dtype: npt.DTypeLike | None
-) -> Dtype:
-    """Return the dtype of a matrix; raise the errors of positions and arrays, as attention without channels does."""
-    q, k = np.zeros((*leading, n, 0)), np.zeros((1, m, 0))
-    try:
+    leading, m = leading_shape(bias), n if m is None else m
+    options: Arguments = {"align": align, "q_positions": q_positions, "k_positions": k_positions}
+    try:  # positions and arrays are checked by attention without channels
+        check(posenc.alibi([1.0]).matrix, {"n": n, "m": m, "dtype": dtype, **options})
+        q, k = np.zeros((*(leading or (1,)), n, 0)), np.zeros((1, m, 0))
         check(posenc.attention, {"q": q, "k": k, "v": k, "bias": bias, "scale": 1.0, **options})
-        return posenc.alibi([1.0]).matrix(0, 0, dtype=dtype).dtype
     except (TypeError, ValueError) as error:
         raise type(error)(":" + str(error).partition(":")[2]) from None  # without the name of the function
+    result_dtype = posenc.alibi([1.0]).matrix(0, 0, dtype=dtype).dtype
+    places = []
+    for side, (name, length) in enumerate((("q_positions", n), ("k_positions", m))):
+        value, start = options[name], m - length if align == "end" else 0
+        places.append(read_places(name, length if value is None else value, start))
+        if value is not None and all(part.own_positions[side] is not None for part in bias.parts):
+            fail(ValueError, f"{name} has a value", f"None, because {bias.name} has positions of its own")
+        if shape_of(places[side]) != (length,):
+            fail(ValueError, f"{name} has shape {shape_of(places[side])}", str((length,)))
+    axes = name_axes("*hnm", len(leading) + 2)
+    *before, of_queries, of_keys = da.empty((*leading, n, m), chunks=chunks, dtype=result_dtype).chunks
+    if len(leading) != 1 or any("heads" in part.options for part in bias.parts):
+        before = [(length,) for length in leading]
+    spans = da.map_blocks(_spans, chunks=(*before, of_queries, of_keys), meta=np.empty((0,) * len(axes), object))
+    given = [arrays_of(part) for part in bias.parts]
+    operators = [(Operator(part), [*map(bool, one)]) for part, one in zip(bias.parts, given, strict=True)]
+    arrays: list[Operand] = [(spans, axes)]
+    arrays += [(one, (axis,)) for one, axis in zip(places, "nm", strict=True) if not isinstance(one, range)]
+    arrays += [one for own in given for one in own if one]
+    ranges = [one if isinstance(one, range) else None for one in places]
+    return map_blocks(partial(_tasks.matrix, operators, n, ranges, result_dtype), axes, arrays, result_dtype)
 
 
-def _matrix_of_chunk(parts: list[Part], q_positions: Array | range, k_positions: Array | range, dtype: Dtype) -> Array:
-    """Return one chunk of the matrix: the sum of the matrices of `parts`, each of which is a part of one operator."""
-    sides = np.asarray(q_positions), np.asarray(k_positions)
-    work = dtype if len(parts) == 1 else np.dtype(np.float64)
-    matrices: list[Array] = []
-    for make, pieces, distances in parts:
-        bias = cast("PositionBias", make(pieces, distances))
-        q, k = (one if own is None else None for one, own in zip(sides, bias.own_positions, strict=True))
-        matrices.append(bias.matrix(*map(len, sides), q_positions=q, k_positions=k, dtype=work))
-    return take(reduce(np.add, matrices), dtype)
+def _spans(block_info: Mapping[Any, Any]) -> list[Span]:
+    """Return the ranges of queries and of keys of a chunk. Dask fuses this task with the one that reads it."""
+    return [(first, last) for first, last in block_info[None]["array-location"][-2:]]

@@ -2,98 +2,77 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import partial
-from typing import Any, TypeAlias
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TypeAlias
 
 import numpy as np
 
 import posenc
 from posenc.interop import axes_of
 
-from ._arrays import Array, Chunks, Dtype
-from ._blocks import At, Grid, Key, Source, Tasks, cut, name_axes
+from ._arrays import Array, Dtype
+from ._blocks import Axes, name_axes
 
 FIRST_CHUNK_ONLY = {"cls_to_any": "n", "any_to_cls": "m"}
 """Arrays that only row 0 ("n") or column 0 ("m") of the logits reads."""
-Pieces: TypeAlias = list[Array | None]
-"""A piece of each array of an operator, then of its own positions of queries and keys; None where a chunk has none."""
-Part: TypeAlias = tuple[Callable[[Pieces, slice | None], posenc.Bias], Pieces, slice | None]
-"""The part of an operator that a chunk reads: a function that makes it, and its two arguments."""
+Span: TypeAlias = tuple[int, int]
+"""The range of a chunk along an axis: its first index, and the one after its last."""
+
+
+def arrays_of(bias: posenc.Bias) -> list[tuple[Array, Axes] | None]:
+    """Return the arrays of an operator, then its own positions of queries and keys, each with its axes, or None."""
+    pairs = zip((*bias.arrays, *bias.own_positions), (*axes_of(bias), "n", "m"), strict=True)
+    return [(a, name_axes("*" + axes, a.ndim)) if isinstance(a, np.ndarray) else None for a, axes in pairs]
+
+
+def leading_shape(bias: posenc.Bias) -> tuple[int, ...]:
+    """Return the shape of the matrix of an operator, or of a sum, without queries and keys."""
+    leading = [(part.heads or 1,) for part in bias.parts if "heads" in part.options]
+    for array, axes in (one for part in bias.parts for one in arrays_of(part) if one):
+        before = tuple(n for axis, n in zip(axes, array.shape, strict=True) if axis == "h" or axis.isdigit())
+        leading.append((*before, 1) if before and "h" not in axes else before)
+    return np.broadcast_shapes(*leading)
 
 
 class Operator:
-    """An operator whose arrays are cut as the axes of a call are.
+    """An operator without its arrays, which makes the part of the operator that a chunk reads from pieces of them.
 
-    Attributes
-    ----------
-    bias : Bias
-        The operator, which is no sum.
-    sources : list
-        Its arrays, then its own positions of queries and keys, each in chunks; None where it has none.
-    leading : tuple of int
-        The axes of its matrix before queries and keys.
+    The operator is no sum.
     """
 
-    def __init__(self, bias: posenc.Bias, chunks: Mapping[str, Chunks]) -> None:
-        self.bias, letters = bias, axes_of(bias)
+    def __init__(self, bias: posenc.Bias) -> None:
+        letters, others = axes_of(bias), [one if isinstance(one, tuple) else None for one in bias.arrays]
         self._has_distances = any("l" in axes for axes in letters)
         self._first_only = [FIRST_CHUNK_ONLY.get(name) for name in (*bias.arrays._fields, "", "")]
-        self.sources: list[Source | None] = []
-        leading: list[tuple[Any, ...]] = [(bias.heads,)] if "heads" in bias.options else []
-        for array, axes in zip((*bias.arrays, *bias.own_positions), (*letters, "n", "m"), strict=True):
-            source = None
-            if isinstance(array, np.ndarray):
-                names = name_axes("*" + axes, array.ndim)
-                source = cut(array, names, chunks)
-                before = [n for axis, n in zip(names, array.shape, strict=True) if axis == "h" or axis.isdigit()]
-                leading.append((*before, 1) if before and "h" not in names else tuple(before))
-            self.sources.append(source)
-        self.leading = np.broadcast_shapes(*leading)
-        dtypes: list[Dtype | None] = [None] * len(letters)
-        for i, array in enumerate(bias.arrays):
-            if isinstance(array, np.ndarray):  # sums over chunks are in double, unless each has a piece of its own
-                is_large = {"n", "m"} <= {*letters[i]} and array.dtype != np.float64
-                dtypes[i] = np.dtype(np.float32 if is_large else np.float64)
-        others: list[object] = [array if isinstance(array, tuple) else None for array in bias.arrays]
-        self._make = partial(_make, type(bias), bias.name, type(bias.arrays), others, dict(bias.options), tuple(dtypes))
+        dtypes: list[Dtype | None] = [None if dtype is None else np.dtype(np.float64) for dtype in bias.dtypes]
+        for i, array in enumerate(bias.arrays):  # sums over chunks are in double, unless each has a piece of its own
+            if {"n", "m"} <= {*letters[i]} and isinstance(array, np.ndarray) and array.dtype != np.float64:
+                dtypes[i] = np.dtype(np.float32)
+        self.bias = replace(bias, arrays=type(bias.arrays)(*others), dtypes=tuple(dtypes), own_positions=(None, None))
 
-    def keys(self, at: At) -> list[Key | None]:
-        """Return the keys of the pieces that a chunk reads."""
-        pairs = zip(self.sources, self._first_only, strict=True)
-        return [source.key(at) if source and not (first and at[first]) else None for source, first in pairs]
+    def reads(self, queries: Span, keys: Span) -> list[bool]:
+        """Return which of `arrays_of` the chunk of these queries and keys reads."""
+        first = {None: 0, "n": queries[0], "m": keys[0]}
+        return [first[axis] == 0 for axis in self._first_only]
 
-    def task(self, name: str, number: int, at: At, grid: Grid, layer: Tasks) -> list[object]:
-        """Return what a task makes the part of a chunk of; add the node of the function.
+    def distances(self, n: int, queries: Span, keys: Span) -> slice | None:
+        """Return the entries of an axis of distances that the chunk reads; None without such an axis.
 
-        `number` is the place of this operator among those of the call.
+        Entry j - i + n - 1 is for key j and query i of n.
         """
-        make: Key = (name, number)
-        layer.setdefault(make, self._make)
-        distances = None
-        if self._has_distances:  # entry j - i + n - 1 is for key j and query i of n
-            (first, end), (left, right) = (grid.place({axis: at[axis]})[axis] for axis in "nm")
-            start = grid.bounds["n"][-1] + left - end
-            is_empty = first == end or left == right
-            distances = slice(start, start if is_empty else start + end - first + right - left - 1)
-        return [make, self.keys(at), distances]
+        if not self._has_distances:
+            return None
+        (first, end), (left, right), start = queries, keys, n + keys[0] - queries[1]
+        return slice(start, start if first == end or left == right else start + end - first + right - left - 1)
 
-
-def _make(
-    kind: type[posenc.Bias],
-    name: str,
-    fields: type,
-    others: list[object],
-    options: dict[str, object],
-    dtypes: tuple[Dtype | None, ...],
-    pieces: Pieces,
-    distances: slice | None,
-) -> posenc.Bias:
-    """Return an operator from pieces of its arrays and of its own positions, and from everything else of it."""
-    if distances is not None:
-        pieces = [None if array is None else array[..., distances] for array in pieces]
-    # the gradient of a piece can be in its memory order
-    pieces = [array if array is None or array.flags.forc else np.ascontiguousarray(array) for array in pieces]
-    *arrays, q, k = pieces
-    both = [other if array is None else array for array, other in zip(arrays, others, strict=True)]
-    return kind(name, fields(*both), options, dtypes, (q, k))
+    def __call__(self, pieces: Sequence[Array | None], distances: slice | None) -> posenc.Bias:
+        """Return the operator with these pieces of `arrays_of`; None is one that it lacks, or that the chunk lacks."""
+        if distances is not None:
+            pieces = [None if array is None else array[..., distances] for array in pieces]
+        # the gradient of a piece can be in its memory order
+        pieces = [array if array is None or array.flags.forc else np.ascontiguousarray(array) for array in pieces]
+        *arrays, q, k = pieces
+        others = self.bias.arrays
+        both = [other if array is None else array for array, other in zip(arrays, others, strict=True)]
+        return replace(self.bias, arrays=type(others)(*both), own_positions=(q, k))

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from operator import attrgetter
 
 import dask.array as da
 import numpy as np
-from dask.base import tokenize
 
 import posenc
 from posenc.interop import door
 
-from ._arrays import read_array, zeros_like
-from ._blocks import Tasks, from_tasks
+from ._arrays import Array, read_array, zeros_like
 
 __all__ = ["Quantized", "quantize"]
 
@@ -101,21 +99,17 @@ def quantize(x: da.Array, *, axis: int = -1) -> Quantized:
     (dtype('int8'), ((2,), (300, 300, 300, 100)))
     """
     x = read_array("x", x)
-    number = posenc.quantize(np.zeros((1,) * x.ndim, x.dtype), axis=axis).axis % x.ndim
-    whole = x.rechunk({number: -1})
-    token, name = tokenize(whole.name, number), f"quantize-{tokenize(whole.name, number)}"
-    indices = list(np.ndindex(*whole.numblocks))
-    tasks: Tasks = {(name, *at): (_quantize, (whole.name, *at), number) for at in indices}
-
-    def field(kind: str, axes: list[int], dtype: type[np.generic]) -> da.Array:
-        blocks: Tasks = {tuple(at[axis] for axis in axes): (getattr, (name, *at), kind) for at in indices}
-        chunks = tuple(whole.chunks[axis] for axis in axes)
-        return from_tasks(f"quantize-{kind}-{token}", blocks, chunks, np.dtype(dtype), (name, tasks, [whole]))
-
-    every = list(range(x.ndim))
-    others = [one for one in every if one != number]
-    return Quantized(field("codes", every, np.int8), field("scale", others, np.float32), number)
+    axis = posenc.quantize(np.zeros((1,) * x.ndim, x.dtype), axis=axis).axis % x.ndim
+    whole = x.rechunk({axis: -1})
+    axes, empty = [*range(x.ndim)], (0,) * x.ndim
+    others = [one for one in axes if one != axis]
+    both = whole.map_blocks(posenc.quantize, axis=axis, meta=np.empty(empty, object))
+    codes = da.blockwise(attrgetter("codes"), axes, both, axes, token="quantize-codes", meta=np.empty(empty, np.int8))
+    meta = np.empty(empty[1:], np.float32)
+    scale = da.blockwise(_scale_of, others, both, axes, token="quantize-scale", meta=meta)
+    return Quantized(codes, scale, axis)
 
 
-def _quantize(chunk: np.ndarray[Any, Any], axis: int) -> posenc.Quantized:
-    return posenc.quantize(chunk, axis=axis)
+def _scale_of(chunks: list[posenc.Quantized]) -> Array:
+    """Return the scale of a chunk, which is whole along the axis that the scale lacks."""
+    return chunks[0].scale
