@@ -412,7 +412,7 @@ def cache(
     options = {"causal": True, "window": window, "align": "end", "bias": bias, "frequencies": frequencies}
     options |= {"layout": layout, "scale": scale, "softcap": softcap, "sink": sink}
 
-    def run(groups: int, seed: int = 1, chunks: Sequence[int] = chunks) -> Report:
+    def run(groups: int, seed: int = 1, chunks: Sequence[int] = chunks, row: int | None = None) -> Report:
         total, starts = sum(chunks), np.cumsum([0, *chunks[:-1]])
         case = attention_case("cache", heads, groups, total, total, dim, dtype, options, seed)
         stored = case["given"][0].dtype
@@ -422,11 +422,12 @@ def cache(
             outs, dtypes = [], []
             for start, chunk in zip(starts, chunks, strict=True):
                 given = [x[:, start : start + chunk].astype(stored) for x in sequence]
-                arrays = (array(one[None] if batch else one) for one in given)
+                rows = [batched(one, row, start + i) for i, one in enumerate(given)] if batch else given
+                arrays = (array(one) for one in rows)
                 right = answer(case, *sequence, queries=slice(start, start + chunk))
                 called = call("cache", impl, *arrays, int(start), right=right)
                 (out,), precision = parts("cache", without_weights(called, chunk), 1)
-                outs.append(out)
+                outs.append(out if row is None else out[row])
                 dtypes.append(precision)
             return np.concatenate(outs, -2), coarser(dtype, *dtypes)
 
@@ -444,6 +445,8 @@ def cache(
         return again if again else replace(again, causes=(cause,), readings=())
 
     report = further(run(kv_heads or heads), second, "a second sequence")
+    if batch:
+        report = further(report, lambda: run(kv_heads or heads, row=1), SECOND_ROW)
     if window is not None and window[0] is not None and window[0] + 1 >= max(chunks):
         longer = (int(window[0]) + 3, 1, 1, 3)
         report = further(

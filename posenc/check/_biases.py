@@ -338,10 +338,12 @@ def multiplied(
     if axes == (1, 2):
         return f"{subject} are {listed(ratios)} times the right ones by head.{equal_heads(ratios, y)}"
     groups = {number(t): np.flatnonzero(abs(ratios - t) < 1e-3) for t in ratios[np.isfinite(ratios)]}
+    if axes and len(groups) > 4:
+        return f"{subject} of the queries are {listed(ratios)} times the right ones."
     words = [f"{t}{named(float(t), known_numbers)} times the right ones" for t in groups]
     if axes:
         words = [f"{text} for queries {runs(at)}" for text, at in zip(words, groups.values(), strict=True)]
-    return f"{subject} are {', '.join(words)}." if len(groups) < 5 else ""
+    return f"{subject} are {', '.join(words)}."
 
 
 def equal_heads(times: Float64, y: Float64) -> str:
@@ -374,7 +376,7 @@ def read_matrix(c: Case, x: Float64, y: Float64) -> Iterator[Reading]:
         return near(a[..., where], b[..., where])
 
     a, b = (np.where(compared, z, 0.0) for z in (x, y))
-    words = multiplied(a, b) or moved(a, b, "bias")
+    words = moved(a, b, "bias") or multiplied(a, b)
     if words:
         yield Reading("bias", words, True)
     elif x.shape[-1] == x.shape[-2] and same(x, np.swapaxes(y, -1, -2)):
@@ -552,5 +554,8 @@ def bias(
         return judge(BIAS, call("bias", impl, n, keys, right=lambda: true_matrix(case)), case, dtype)
 
     report = run(n if m is None else m)
+    far = int(dict(bias.options).get("max_distance") or 0)
+    if (m or n) <= far:
+        report = further(report, None, f"distances from {m or n} on, up to max_distance and beyond (n={far + 20})")
     takes_more = m is None and bias.name not in PLACED
     return further(report, (lambda: run(n + 5)) if causal else None, MORE_KEYS) if takes_more else report

@@ -257,7 +257,8 @@ def describe(
     """Return the call of posenc that equals an implementation.
 
     Its parts are read without knowing the right ones. A call is returned only if the check of its kind calls the
-    implementation right.
+    implementation right. What it does not know are coordinates, xPos and positions with an offset; biases but ALiBi and
+    T5; segments and kept keys; and in attention a rotation, a scale by head and operators that read q and k.
 
     Parameters
     ----------
@@ -335,4 +336,4 @@ def describe(
             hidden = kind in ("mask", "attention") and "causal=True" in one.call and "window" not in one.call
             window = f"a window of {count} keys or more; a larger n shows it." if hidden else ""
             return Description(one.call, one.arrays, one.unread or window)
-    return Description("", {}, "parts that no candidate has; check it against a right one to read them")
+    return Description("", {}, "its parts, as a call that describe knows; check it against a right one to read them")

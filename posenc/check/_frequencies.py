@@ -13,7 +13,7 @@ import numpy as np
 from .. import RopeFrequencies, reference, rope_from_config
 from ._inputs import Precision, call
 from ._judge import Case, Kind, angle_roundoff, as_numbers, hypotheses, in_bounds, judge, known, rounded
-from ._laws import law, listed, named, number, runs, same_angles, solved, versus
+from ._laws import law, listed, named, near, number, runs, same_angles, solved, versus
 from ._report import Array, Float64, Reading, Report, further
 
 __tracebackhide__ = True  # pytest shows the line of the implementation
@@ -162,13 +162,28 @@ def read_frequencies(got: Float64, case: Case, error: Float64, whole: bool = Fal
         yield Reading("frequencies", first, True, causes)
         return
     if (abs(got - wanted) <= 1e-4 * abs(wanted)).all():  # laws are not read as finely
-        yield _divided(got, wanted, case, off, first)
+        (base, is_series), (right, has_base) = _base(got, error), _base(wanted, 1e-9 * abs(wanted))
+        if (
+            is_series
+            and has_base
+            and abs(base / right - 1) > 1e-5
+            and near(got, base ** (-np.arange(count) / count), 1e-5)
+        ):
+            yield Reading("base", f"The base is {versus(base, right)}.", True)
+        else:
+            yield _divided(got, wanted, case, off, first)
         return
     times = float(solved(got, wanted))  # angles at whole positions show a large factor modulo 2 pi
-    if whole and count > 2 and same_angles(got, times * wanted, float((error + 1e-4 * abs(got)).max())):
+    if (
+        whole
+        and count > 2
+        and abs(times) > 2
+        and same_angles(got, times * wanted, float((error + 1e-4 * abs(got)).max()))
+    ):
         got = times * wanted
     source = abs(got[:, None] - wanted).argmin(1)
-    if len(set(wanted)) == count > 4 and in_bounds(got, wanted[source], error + 1e-4 * wanted[source]).max() <= 1:
+    is_order = len(set(wanted)) == count > 4 and (source != np.arange(count)).any()
+    if is_order and in_bounds(got, wanted[source], error + 1e-4 * wanted[source]).max() <= 1:
         words = law(np.arange(count), source, "k") or listed(source)
         text = f"{first} Pair k has the frequency of pair {words}; expected of pair k."
         yield Reading("order of frequencies", text, True)

@@ -57,9 +57,12 @@ class Probe(NamedTuple):
         """Numbers by which logits may be multiplied."""
         names = {"scale": "scale", "dim": "width of heads", "heads": "number of heads"}
         names |= {"softmax_factor": "softmax factor", "factor": "attention factor"}
-        return {
+        found = {
             f"the {words}": float(self.case[name]) for name, words in names.items() if np.ndim(self.case[name]) == 0
         }
+        for name, words in (("n", "queries"), ("m", "keys")):
+            found[f"the width of heads over the number of {words}"] = self.case["dim"] / self.case[name]
+        return found
 
     def weights(self, attention: Attention, q: Float64, k: Float64) -> Float64:
         """Return the weights (heads, n, m): the output for values that are 1 at one key, less the output for 0."""
@@ -77,7 +80,9 @@ def read_attention(probe: Probe) -> Iterator[Reading]:
     """Read the parts of attention that are wrong."""
     out, again = (probe.impl(probe.q, probe.k, probe.v) for _ in range(2))
     if not near(np.nan_to_num(out), np.nan_to_num(again), 1e-6):
-        text = "The same call gives other numbers the second time: something is kept between calls."
+        text = (
+            "The same call gives other numbers the second time: something is kept between calls, or random (dropout)."
+        )
         yield Reading("repetition", text, True)
         return
     lost, blind = _any(np.isnan(out), (0, 2)), ~_any(visible(probe.case), 1)
@@ -181,7 +186,14 @@ def _queries(probe: Probe) -> Iterator[Reading]:
             return
     if all(one.all() for one in right) or not all(_any(one, 0).all() for one in changed):
         return
-    if (query == flat // heads).all() and (head == flat % heads).all():
+    by_axes = (query == flat // heads).all() and (head == flat % heads).all()
+    own_keys = heads > 1 and (_sources(probe, "k") == np.arange(heads) // (heads // len(probe.k))).all()
+    if own_keys and not right[1].all():  # the keys of each row are those of its head: q is in another order
+        h, row = (int(i) for i in np.argwhere(~(right[0] & right[1]))[0])
+        text = f"Row {row} of head {h} has the query {query[h, row]} of head {head[h, row]}, and the keys of head {h}"
+        more = "q (queries, heads, dim) is reshaped to (heads, queries, dim); expected transpose(0, 1)" * bool(by_axes)
+        yield Reading("queries", f"{text}: {more or 'the heads of q are in another order'}.", True)
+    elif by_axes:
         text = "The output (queries, heads, dim) is reshaped to (heads, queries, dim); expected transpose(0, 1)."
         yield Reading("axes of the output", text, True)
     elif right[0].all() and (head == head[:, :1]).all():
@@ -399,7 +411,7 @@ def _proportions(probe: Probe) -> Iterator[Reading]:
     if words:
         yield Reading("scale", words, True)
         return
-    words = _cap(x, probe) or _rotated(probe)
+    words = _rounded_products(x, probe) or _cap(x, y, probe) or _rotated(probe)
     if words:
         yield Reading("products", words, True)
         return
@@ -410,7 +422,29 @@ def _proportions(probe: Probe) -> Iterator[Reading]:
     yield Reading("products", f"{text}: the products of queries and keys are, or what is done to them.")
 
 
-def _cap(x: Float64, probe: Probe) -> str:
+def _rounded_products(x: Float64, probe: Probe) -> str:
+    """Say which of queries, keys and their products are rounded to 16 bits."""
+    case, seen = probe.case, x != 0
+    if case["w"] is not None or case["operator"] is not None or np.ndim(case["scale"]) or case["softcap"]:
+        return ""
+    k = np.repeat(probe.k, len(probe.q) // len(probe.k), 0)
+    for dtype in ("bfloat16", "float16"):
+        q16, k16 = (rounded(one, dtype) for one in (probe.q, k))
+        plain = probe.q @ k.swapaxes(-1, -2)
+        forms = {
+            "Queries and keys are": q16 @ k16.swapaxes(-1, -2) * case["scale"],
+            "Queries are": q16 @ k.swapaxes(-1, -2) * case["scale"],
+            "Keys are": probe.q @ k16.swapaxes(-1, -2) * case["scale"],
+            "Products of queries and keys are": rounded(plain, dtype) * case["scale"],
+            "Scaled products are": rounded(plain * case["scale"], dtype),
+        }
+        for words, logits in forms.items():
+            if near(x, _centred(np.where(seen, logits, np.nan)), probe.tolerance):
+                return f"{words} rounded to {dtype}; expected {probe.precision}."
+    return ""
+
+
+def _cap(x: Float64, y: Float64, probe: Probe) -> str:
     """Say which cap centred logits have, if they are a tanh(s / b) or a s tanh(s / b) of the right products s."""
     case = probe.case
     if case["operator"] is not None or case["w"] is not None or np.ndim(case["scale"]):
@@ -424,7 +458,7 @@ def _cap(x: Float64, probe: Probe) -> str:
         sizes = [float((x * one).sum() / (one * one).sum()) for one in forms]
         errors = [abs(x - size * one).max() for size, one in zip(sizes, forms, strict=True)]
         best = int(np.argmin(errors))
-        if errors[best] < 1e-2 * abs(x).max():
+        if errors[best] < min(1e-2 * abs(x).max(), 0.1 * abs(x - y).max()):
             form = f"{sizes[best]:.3g}{more} tanh(s / {CAPS[best]:.3g})"
             return f"Of the products s the logits are {form}; expected {expected}."
     return ""

@@ -216,7 +216,7 @@ def _inner(probe: Probe) -> Iterator[Reading]:
         pairs, sources = right_pairs, right_sources
     table, numbers = CHANNELS if probe.case["axis"] is None else (), _read_channels(sources, seen[-1])
     causes = known(table, probe.case, channels_of, numbers, 0.5, "pairs")
-    if not turned <= right_turned and not causes:
+    if not turned <= right_turned and not causes and pairs != right_pairs:
         yield Reading("channels", f"Channels {runs(turned)} are rotated; expected {runs(right_turned)}.", True)
     i = next((i for i in range(width) if sources[i] != right_sources[i]), 0)
     reads = f"Channel {i} of the result reads channels {runs(sources[i])} of x; expected"
@@ -294,7 +294,9 @@ def _formula(got: Float64, wanted: Float64, probe: Probe) -> Iterator[Reading]:
     left = [abs(basis @ f - one.ravel()).max() for f, one in zip(factors, got, strict=True)]
     if max(left) > 10 * tolerance or near(factors, size * PLAIN, tolerance):
         return
-    times = float(factors[0][1])
+    times, lengths = float(factors[0][1]), np.sqrt(got[0] ** 2 + got[2] ** 2)
+    if near(factors, size * PLAIN, 0.05) and np.ptp(lengths) < 10 * tolerance:
+        return  # the angles are slightly wrong
     if times > 0 and near(factors, times * PLAIN, 2 * tolerance):
         yield from read_factor(times, probe.case)
         return

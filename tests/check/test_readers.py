@@ -435,3 +435,65 @@ def test_slopes_in_16_bits_are_named():
         "bfloat16",
         "The numbers are within the bound of bfloat16, but not of float32.",
     )
+
+
+def bfloat16(x):
+    """Round an array of float32 to bfloat16."""
+    return ((x.view(np.uint32) + 0x7FFF + (x.view(np.uint32) >> 16 & 1)) & 0xFFFF0000).view(np.float32)
+
+
+@pytest.mark.parametrize(
+    ("mine", "words"),
+    [
+        (
+            lambda q, k, v: posenc.attention(bfloat16(q), k, v),
+            "Queries are rounded to bfloat16; expected float32.",
+        ),
+        (
+            lambda q, k, v: posenc.attention(*map(bfloat16, (q, k)), v),
+            "Queries and keys are rounded to bfloat16; expected float32.",
+        ),
+        (
+            lambda q, k, v: posenc.attention(np.roll(q, 1, 0), k, v),
+            "Row 0 of head 0 has the query 0 of head 5, and the keys of head 0: the heads of q are in another order.",
+        ),
+        (
+            lambda q, k, v: posenc.attention(q.swapaxes(0, 1).reshape(q.shape), k, v),
+            "q (queries, heads, dim) is reshaped to (heads, queries, dim); expected transpose(0, 1).",
+        ),
+        (
+            lambda q, k, v: posenc.attention(q * (1 + np.arange(9)[:, None] / 9), k, v),
+            "Logits of the queries are (1, 1.1111, 1.2222, 1.3333, 1.4444, 1.5556, 1.6667, 1.7778, ...) times",
+        ),
+        (lambda q, k, v: posenc.attention(q, k, v, scale=1 / 3), "(sqrt(the width of heads over the number of"),
+    ],
+)
+def test_products_are_read(mine, words):
+    sentences = [cause.sentence for cause in check.attention(mine).causes]
+    assert any(words in one for one in sentences), sentences
+
+
+@pytest.mark.parametrize("base", [9900.0, 9990.0, 10100.0, 10200.0])
+def test_a_base_that_is_slightly_wrong_is_read(base):
+    w = posenc.rope_frequencies(64, base=base)
+    report = check.rope(lambda x, p: posenc.rope(x, p, w, layout="half"), dim=64, layout="half")
+    assert [cause.sentence.partition(" (")[0] for cause in report.causes] == [
+        f"The base is {base:.5g}; expected 10000."
+    ]
+
+
+def test_slopes_in_another_order_are_those_of_other_heads():
+    report = check.bias(posenc.alibi(6).matrix(12)[::-1], posenc.alibi(6), 12)
+    assert report.causes[0].sentence == "Head h has the bias of head 5 - h; expected of head h."
+
+
+def test_a_cache_of_one_batch_row():
+    stored = {}
+
+    def mine(q, k, v, start):
+        for name, new in (("k", k), ("v", v)):
+            stored[name] = new if start == 0 else np.concatenate([stored[name], new], -2)
+        one = (np.broadcast_to(stored[name][:1], stored[name].shape) for name in "kv")
+        return posenc.attention(q, *one, causal=True, align="end")
+
+    assert "a second batch row only" in check.cache(mine, batch=True).where

@@ -111,7 +111,7 @@ RECIPES = {  # name: (check, right port, wrong port, words of the report)
     "differential attention": (CAUSALLY, lambda q, k, v: differential(q, k, 0 * q, k, v, 0),
                                lambda q, k, v: differential(0 * q, k, q, k, v, -1), "sum of weights"),
     "gated attention": (CAUSALLY, causal, lambda q, k, v: causal(q, k, v, after=True), "softmax"),
-    "scalable softmax": (CAUSALLY, partial(scalable, count="seen"), partial(scalable, count="all"), "products"),
+    "scalable softmax": (CAUSALLY, partial(scalable, count="seen"), partial(scalable, count="all"), "the queries are"),
 }  # fmt: skip
 
 
