@@ -9,15 +9,14 @@ from itertools import islice
 from typing import Any, NamedTuple, NoReturn, TypeAlias, cast
 
 import torch  # type: ignore[import-not-found, unused-ignore]
-from torch._C._functorch import peek_interpreter_stack  # type: ignore[import-not-found, unused-ignore]
 from torch.autograd import forward_ad  # type: ignore[import-not-found, unused-ignore]
 from torch.library import custom_op  # type: ignore[import-not-found, unused-ignore]
 
-import posenc
 from posenc import interop
 from posenc_bridges import _common
 from posenc_bridges._common import Arguments, Array, Call, Function, Node, Outline, Path
 
+from ._private import peek_interpreter_stack, profiler_enabled, read
 from ._specs import arguments_of, decode, encode
 from ._tensors import (
     DTYPES,
@@ -71,7 +70,7 @@ _UNPROFILED: AbstractContextManager[object] = nullcontext()
 
 def profiled(name: str) -> AbstractContextManager[object]:
     """Return a context that torch's profiler shows as "posenc::name", as it shows the custom operator."""
-    if not torch.autograd._profiler_enabled():  # a record takes longer than a small call
+    if not profiler_enabled():  # a record takes longer than a small call
         return _UNPROFILED
     return cast("AbstractContextManager[object]", torch.profiler.record_function(f"posenc::{name}"))
 
@@ -92,8 +91,9 @@ def _outlines(
         return function.outlines(arguments_of(spec, inputs, list(rest), numbers))
 
     sizes = [*(size for array in arrays for size in array.shape), *integers]
-    names = [str(size.node.expr) if isinstance(size, torch.SymInt) else None for size in sizes]
-    hints = [size.node.hint if isinstance(size, torch.SymInt) else size for size in sizes]
+    nodes = [read(size, "SymInt.node") if isinstance(size, torch.SymInt) else None for size in sizes]
+    names = [node and str(node.expr) for node in nodes]
+    hints = [node.hint if node else int(size) for node, size in zip(nodes, sizes, strict=True)]
     results = rehearse(hints)
     shapes: list[list[_Int]] = [list(shape) for shape, _ in results]
     for name, symbol in dict(zip(names, sizes, strict=True)).items():

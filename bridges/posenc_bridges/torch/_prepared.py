@@ -32,10 +32,10 @@ class PreparedAttention:
         arguments = function.bind((_PLACE,) * 3, options)
         defaults = {name: parameter.default for name, parameter in function.signature.parameters.items()}
         self.options = {name: value for name, value in arguments.items() if value is not defaults[name]}
+        call = Call(self.options, convert, TENSORS, is_constant=is_constant)
+        self._has_own_way = call.has_objects or any(name in self.options for name in ("dropout", "return_lse"))
         for name in ("q", "k", "v"):
             del self.options[name]
-        call = Call({**arguments, **self.options}, convert, TENSORS, is_constant=is_constant)
-        self._has_own_way = call.has_objects or any(name in self.options for name in ("dropout", "return_lse"))
         self._plan = Plan(call.spec, call.integers, call.numbers).with_paths()
         self._arrays, self._read = call.arrays[3:], None
         if not self._arrays and not self._has_own_way:

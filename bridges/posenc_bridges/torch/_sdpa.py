@@ -17,6 +17,7 @@ import posenc
 
 from . import _functions as pt
 from ._prepared import PreparedAttention, prepare
+from ._private import read
 from ._sequences import by_sequence
 
 if TYPE_CHECKING:
@@ -96,9 +97,9 @@ def scaled_dot_product_attention(
     >>> pt.scaled_dot_product_attention(q, k, v, bias=pt.alibi(posenc.alibi_slopes(8)), is_causal=True).shape
     torch.Size([2, 8, 100, 64])
     """
-    if attn_mask is None and bias is None and dropout_p == 0 and not enable_gqa and _are_alike(query, key, value):
-        if type(is_causal) is bool and (scale is None or type(scale) is float):
-            return _prepared(is_causal, scale)(query, key, value)
+    is_usual = attn_mask is None and bias is None and dropout_p == 0 and not enable_gqa and type(is_causal) is bool
+    if is_usual and (scale is None or type(scale) is float) and _are_alike(query, key, value):
+        return _prepared(is_causal, scale)(query, key, value)
     for argument, one in (("query", query), ("key", key), ("value", value), ("attn_mask", attn_mask)):
         if not isinstance(one, torch.Tensor) and (one is not None or argument != "attn_mask"):
             _fail(TypeError, argument, f"has type {type(one).__name__}", "a tensor")
@@ -179,7 +180,7 @@ def _attend_jagged(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | Non
     for argument, one in (("query", query), ("key", key), ("value", value)):
         if not one.is_nested or one.layout is not torch.jagged:
             _fail(TypeError, argument, "is no jagged tensor", "query, key and value of layout torch.jagged, or none")
-        if one.ndim != 4 or one._ragged_idx != 2 or one.lengths() is not None:
+        if one.ndim != 4 or read(one, "NestedTensor._ragged_idx") != 2 or one.lengths() is not None:
             _fail(
                 ValueError, argument, f"has shape {tuple(one.shape)}", "(batch, heads, ragged axis, width) without gaps"
             )

@@ -8,15 +8,13 @@ from typing import Any, TypeAlias
 import ml_dtypes
 import numpy as np
 import torch  # type: ignore[import-not-found, unused-ignore]
-from torch._C import _len_torch_dispatch_stack  # type: ignore[import-not-found, unused-ignore]
-from torch._C._functorch import peek_interpreter_stack  # type: ignore[import-not-found, unused-ignore]
-from torch.autograd import forward_ad  # type: ignore[import-not-found, unused-ignore]
 from torch.utils.dlpack import to_dlpack  # type: ignore[import-not-found, unused-ignore]
-from torch.utils._pytree import register_pytree_node  # type: ignore[import-not-found, unused-ignore]
 
 import posenc
 from posenc_bridges import _common
 from posenc_bridges._common import Array
+
+from ._private import find, forward_level, has_batches, len_torch_dispatch_stack, peek_interpreter_stack
 
 Tensor: TypeAlias = torch.Tensor
 
@@ -29,7 +27,7 @@ DTYPES = {_BFLOAT16: torch.bfloat16} | {
     )
 }  # fmt: skip
 NUMPY_DTYPES = {of_torch: of_numpy for of_numpy, of_torch in DTYPES.items()}
-_BATCHED = torch._C._dispatch_key_parse("Batched")
+_BATCHED = torch._C._dispatch_key_parse("Batched") if has_batches else None
 _EAGER_TYPES = (torch.Tensor, torch.nn.Parameter)
 
 
@@ -85,8 +83,8 @@ _PROXY = "posenc_bridges.torch: an argument has type Proxy of torch.fx; expected
 
 def is_recorded() -> bool:
     """Return whether something records calls, or follows tangents of forward mode."""
-    recorded = torch.compiler.is_compiling() or torch.jit.is_tracing() or _len_torch_dispatch_stack()
-    return bool(recorded) or forward_ad._current_level >= 0
+    recorded = torch.compiler.is_compiling() or torch.jit.is_tracing() or len_torch_dispatch_stack()
+    return bool(recorded) or forward_level() >= 0
 
 
 def is_followed(arrays: Iterable[Any]) -> bool:
@@ -117,6 +115,8 @@ def batch_level(tensors: Sequence[Tensor]) -> int:
 
     Autograd makes it by an older `vmap`, which has no rules for Python functions, and whose tensors have no numbers.
     """
+    if not has_batches:
+        return 0
     torch._C._vmapmode_increment_nesting()
     level: int = torch._C._vmapmode_decrement_nesting()
     return level if level and any(torch._C._dispatch_keys(one).has(_BATCHED) for one in tensors) else 0
@@ -171,7 +171,8 @@ def _unflatten_frequencies(leaves: Iterable[Any], rest: tuple[Any, ...]) -> pose
 
 
 # torch.export.register_dataclass would also make leaves of the factors and of the layout
-register_pytree_node(posenc.RopeFrequencies, _flatten_frequencies, _unflatten_frequencies)
+if _register := find("utils._pytree.register_pytree_node"):
+    _register(posenc.RopeFrequencies, _flatten_frequencies, _unflatten_frequencies)
 
 
 def _read_in_graphs(function: Callable[..., posenc.RopeFrequencies]) -> None:
