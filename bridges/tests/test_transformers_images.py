@@ -40,6 +40,14 @@ def words(length: int = 9) -> dict[str, Any]:
     return {"input_ids": ids, "attention_mask": mask}
 
 
+def of_layoutlm(**changes: Any) -> Any:
+    sizes = {"coordinate_size": 5, "shape_size": 6, "input_size": 32, "patch_size": 8, "max_position_embeddings": 64}
+    config = transformers.LayoutLMv3Config(vocab_size=99, **{**SMALL, **NO_DROPOUT, **sizes, **changes})
+    corners = torch.randint(0, 500, (2, 9, 2), generator=torch.Generator().manual_seed(1))
+    boxes = torch.cat([corners, corners + 100], -1)
+    return transformers.LayoutLMv3Model, config, {**words(), "bbox": boxes, "pixel_values": numbers(2, 3, 32, 32)}
+
+
 def of_sam() -> Any:
     vision = {**IMAGES, "mlp_dim": 32, "output_channels": 16, "num_pos_feats": 8, "global_attn_indexes": [0]}
     vision["window_size"] = 3
@@ -87,6 +95,8 @@ def of_class(name: str) -> Any:
 
 CASES: dict[str, tuple[Callable[[], Any], int | None]] = {
     **{name: (partial(of_class, name), None) for name in SAME},
+    "LayoutLMv3": (of_layoutlm, 2),
+    "LayoutLMv3, one bias": (lambda: of_layoutlm(has_spatial_attention_bias=False), 2),
     "SAM": (of_sam, 2 + 4),
     "Swin V2": (of_swin, 4),
     "WavLM": (of_wavlm, 2),
@@ -111,7 +121,9 @@ def outputs(model: Any, given: dict[str, Any]) -> Any:
     made = model(**given)
     result = made.pred_masks if "pred_masks" in made else made[0]
     mask = given.get("attention_mask")
-    if mask is not None:
+    if mask is not None and "bbox" in given:  # images follow the words
+        result = result[:, : mask.shape[1]] * mask[..., None]
+    elif mask is not None:
         result = result[:, : int(mask.sum(1).min()) // 20 - 1]
     return result
 
@@ -158,7 +170,7 @@ def test_models_with_attention_of_their_own_are_refused() -> None:
             cls._from_config(cls.config_class(), attn_implementation="posenc")
 
 
-@pytest.mark.parametrize("name", ["SAM", "Swin V2", "WavLM"])
+@pytest.mark.parametrize("name", ["LayoutLMv3", "SAM", "Swin V2", "WavLM"])
 def test_models_from_before_change(name: str) -> None:
     """A model computes its attention by posenc when it is told so, and refuses to return weights then."""
     model, given = build(name, "eager")

@@ -66,8 +66,8 @@ class Function(Binder):
     ----------
     forward, backward, outlines : callable
         The methods of `posenc.interop.Function`.
-    plain : callable or None
-        The function itself, which returns no lse unless it is told so; None for a method of an operator.
+    plain : callable
+        The function of posenc itself, which returns no lse unless it is told so.
     returns_lse : bool
         True if `forward` returns an output and its lse, as `attention` does.
     """
@@ -76,7 +76,7 @@ class Function(Binder):
         super().__init__(function.name, function.signature)
         self.forward, self.backward, self.outlines = function.forward, function.backward, function.outlines
         self.returns_lse = function.returns_lse
-        self.plain = getattr(posenc, function.name, None)
+        self.plain: Callable[..., Any] = getattr(posenc, function.name, function.forward)
         self._fields = [kind._fields for kind in function.gradient_types]
 
     def has_gradient(self, path: Path) -> bool:

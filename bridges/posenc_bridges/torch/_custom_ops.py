@@ -14,7 +14,7 @@ from torch.library import custom_op  # type: ignore[import-not-found, unused-ign
 
 from posenc import interop
 from posenc_bridges import _common
-from posenc_bridges._common import Arguments, Array, Call, Function, Node, Outline, Path
+from posenc_bridges._common import Arguments, Call, Function, Node, Outline, Path
 
 from ._private import peek_interpreter_stack, profiler_enabled, read
 from ._specs import arguments_of, decode, encode
@@ -51,7 +51,7 @@ class Plan(NamedTuple):
     paths: Sequence[Path] = ()
     """The path of each array, if a gradient may be wanted."""
 
-    def arguments(self, arrays: Sequence[Array]) -> Arguments:
+    def arguments(self, arrays: Sequence[Any]) -> Arguments:
         """Return the arguments of the function of posenc."""
         return arguments_of(self.spec, arrays, self.integers, self.numbers)
 
@@ -174,10 +174,10 @@ class Twin:
         results: Sequence[Tensor]
         if is_followed(arrays):
             plan = plan if plan.paths else plan.with_paths()
-            constants = [one if isinstance(one, torch.Tensor) else to_constant(one) for one in arrays]
+            constants: list[Any] = [one if isinstance(one, torch.Tensor) else to_constant(one) for one in arrays]
             for array, path in zip(constants, plan.paths, strict=True):
-                is_tensor = isinstance(array, torch.Tensor)
-                if not is_tensor or (array.requires_grad and (len(path) > 1 or path[0] not in self._with_gradient)):
+                has_gradient = len(path) == 1 and path[0] in self._with_gradient
+                if not isinstance(array, torch.Tensor) or (array.requires_grad and not has_gradient):
                     self._check(array, path)
             results = _follow(self, plan, None, *constants)
         else:

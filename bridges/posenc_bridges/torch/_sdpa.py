@@ -104,17 +104,8 @@ def scaled_dot_product_attention(
         if not isinstance(one, torch.Tensor) and (one is not None or argument != "attn_mask"):
             _fail(TypeError, argument, f"has type {type(one).__name__}", "a tensor")
         if one is not None and one.is_nested:
-            return _attend_jagged(
-                query,
-                key,
-                value,
-                attn_mask,
-                dropout_p=dropout_p,
-                is_causal=is_causal,
-                scale=scale,
-                enable_gqa=enable_gqa,
-                bias=bias,
-            )
+            jagged = partial(_attend_jagged, query, key, value, attn_mask, scale=scale, bias=bias)
+            return jagged(dropout_p=dropout_p, is_causal=is_causal, enable_gqa=enable_gqa)
         if one is not None and one.ndim < 2:
             _fail(ValueError, argument, f"has shape {tuple(one.shape)}", "at least 2 axes")
     for argument, flag in (("is_causal", is_causal), ("enable_gqa", enable_gqa)):
@@ -165,7 +156,7 @@ def _are_alike(query: Tensor, key: Tensor, value: Tensor) -> bool:
     if query.is_nested or key.is_nested or value.is_nested or torch.is_autocast_enabled("cpu"):
         return False
     shape, of_keys = query.shape, key.shape
-    return of_keys == value.shape and shape[:-2] == of_keys[:-2] and shape[-1:] == of_keys[-1:]
+    return bool(of_keys == value.shape and shape[:-2] == of_keys[:-2] and shape[-1:] == of_keys[-1:])
 
 
 @lru_cache(maxsize=64)

@@ -39,7 +39,7 @@ class _ByDlpack:
     def __init__(self, tensor: Tensor) -> None:
         self.tensor = tensor
 
-    def __dlpack__(self, **options: object) -> object:
+    def __dlpack__(self, **options: object) -> Any:
         return to_dlpack(self.tensor)
 
     def __dlpack_device__(self) -> tuple[int, int]:

@@ -97,7 +97,7 @@ def attention_forward(
 
     if isinstance(described, T5Bias) and shift in (None, described.shift):
         shift = described.shift
-        biases.append(pt.t5(described.table, **described.options))
+        biases.append(described.operator or pt.t5(described.table, **described.options))
     elif isinstance(position_bias, pt.Operator):
         biases.append(position_bias)
     elif position_bias is not None and position_bias.numel() > 1:  # one number changes nothing

@@ -35,28 +35,18 @@ FAMILIES = {
 }
 """Methods that posenc replaces, by type of models. If one is gone, posenc refuses the models of that type by name."""
 MASKS = [
-    f"masking_utils.{name}"
-    for name in [
-        "and_masks",
-        "chunked_overlay",
-        "packed_sequence_mask_function",
-        "remap_positions_for_packed_sequence",
-        "sliding_window_bidirectional_overlay",
-        "sliding_window_overlay",
-    ]
-]
+    "masking_utils.and_masks", "masking_utils.chunked_overlay", "masking_utils.packed_sequence_mask_function",
+    "masking_utils.remap_positions_for_packed_sequence", "masking_utils.sliding_window_bidirectional_overlay",
+    "masking_utils.sliding_window_overlay",
+]  # fmt: skip
 """Functions that posenc wraps, to read the structure of masks. If one is gone, its masks are arrays."""
-CHOICE = (
-    "modeling_utils.PreTrainedModel._can_set_attn_implementation",
+CHOICE = [
+    "modeling_utils.PreTrainedModel._can_set_attn_implementation", "modeling_utils.PreTrainedModel.post_init",
     "modeling_utils.PreTrainedModel.get_correct_attn_implementation",
-    "modeling_utils.PreTrainedModel.post_init",
-    "modeling_utils.PreTrainedModel.set_attn_implementation",
-    "masking_utils.bidirectional_mask_function",
-    "masking_utils.causal_mask_function",
-    "masking_utils.eager_mask",
-    "masking_utils.prepare_padding_mask",
+    "modeling_utils.PreTrainedModel.set_attn_implementation", "masking_utils.bidirectional_mask_function",
+    "masking_utils.causal_mask_function", "masking_utils.eager_mask", "masking_utils.prepare_padding_mask",
     "utils.import_utils.is_tracing",
-)
+]  # fmt: skip
 """What refuses models with attention of their own, and makes masks. If one is gone, the bridge is not imported."""
 OF_TORCH = [name for name, result in NAMES.items() if "posenc_bridges.transformers" in result]
 OPTIONAL = ("utils.output_capturing._active_collector",)
