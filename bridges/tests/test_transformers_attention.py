@@ -138,13 +138,13 @@ def test_every_model(name: str) -> None:
 
 FEW = (
     "BartForConditionalGeneration", "BertForMaskedLM", "BloomForCausalLM", "DebertaForMaskedLM",
-    "DebertaV2ForMaskedLM", "DeepseekV32ForCausalLM", "DeepseekV3ForCausalLM", "FalconForCausalLM", "GPT2LMHeadModel",
-    "GPTJForCausalLM", "Gemma2ForCausalLM", "Gemma3ForCausalLM", "GptOssForCausalLM", "GraniteSWAForCausalLM",
-    "Llama4ForCausalLM", "LlamaForCausalLM", "MPNetForMaskedLM", "ModernBertForMaskedLM", "MptForCausalLM",
-    "T5ForConditionalGeneration", "UMT5ForConditionalGeneration",
+    "DebertaV2ForMaskedLM", "DeepseekV32ForCausalLM", "DeepseekV3ForCausalLM", "DeepseekV4ForCausalLM",
+    "FalconForCausalLM", "GPT2LMHeadModel", "Gemma2ForCausalLM", "Gemma3ForCausalLM", "GptOssForCausalLM",
+    "GraniteSWAForCausalLM", "Llama4ForCausalLM", "LlamaForCausalLM", "MPNetForMaskedLM", "ModernBertForMaskedLM",
+    "MptForCausalLM", "T5ForConditionalGeneration", "UMT5ForConditionalGeneration",
 )  # fmt: skip
-"""Cross attention, encoders, ALiBi, latent attention, sparse keys, sinks, grouped heads, caps, windows, chunks, T5: the
-functions that replace a module of transformers, and the arguments of the interface."""
+"""Cross attention, encoders, ALiBi, latent attention, sparse keys, keys beyond the mask, sinks, grouped heads, caps,
+windows, chunks, T5: the functions that replace a module of transformers, and the arguments of the interface."""
 
 
 @pytest.mark.parametrize("name", FEW)

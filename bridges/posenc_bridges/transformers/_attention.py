@@ -69,11 +69,12 @@ def attention_forward(
     if block_indices is not None:
         attention_mask = _block_mask(module, query, m, attention_mask, block_indices, position_ids)
     if attention_mask is not None:
+        has = attention_mask.sizes if isinstance(attention_mask, LazyTensor) else tuple(attention_mask.shape)
         shape = (*query.shape[:3], m)
-        pairs = zip(reversed(attention_mask.shape), reversed(shape))  # noqa: B905 - torch.compile knows no strict
-        if attention_mask.ndim > len(shape) or any(length not in (1, other) for length, other in pairs):
-            what = f"has shape {tuple(attention_mask.shape)}; expected one that broadcasts to {tuple(shape)}"
-            fail(module, "attention_mask", what, ValueError)
+        pairs = zip(reversed(has), reversed(shape))  # noqa: B905 - torch.compile knows no strict
+        if len(has) > len(shape) or any(length not in (1, other) for length, other in pairs):
+            expected = f"one that broadcasts to {tuple(shape)}"
+            fail(module, "attention_mask", f"has shape {has}; expected {expected}", ValueError)
     options: dict[str, Any] = {"softcap": softcap, "precision": precision}
     biases = []
     shift = None  # position of query 0 - position of key 0

@@ -41,12 +41,11 @@ class LazyTensor(torch.Tensor):  # type: ignore[misc, unused-ignore]
         """Return the tensor of (structure, function of a dtype that computes the numbers, shape, dtype, device)."""
         structure, _, shape, dtype, device = made_from
         self: LazyTensor = torch.Tensor._make_wrapper_subclass(cls, shape, dtype=dtype, device=device)
-        self.posenc_structure, self._made_from = structure, made_from
+        self.posenc_structure, self._made_from, self.sizes = structure, made_from, shape
         return self
 
-    def __init__(self, *made_from: object) -> None:
-        """Accept the arguments of `__new__`."""
-
+    sizes: tuple[int, ...]
+    """The shape; torch takes longer to look it up."""
     is_intact = True
     """False after an operation in place: the numbers are no longer those that the structure describes."""
 

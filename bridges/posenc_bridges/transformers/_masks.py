@@ -133,13 +133,13 @@ def make_mask(
     if padding is not None:
         padding = padding[:, kv_offset : kv_offset + kv_length]
         padding = None if not is_traced and padding.all() else padding
-    is_limited = rule.left is not None and rule.left < max(first + q_length - 1 - kv_offset, 0)
-    is_limited |= rule.right is not None and rule.right < max(kv_offset + kv_length - 1 - first, 0)
-    may_be_none = others.get("allow_is_bidirectional_skip") or (others.get("allow_is_causal_skip") and q_length == 1)
-    if may_be_none and padding is None and not is_limited and not rule.segments:
+    most = max(first + q_length - 1 - kv_offset, 0)  # keys to the left of the last query
+    left = rule.left if rule.left is not None and rule.left < most else None  # as for most tokens that are decoded
+    is_limited = left is not None or (rule.right is not None and rule.right < max(kv_offset + kv_length - 1 - first, 0))
+    if others.get("allow_is_bidirectional_skip") and padding is None and not is_limited and not rule.segments:
         return None
     q_segments, k_segments = _merge_segments(rule.segments)
-    structure = Structure(first, kv_offset, (rule.left, rule.right), q_segments, k_segments, padding)
+    structure = Structure(first, kv_offset, (left, rule.right), q_segments, k_segments, padding)
     if is_traced:
         return attach(eager(q_offset=first), structure)
 
