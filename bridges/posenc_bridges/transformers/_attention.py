@@ -71,10 +71,10 @@ def attention_forward(
     if attention_mask is not None:
         has = attention_mask.sizes if isinstance(attention_mask, LazyTensor) else tuple(attention_mask.shape)
         shape = (*query.shape[:3], m)
-        pairs = zip(reversed(has), reversed(shape))  # noqa: B905 - torch.compile knows no strict
-        if len(has) > len(shape) or any(length not in (1, other) for length, other in pairs):
-            expected = f"one that broadcasts to {tuple(shape)}"
-            fail(module, "attention_mask", f"has shape {has}; expected {expected}", ValueError)
+        if has != (shape[0], 1, n, m):
+            pairs = zip(reversed(has), reversed(shape))  # noqa: B905 - torch.compile knows no strict
+            if len(has) > len(shape) or any(length not in (1, other) for length, other in pairs):
+                fail(module, "attention_mask", f"has shape {has}; expected one that broadcasts to {shape}", ValueError)
     options: dict[str, Any] = {"softcap": softcap, "precision": precision}
     biases = []
     shift = None  # position of query 0 - position of key 0
@@ -98,7 +98,7 @@ def attention_forward(
 
     if isinstance(described, T5Bias) and shift in (None, described.shift):
         shift = described.shift
-        biases.append(described.operator or pt.t5(described.table, **described.options))
+        biases.append(pt.t5(described.table, **described.options))
     elif isinstance(position_bias, pt.Operator):
         biases.append(position_bias)
     elif position_bias is not None and position_bias.numel() > 1:  # one number changes nothing

@@ -7,8 +7,6 @@ from typing import Any, NamedTuple, TypeAlias
 
 import torch
 
-import posenc
-
 Module: TypeAlias = Any
 """A module of transformers; torch gives its attributes the type Tensor | Module, which fits none of their uses."""
 
@@ -130,8 +128,6 @@ class T5Bias(NamedTuple):
     """Position of query 0 - position of key 0."""
     options: dict[str, Any]
     """Options of `posenc_bridges.torch.t5`."""
-    operator: posenc.Bias | None = None
-    """The operator for all layers of a call, where no gradient is wanted."""
 
 
 def attach(tensor: torch.Tensor, structure: Structure | T5Bias) -> torch.Tensor:
@@ -155,6 +151,4 @@ def read_t5(module: Module, past: int) -> T5Bias:
     """Return the bias of an attention module of T5's kind, after `past` keys."""
     is_bidirectional = not getattr(module, "is_decoder", True)  # Pix2Struct's text model is a decoder
     options = {"bidirectional": is_bidirectional, "max_distance": module.relative_attention_max_distance}
-    table = module.relative_attention_bias.weight
-    has_graph = torch.is_grad_enabled() or torch.compiler.is_compiling()
-    return T5Bias(table, past, options, None if has_graph else posenc.t5(table, **options))
+    return T5Bias(module.relative_attention_bias.weight, past, options)

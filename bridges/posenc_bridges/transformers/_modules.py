@@ -170,8 +170,7 @@ def _describe_bias(cls: type[torch.nn.Module]) -> None:
     @wraps(theirs)
     def forward(self: torch.nn.Module, *args: object, **kwargs: object) -> object:
         # Cross attention has no bias; without one it would make zeros for each pair.
-        is_cross = not self.has_relative_attention_bias and kwargs.get("position_bias", self) is None
-        if is_cross and is_ours(self):
+        if not self.has_relative_attention_bias and kwargs.get("position_bias", self) is None and is_ours(self):
             kwargs["position_bias"] = torch.zeros(1, 1, 1, 1)
         return theirs(self, *args, **kwargs)
 

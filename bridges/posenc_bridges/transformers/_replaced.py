@@ -135,8 +135,7 @@ def _falcon_forward(
     query, key = (x * cos + torch.cat([-x.chunk(2, -1)[1], x.chunk(2, -1)[0]], -1) * sin for x in (query, key))
     if layer_past is not None:
         key, value = layer_past.update(key, value, module.layer_idx)
-    drop = 0.0  # eager attention has no dropout either
-    out = _attend(module, (query, key, value), attention_mask, None, drop, **kwargs)
+    out = _attend(module, (query, key, value), attention_mask, None, 0.0, **kwargs)  # eager attention drops none either
     return module.dense(out.flatten(2)), None
 
 
