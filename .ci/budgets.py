@@ -24,7 +24,7 @@ LIMITS = {
     "check": (["posenc/check"], 2_738),
     "analysis, plot, __main__": (["posenc/analysis", "posenc/plot", "posenc/__main__.py"], 1_241),
     "tests": (["tests", "conftest.py"], 15_090),
-    "bridges": (["bridges/posenc_bridges"], 3_413),
+    "bridges": (["bridges/posenc_bridges"], 3_422),
     "tests of the bridges": (["bridges/tests", "bridges/conftest.py"], 5_204),
     "examples": (["examples"], 1_887),
     "benchmarks": (["benchmarks"], 3_619),

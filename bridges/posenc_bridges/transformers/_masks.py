@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial, wraps
+from math import inf
 from typing import Any, NamedTuple
 
 import torch
@@ -15,6 +16,10 @@ from ._private import MASKS, MISSING, find
 
 Mask = Callable[..., object]
 """A mask function of transformers: of the indices of batch row, head, query and key."""
+
+
+CONFIGS_OF_SDPA: set[type] = set()
+"""Configs of models that can do without a mask where nothing is masked, because they support SDPA."""
 
 
 class _Rule(NamedTuple):
@@ -117,6 +122,10 @@ def make_mask(
     **others: Any,
 ) -> torch.Tensor | None:
     """Return the mask of a call of transformers' mask interface, structured if `mask_function` has a structure."""
+    # like SDPA's, the mask of a token that is decoded may be None
+    is_token = q_length == 1 and others.get("allow_is_causal_skip") and type(others.get("config")) in CONFIGS_OF_SDPA
+    if is_token and attention_mask is None and kv_length < (others.get("local_size") or inf):
+        return None
     is_traced = is_tracing(attention_mask)
     eager = partial(masking_utils.eager_mask, q_length=q_length, kv_length=kv_length, kv_offset=kv_offset)
     eager = partial(eager, mask_function=mask_function, attention_mask=attention_mask, **others)
@@ -136,7 +145,8 @@ def make_mask(
     most = max(first + q_length - 1 - kv_offset, 0)  # keys to the left of the last query
     left = rule.left if rule.left is not None and rule.left < most else None  # as for most tokens that are decoded
     is_limited = left is not None or (rule.right is not None and rule.right < max(kv_offset + kv_length - 1 - first, 0))
-    if others.get("allow_is_bidirectional_skip") and padding is None and not is_limited and not rule.segments:
+    may_skip = is_token or others.get("allow_is_bidirectional_skip")
+    if may_skip and padding is None and not is_limited and not rule.segments:
         return None
     q_segments, k_segments = _merge_segments(rule.segments)
     structure = Structure(first, kv_offset, (left, rule.right), q_segments, k_segments, padding)

@@ -14,7 +14,7 @@ from transformers import PreTrainedConfig, __version__
 from transformers.modeling_utils import PreTrainedModel
 
 from ._lazy import LazyTensor, attach, read_t5
-from ._masks import describe_mask_functions
+from ._masks import CONFIGS_OF_SDPA, describe_mask_functions
 from ._private import FAMILIES, has_names, look_up, missing_for
 from ._replaced import CHANGED, NAMES, REPLACED, is_ours, replace_all
 
@@ -55,6 +55,7 @@ def _refuse_other_models() -> None:
     def post_init(self: PreTrainedModel) -> None:
         finish(self)
         _give_config(self, self.config)
+        CONFIGS_OF_SDPA.update({type(self.config)} if getattr(self, "_supports_sdpa", False) else ())
         if is_ours(self):
             _check_modules(self)
 

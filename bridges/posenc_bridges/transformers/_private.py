@@ -49,8 +49,10 @@ CHOICE = [
 ]  # fmt: skip
 """What refuses models with attention of their own, and makes masks. If one is gone, the bridge is not imported."""
 OF_TORCH = [name for name, result in NAMES.items() if "posenc_bridges.transformers" in result]
-OPTIONAL = ("utils.output_capturing._active_collector",)
-"""If it is gone, attention weights that a model asks for are missing in its output, and no error says so."""
+OPTIONAL = ("utils.output_capturing._active_collector", "modeling_utils.PreTrainedModel._supports_sdpa")
+"""If the first is gone, no error says that attention weights which a model asks for are missing in its output. If the
+second is gone, decoding takes longer.
+"""
 
 MISSING: dict[str, list[str]] = {}
 """Names that the installed transformers does not have, by type of models, or by another module of transformers."""
