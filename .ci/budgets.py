@@ -24,7 +24,7 @@ LIMITS = {
     "check": (["posenc/check"], 4_010),
     "analysis, plot, __main__": (["posenc/analysis", "posenc/plot", "posenc/__main__.py"], 1_300),
     "tests": (["tests"], 17_010),
-    "bridges": (["bridges/posenc_bridges"], 3_398),
+    "bridges": (["bridges/posenc_bridges"], 3_290),
     "tests of the bridges": (["bridges/tests", "bridges/conftest.py"], 5_364),
     "examples": (["examples"], 2_190),
     "benchmarks": (["benchmarks"], 3_343),

@@ -577,3 +577,57 @@ def test_functions_of_posenc_refuse_to_lose_a_gradient() -> None:
 
 
 # ---- processes ----
+
+
+PREPARED: dict[str, dict[str, Any]] = {
+    "nothing": {},
+    "causal": {"causal": True, "align": "end", "scale": 0.3, "bias": None},
+    "window": {"window": (2, 0), "align": "end", "softcap": 3.0},
+    "keep": {"keep": torch.arange(9) > 2},
+    "operator": {"bias": [pt.alibi(torch.ones(4))], "align": "end"},
+    "Bias": {"bias": posenc.dense(np.arange(9.0)[None, None].repeat(4, 0))},
+    "lse": {"return_lse": True},
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("name", PREPARED)
+def test_prepared_attention(name: str, dtype: Any) -> None:
+    """A prepared call returns what `attention` returns, with a gradient, without one, and in a graph."""
+    options = PREPARED[name]
+    attend = pt.prepare(**options)
+    q, k, v = (torch.randn(2, 4, n, 8, generator=torch.Generator().manual_seed(n)).to(dtype) for n in (1, 9, 9))
+    torch.testing.assert_close(attend(q, k, v), pt.attention(q, k, v, **options), rtol=0, atol=0)
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda *given: attend(*given), fullgraph=True, backend="eager")
+    torch.testing.assert_close(compiled(q, k, v), pt.attention(q, k, v, **options), rtol=0, atol=0)
+    gradients = []
+    for function in (attend, lambda *given: pt.attention(*given, **options)):
+        leaves = [one.clone().requires_grad_() for one in (q, k, v)]
+        out = function(*leaves)
+        (out[0] if name == "lse" else out).square().sum().backward()
+        gradients.append([one.grad for one in leaves])
+    torch.testing.assert_close(*gradients, rtol=0, atol=0)
+
+
+def test_a_prepared_call_reads_its_tensors_anew() -> None:
+    slopes, (q, k, v) = torch.ones(4), torch.randn(3, 4, 9, 8, generator=torch.Generator().manual_seed(0))
+    attend = pt.prepare(bias=pt.alibi(slopes))
+    before = attend(q, k, v)
+    slopes.zero_()
+    assert torch.equal(attend(q, k, v), pt.attention(q, k, v))
+    assert not torch.equal(before, attend(q, k, v))
+
+
+def test_a_prepared_call_refuses_what_attention_refuses() -> None:
+    attend, q = pt.prepare(causal=True), torch.ones(4, 9, 8)
+    for k, error, message in (
+        (q[:, :, :7], ValueError, "attention: k has 7 channels; expected 8"),
+        (q[:, :7], ValueError, "attention: align is None; expected"),
+        (q.to_sparse(), TypeError, "attention: k has layout torch.sparse_coo; expected layout"),
+        (3, ValueError, "attention: k has 0 axes"),
+    ):
+        with pytest.raises(error, match=message):
+            attend(q, k, k)
+    with pytest.raises(TypeError, match="attention: is_causal is unknown; expected causal"):
+        pt.prepare(is_causal=True)

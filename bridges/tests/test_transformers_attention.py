@@ -137,24 +137,23 @@ def test_every_model(name: str) -> None:
 
 
 FEW = (
-    "BartForConditionalGeneration", "BertForMaskedLM", "BloomForCausalLM", "CpmAntForCausalLM", "DebertaForMaskedLM",
-    "DebertaV2ForMaskedLM", "DeepseekV32ForCausalLM", "DeepseekV3ForCausalLM", "FSMTForConditionalGeneration",
-    "FalconForCausalLM", "GPT2LMHeadModel", "GPTJForCausalLM", "GPTNeoForCausalLM", "Gemma2ForCausalLM",
-    "Gemma3ForCausalLM", "GptOssForCausalLM", "GraniteSWAForCausalLM", "Llama4ForCausalLM", "LlamaForCausalLM",
-    "MPNetForMaskedLM", "ModernBertForMaskedLM", "MptForCausalLM", "OpenAIGPTLMHeadModel", "PerceiverForMaskedLM",
-    "RoFormerForCausalLM", "T5ForConditionalGeneration", "UMT5ForConditionalGeneration", "XGLMForCausalLM",
-    "XLMWithLMHeadModel", "XLNetLMHeadModel",
+    "BartForConditionalGeneration", "BertForMaskedLM", "BloomForCausalLM", "DebertaForMaskedLM",
+    "DebertaV2ForMaskedLM", "DeepseekV32ForCausalLM", "DeepseekV3ForCausalLM", "DeepseekV4ForCausalLM",
+    "FalconForCausalLM", "GPT2LMHeadModel", "Gemma2ForCausalLM", "Gemma3ForCausalLM", "GptOssForCausalLM",
+    "GraniteSWAForCausalLM", "Llama4ForCausalLM", "LlamaForCausalLM", "MPNetForMaskedLM", "ModernBertForMaskedLM",
+    "MptForCausalLM", "T5ForConditionalGeneration", "UMT5ForConditionalGeneration",
 )  # fmt: skip
-"""Cross attention, encoders, recorded steps, ALiBi, latent attention, sparse keys, sinks, grouped heads, caps, windows,
-chunks, T5: each function that replaces a module of transformers, and each argument of the interface."""
+"""Cross attention, encoders, ALiBi, latent attention, sparse keys, keys beyond the mask, sinks, grouped heads, caps,
+windows, chunks, T5: the functions that replace a module of transformers, and the arguments of the interface."""
 
 
 @pytest.mark.parametrize("name", FEW)
 def test_few_models(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[int] = []
-    ours = posenc_bridges.torch.attention
-    counted = lambda *args, **options: calls.append(1) or ours(*args, **options)  # noqa: E731
-    monkeypatch.setattr(posenc_bridges.torch, "attention", counted)
+    for owner, name_of in ((posenc_bridges.torch, "attention"), (posenc_bridges.torch.PreparedAttention, "__call__")):
+        ours = getattr(owner, name_of)
+        counted = lambda *args, ours=ours, **options: calls.append(1) or ours(*args, **options)  # noqa: E731
+        monkeypatch.setattr(owner, name_of, counted)
     compare(name)
     assert calls
 
@@ -174,53 +173,7 @@ def test_configs_of_deberta(changes: dict[str, Any]) -> None:
     assert max(differences(run(ours, "left"), run(eager, "left"))) <= ROUNDING
 
 
-OF_XLNET: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "one stream": ({"attn_type": "uni"}, {}),
-    "segments": (
-        {"bi_data": True},
-        {"token_type_ids": torch.tensor([[0] * 12 + [1] * 8 + [2], [0] * 3 + [1] * 17 + [2]])},
-    ),
-    "two streams": (
-        {"clamp_len": 5},
-        {"perm_mask": torch.ones(2, 21, 21).tril(), "target_mapping": torch.eye(21)[None, :3].repeat(2, 1, 1)},
-    ),
-}
-"""Configs and inputs of XLNet. In the order of the last, the last word sees no key in the stream of queries."""
-
-
-@pytest.mark.parametrize("streams", OF_XLNET)
-def test_configs_of_xlnet(streams: str) -> None:
-    changes, given = OF_XLNET[streams]
-    ids = torch.randint(3, 128, (2, 21), generator=torch.Generator().manual_seed(3))
-    results, memories = [], []
-    for model in (build("XLNetLMHeadModel", which, **changes) for which in ("eager", "posenc")):
-        first = model(ids, use_mems=True, **given)
-        second = model(ids[:, :5], mems=first.mems, use_mems=True)
-        (first.logits.square().sum() + second.logits.square().sum()).backward()
-        gradients = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
-        results.append(Result(first.logits.detach(), gradients))
-        memories.append(second.logits.detach())
-    assert max(differences(results[1], results[0])) <= ROUNDING
-    torch.testing.assert_close(memories[1], memories[0], rtol=0, atol=ROUNDING * float(memories[0].abs().max()))
-
-
-def test_dropout_of_xlnet_changes_the_positions_of_each_sentence() -> None:
-    """The rows of positions that eager attention drops are those that posenc drops, with the same seed."""
-    results = []
-    for model in (build("XLNetLMHeadModel", which, dropout=0.3) for which in ("eager", "posenc")):
-        model.train()
-        for module in model.modules():
-            if isinstance(module, torch.nn.Dropout) and module is not model.transformer.dropout:
-                module.p = 0.0
-        torch.manual_seed(6)
-        results.append(model(torch.arange(3, 45).view(2, 21)).logits)
-    torch.testing.assert_close(results[1], results[0], rtol=0, atol=ROUNDING * float(results[0].abs().max()))
-
-
-WITHOUT_WEIGHTS = (
-    "CpmAntForCausalLM", "DebertaForMaskedLM", "GPTJForCausalLM", "LlamaForCausalLM", "MPNetForMaskedLM",
-    "MptForCausalLM", "OpenAIGPTLMHeadModel", "XLNetLMHeadModel",
-)  # fmt: skip
+WITHOUT_WEIGHTS = ("DebertaForMaskedLM", "LlamaForCausalLM", "MPNetForMaskedLM", "MptForCausalLM")
 
 
 @pytest.mark.parametrize("name", WITHOUT_WEIGHTS)
@@ -228,62 +181,6 @@ def test_weights_are_refused(name: str) -> None:
     model = build(name, "posenc")
     with pytest.raises(NotImplementedError, match=r"output_attentions of \w+ is True; expected False"):
         model(**inputs(model, "none")[0], output_attentions=True)
-
-
-# ---- recorded steps ----
-
-
-class Steps(torch.nn.Module):
-    """Attention step by step."""
-
-    def __init__(self, step: Any) -> None:
-        super().__init__()
-        self.step = step
-
-    def forward(self, x: Any) -> Any:
-        logits = self.step(torch.matmul(x, x.transpose(-1, -2)))
-        return torch.matmul(torch.softmax(logits, -1), x), logits
-
-
-STEPS = {
-    "none": lambda logits: logits,
-    "numbers": lambda logits: 3 * logits / 2,
-    "heads": lambda logits: logits * torch.arange(1.0, 3)[:, None, None],
-    "bias and scale": lambda logits: (logits + BIAS) / 4,
-    "rows": lambda logits: (logits / 32 - (logits / 32).amax(dim=-1).unsqueeze(-1)) * 32,
-    "views": lambda logits: (logits.view(6, 5, 5).view(3, 2, 5, 5) + BIAS).view(-1, 2, 5, 5),
-    "windows": lambda logits: (logits.view(1, 3, 2, 5, 5) + WINDOWS).view(3, 2, 5, 5) + BIAS,
-    "masks": lambda logits: logits.masked_fill(BIAS > 1, torch.finfo(torch.float32).min),
-}
-BIAS = torch.randn(1, 2, 5, 5, generator=torch.Generator().manual_seed(5))
-WINDOWS = torch.randn(1, 3, 1, 5, 5, generator=torch.Generator().manual_seed(6))
-
-
-@pytest.mark.parametrize("name", STEPS)
-def test_recorded_steps(name: str) -> None:
-    module, x = Steps(STEPS[name]), torch.randn(3, 2, 5, 8, generator=torch.Generator().manual_seed(4))
-    out, logits = bridge._recorded.record(module, x, theirs=Steps.forward)
-    assert logits is None
-    torch.testing.assert_close(out, module(x)[0], rtol=0, atol=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("step", "message"),
-    [
-        (lambda logits: torch.relu(logits), "attention of Steps calls relu with its logits; expected one of add, amax"),
-        (lambda logits: logits * BIAS, "multiplies logits by a tensor; expected one number for each row"),
-        (lambda logits: (logits + BIAS) * BIAS[..., :1], "multiplies logits by a tensor"),
-        (lambda logits: logits.masked_fill(BIAS > 1, 0.0), r"fills masked logits with 0\.0; expected -3\.4"),
-        (lambda logits: torch.max(logits, torch.tensor(0.0)), "limits its logits; expected the smallest number"),
-        (lambda logits: torch.softmax(logits, 1), "softmax of Steps has dim 1; expected -1"),
-        (lambda logits: torch.matmul(logits, BIAS), "attention of Steps has no softmax; expected one"),
-    ],
-)
-def test_unknown_steps_are_refused(step: Any, message: str) -> None:
-    with pytest.raises(NotImplementedError, match=message):
-        bridge._recorded.record(Steps(step), torch.ones(3, 2, 5, 8), theirs=Steps.forward)
-    with pytest.raises(NotImplementedError, match="forward of Linear computes no attention that posenc knows"):
-        bridge._recorded.record(torch.nn.Linear(2, 2), torch.ones(2), theirs=torch.nn.Linear.forward)
 
 
 # ---- masks ----

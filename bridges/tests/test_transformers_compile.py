@@ -22,7 +22,7 @@ MODELS = {
     "BloomForCausalLM": 'bias=["list", [], [["alibi", ',
     "Gemma3ForCausalLM": 'window=["tuple", [], [1, 1]]',
     "GptOssForCausalLM": "sink=0",
-    "LlamaForCausalLM": 'window=["tuple", [], [null, 1]]',
+    "LlamaForCausalLM": "causal=true",
     "T5ForConditionalGeneration": 'bias=["list", [], [["t5", ',
 }
 """For each model a part of the text of its attention, which a mask or a bias of queries x keys would not have."""

@@ -18,8 +18,8 @@ module                     call                                route
 `posenc_bridges.autograd`  every call                          a primitive of autograd, which gets the `Call`
 `posenc_bridges.jax`       no array is traced                  the function of posenc
 `posenc_bridges.jax`       `jit`, `grad`, `vmap`               a `jax.custom_vjp`, which gets the `Call` as a constant
-`posenc_bridges.torch`     no gradient, nothing records        the function of posenc
-`posenc_bridges.torch`     with a gradient, `torch.func`       a `torch.autograd.Function`, which gets the `Call`
+`posenc_bridges.torch`     nothing records                     the function of posenc, if there is a gradient inside a
+                                                               `torch.autograd.Function`, which gets the spec
 `posenc_bridges.torch`     compile, export, trace, modes       a custom operator, which gets the spec as text
 =========================  ==================================  =========================================================
 

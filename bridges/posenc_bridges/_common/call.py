@@ -19,8 +19,8 @@ T = TypeVar("T")
 
 ARRAY, INTEGER, NUMBER = range(3)
 """Leaves: each stands in a spec for the next item of a list of a `Call`."""
-Spec: TypeAlias = "Node | int | str | Callable[..., object] | None"
-"""A node, a leaf, or a constant: None, a flag, a text or a function of the user."""
+Spec: TypeAlias = "Node | int | str | Callable[..., object] | posenc.Bias | posenc.RopeFrequencies | None"
+"""A node, a leaf, or a constant: None, a flag, a text, a function of the user, an object that a bridge keeps whole."""
 Node: TypeAlias = tuple[str, tuple[str, ...], tuple[Spec, ...]]
 """(kind, names of the arguments, arguments) of a call inside the arguments of a call, or of all arguments together.
 
@@ -65,6 +65,8 @@ class Call:
         The arguments, with a leaf in place of each array, integer and number.
     arrays, integers, numbers : list
         These items, in their order. An array is anything that no other list and no spec can hold.
+    has_objects : bool
+        True if `is_constant` accepted an object in the spec.
     """
 
     def __init__(
@@ -73,20 +75,24 @@ class Call:
         convert: Callable[[object], object] = lambda value: value,
         types: tuple[type, ...] = (),
         symbols: tuple[type, ...] = (),
+        is_constant: Callable[[object], bool] = lambda value: False,
     ) -> None:
         """Flatten the arguments; `convert` may replace values that are no constants.
 
-        An instance of `types` is an array then, and one of `symbols` an integer.
+        An instance of `types` is an array then, one of `symbols` an integer, and what `is_constant` accepts is kept.
         """
         self.arrays: list[Any] = []
         self.integers: list[int] = []
         self.numbers: list[float] = []
-        self._convert, self._types, self._integers = convert, types, (int, *symbols)
+        self.has_objects = False
+        self._convert, self._types, self._integers, self._is_constant = convert, types, (int, *symbols), is_constant
         values: list[Spec] = []
         for one in arguments.values():
             if isinstance(one, types) and getattr(one, "ndim", False):  # most arguments, in less time
                 self.arrays.append(one)
                 values.append(ARRAY)
+            elif one is None or isinstance(one, (bool, str)):
+                values.append(one)
             else:
                 values.append(walk(one, self._flatten, _keep_node))
         self.spec: Node = "call", tuple(arguments), tuple(values)
@@ -94,6 +100,9 @@ class Call:
     def _flatten(self, value: object) -> Spec:
         if value is None or isinstance(value, (bool, str)):
             return value
+        if self._is_constant(value):
+            self.has_objects = True
+            return cast("Spec", value)
         if isinstance(value, self._integers):
             self.integers.append(cast("int", value))
             return INTEGER

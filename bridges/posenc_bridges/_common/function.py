@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, NoReturn, cast
 
 import numpy as np
 
+import posenc
 from posenc import interop
 from posenc.interop import Arguments, Array, cast_result
 
@@ -65,6 +66,8 @@ class Function(Binder):
     ----------
     forward, backward, outlines : callable
         The methods of `posenc.interop.Function`.
+    plain : callable
+        The function of posenc itself, which returns no lse unless it is told so.
     returns_lse : bool
         True if `forward` returns an output and its lse, as `attention` does.
     """
@@ -73,6 +76,7 @@ class Function(Binder):
         super().__init__(function.name, function.signature)
         self.forward, self.backward, self.outlines = function.forward, function.backward, function.outlines
         self.returns_lse = function.returns_lse
+        self.plain: Callable[..., Any] = getattr(posenc, function.name, function.forward)
         self._fields = [kind._fields for kind in function.gradient_types]
 
     def has_gradient(self, path: Path) -> bool:

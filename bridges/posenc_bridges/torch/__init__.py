@@ -36,11 +36,13 @@ except ImportError as error:
 
 from . import _functions, _modules
 from ._functions import Operator as Operator
+from ._prepared import PreparedAttention as PreparedAttention
+from ._prepared import prepare as prepare
 from ._sdpa import ReplacedSdpa as ReplacedSdpa
 from ._sdpa import replace_sdpa, scaled_dot_product_attention
 from ._sequences import attention as attention
 
-__all__ = [*_functions.__all__, *_modules.MODULES, "replace_sdpa", "scaled_dot_product_attention"]
+__all__ = [*_functions.__all__, *_modules.MODULES, "prepare", "replace_sdpa", "scaled_dot_product_attention"]
 globals().update({name: getattr(_functions, name) for name in _functions.__all__ if name != "attention"})
 globals().update({name: getattr(_modules, name) for name in _modules.MODULES})
 

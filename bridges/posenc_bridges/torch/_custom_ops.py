@@ -4,48 +4,73 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 from functools import partial
 from itertools import islice
-from typing import Any, NoReturn, TypeAlias, cast
+from typing import Any, NamedTuple, NoReturn, TypeAlias, cast
 
 import torch  # type: ignore[import-not-found, unused-ignore]
-from torch._C._functorch import peek_interpreter_stack  # type: ignore[import-not-found, unused-ignore]
 from torch.autograd import forward_ad  # type: ignore[import-not-found, unused-ignore]
 from torch.library import custom_op  # type: ignore[import-not-found, unused-ignore]
 
-import posenc
 from posenc import interop
 from posenc_bridges import _common
-from posenc_bridges._common import Arguments, Array, Call, Function, Node, Outline, Path
+from posenc_bridges._common import Arguments, Call, Function, Node, Outline, Path
 
-from ._specs import arguments_of, decode, encode, make_node, with_seed
+from ._private import peek_interpreter_stack, profiler_enabled, read
+from ._specs import arguments_of, decode, encode
 from ._tensors import (
     DTYPES,
     NUMPY_DTYPES,
     Tensor,
     batch_level,
     convert,
+    have_numbers,
+    is_constant,
     is_followed,
-    runs_eagerly,
-    tensors_in,
+    is_recorded,
     to_array,
     to_constant,
+    to_tensor,
     to_tensors,
 )
 
 Context: TypeAlias = Any
 """The context of a `torch.autograd.Function` or of a custom operator."""
 _Int: TypeAlias = "int | torch.SymInt"
-_Call: TypeAlias = tuple[Node, Sequence[int], Sequence[float]]
 _Gradient: TypeAlias = tuple[int, int, Sequence[int]]
+
+TENSORS = (torch.Tensor,)
+
+
+class Plan(NamedTuple):
+    """A call without its arrays."""
+
+    spec: Node
+    integers: Sequence[int]
+    numbers: Sequence[float]
+    paths: Sequence[Path] = ()
+    """The path of each array, if a gradient may be wanted."""
+
+    def arguments(self, arrays: Sequence[Any]) -> Arguments:
+        """Return the arguments of the function of posenc."""
+        return arguments_of(self.spec, arrays, self.integers, self.numbers)
+
+    def with_paths(self) -> Plan:
+        """Return the plan for a gradient."""
+        return self._replace(paths=tuple(_common.paths(self.spec)))
+
+
+def _plan_of(text: str, integers: Sequence[int], numbers: Sequence[float]) -> Plan:
+    """Return the plan that the arguments of a custom operator describe."""
+    return Plan(decode(text), integers, numbers).with_paths()
+
 
 _UNPROFILED: AbstractContextManager[object] = nullcontext()
 
 
-def _profiled(name: str) -> AbstractContextManager[object]:
+def profiled(name: str) -> AbstractContextManager[object]:
     """Return a context that torch's profiler shows as "posenc::name", as it shows the custom operator."""
-    if not torch.autograd._profiler_enabled():  # a record takes longer than a small call
+    if not profiler_enabled():  # a record takes longer than a small call
         return _UNPROFILED
     return cast("AbstractContextManager[object]", torch.profiler.record_function(f"posenc::{name}"))
 
@@ -66,8 +91,9 @@ def _outlines(
         return function.outlines(arguments_of(spec, inputs, list(rest), numbers))
 
     sizes = [*(size for array in arrays for size in array.shape), *integers]
-    names = [str(size.node.expr) if isinstance(size, torch.SymInt) else None for size in sizes]
-    hints = [size.node.hint if isinstance(size, torch.SymInt) else size for size in sizes]
+    nodes = [read(size, "SymInt.node") if isinstance(size, torch.SymInt) else None for size in sizes]
+    names = [node and str(node.expr) for node in nodes]
+    hints = [node.hint if node else int(size) for node, size in zip(nodes, sizes, strict=True)]
     results = rehearse(hints)
     shapes: list[list[_Int]] = [list(shape) for shape, _ in results]
     for name, symbol in dict(zip(names, sizes, strict=True)).items():
@@ -95,17 +121,6 @@ def _draw_seed(seed: Any, dropout: object) -> object:
     return seed.reshape(1) if is_one else seed
 
 
-def _read(arrays: list[Array], value: Any) -> Any:
-    """Return an argument without tensors, for posenc, and add the arrays of tensors to `arrays`."""
-    if isinstance(value, torch.Tensor):
-        array = to_array(value)
-        arrays.append(array)
-        return int(array) if array.ndim == 0 and array.dtype.kind in "iu" else array
-    if isinstance(value, posenc.RopeFrequencies) and isinstance(value.inv_freq, torch.Tensor):
-        return replace(value, inv_freq=_read(arrays, value.inv_freq))
-    return NUMPY_DTYPES[value] if isinstance(value, torch.dtype) else value
-
-
 _SCHEMA = "str call, Tensor[] arrays, SymInt[] integers, float[] numbers"
 
 
@@ -114,16 +129,19 @@ class Twin:
 
     def __init__(self, function: Function) -> None:
         self.function = function
+        self._with_gradient = {name for name in function.signature.parameters if function.has_gradient((name,))}
         self.value = custom_op(
             f"posenc::{function.name}",
-            lambda call, *given: self.forward(decode(call), *given),
+            lambda call, arrays, *given: self.forward(_plan_of(call, *given), arrays),
             mutates_args=(),
             device_types="cpu",
             schema=f"({_SCHEMA}) -> Tensor[]",
         )
         self.gradient = custom_op(
             f"posenc::{function.name}_vjp",
-            lambda call, *given: self.backward(decode(call), *given),
+            lambda call, arrays, integers, numbers, *given: self.backward(
+                _plan_of(call, integers, numbers), arrays, *given
+            ),
             mutates_args=(),
             device_types="cpu",
             schema=f"({_SCHEMA}, Tensor[] results, Tensor[] cotangents, int[] wanted) -> Tensor[]",
@@ -142,27 +160,34 @@ class Twin:
         """Return the first result of a call, or all."""
         if "dropout" in arguments:
             arguments["seed"] = _draw_seed(arguments.get("seed"), arguments["dropout"])
-        results = self._results(arguments)
+        if not is_recorded():
+            call = Call(arguments, convert, TENSORS, is_constant=is_constant)
+            if call.has_objects and is_followed(call.arrays):  # the user may change their arrays before the gradient
+                call = Call(arguments, convert, TENSORS)
+            if have_numbers(call.arrays):
+                return self.run(Plan(call.spec, call.integers, call.numbers), call.arrays, returns_all)
+        results = self._record(Call(arguments, convert, TENSORS, (torch.SymInt,)))
         return tuple(results) if returns_all else results[0]
 
-    def _results(self, arguments: Arguments) -> Sequence[Tensor]:
-        tensors = tensors_in(arguments.values())
-        is_eager = runs_eagerly(tensors)
-        if is_eager and not is_followed(tensors):  # a spec takes longer than a small call
-            arrays: list[Array] = []
-            read = partial(_read, arrays)
-            given = {
-                name: _common.walk(one, read, make_node) if isinstance(one, _common.NESTED) else read(one)
-                for name, one in arguments.items()
-            }
-            return self._compute(with_seed(given) if "seed" in given else given, arrays)
-        call = Call(arguments, convert, (torch.Tensor,), (torch.SymInt,))
+    def run(self, plan: Plan, arrays: Sequence[Any], returns_all: bool) -> Tensor | tuple[Tensor, ...]:
+        """Compute a call that nothing records, in a node of a graph if autograd or torch.func follows a tensor."""
+        results: Sequence[Tensor]
+        if is_followed(arrays):
+            plan = plan if plan.paths else plan.with_paths()
+            constants: list[Any] = [one if isinstance(one, torch.Tensor) else to_constant(one) for one in arrays]
+            for array, path in zip(constants, plan.paths, strict=True):
+                has_gradient = len(path) == 1 and path[0] in self._with_gradient
+                if not isinstance(array, torch.Tensor) or (array.requires_grad and not has_gradient):
+                    self._check(array, path)
+            results = _follow(self, plan, None, *constants)
+        else:
+            results = self.forward(plan, arrays, returns_all)
+        return tuple(results) if returns_all else results[0]
+
+    def _record(self, call: Call) -> Sequence[Tensor]:
         constants = [to_constant(one) for one in call.arrays]
         for array, path in zip(constants, call.paths()):  # noqa: B905 - torch.compile knows no strict
-            if not is_eager or getattr(array, "requires_grad", True):
-                self._check(array, path)
-        if is_eager:
-            return _follow(self, (call.spec, call.integers, call.numbers), None, *constants)
+            self._check(array, path)
         # An operator needs a tensor: the dispatcher finds its implementation by it. Autograd takes an empty list for a
         # list of tensors, and programs that are compiled ahead of time pass None for it.
         return self.operator(  # type: ignore[no-any-return]
@@ -187,19 +212,15 @@ class Twin:
         if forward_ad.unpack_dual(tensor).tangent is not None:
             self._refuse("a tensor has a tangent of forward mode", "reverse mode")
 
-    def forward(
-        self, spec: Node, arrays: Sequence[Tensor], integers: Sequence[int], numbers: Sequence[float]
-    ) -> list[Tensor]:
-        """Return all results of the function."""
-        inputs = [to_array(one) for one in arrays]
-        return self._compute(arguments_of(spec, inputs, integers, numbers), inputs)
-
-    def _compute(self, arguments: Arguments, inputs: Sequence[Array]) -> list[Tensor]:
+    def forward(self, plan: Plan, arrays: Sequence[Any], returns_all: bool = True) -> list[Tensor]:
+        """Return the results of the function; of attention, without its lse unless all are wanted."""
+        arguments = plan.arguments([to_array(one) if isinstance(one, torch.Tensor) else one for one in arrays])
         interop.follow_threads(torch.get_num_threads())
         try:
-            with _profiled(self.function.name):
-                results = self.function.forward(arguments)
-            return to_tensors(results, inputs)
+            with profiled(self.function.name):
+                if self.function.returns_lse and not returns_all:
+                    return [to_tensor(self.function.plain(**arguments))]
+                return to_tensors(self.function.forward(arguments))
         except TypeError as error:
             if "has type ndarray" not in str(error):
                 raise
@@ -207,23 +228,18 @@ class Twin:
 
     def backward(
         self,
-        spec: Node,
+        plan: Plan,
         arrays: Sequence[Tensor],
-        integers: Sequence[int],
-        numbers: Sequence[float],
         results: Sequence[Tensor],
         cotangents: Sequence[Tensor],
         wanted: Sequence[int],
     ) -> list[Tensor]:
         """Return the gradients of the wanted arrays, in their dtypes."""
         inputs, outputs, grads = ([to_array(one) for one in group] for group in (arrays, results, cotangents))
-        arguments = arguments_of(spec, inputs, integers, numbers)
-        paths = list(_common.paths(spec))
         interop.follow_threads(torch.get_num_threads())
-        with _profiled(f"{self.function.name}_vjp"):
-            like = [(paths[number], inputs[number]) for number in wanted]
-            found = self.function.gradients_of(arguments, outputs, grads, like)
-        return to_tensors(found, [*inputs, *outputs, *grads])
+        with profiled(f"{self.function.name}_vjp"):
+            like = [(plan.paths[number], inputs[number]) for number in wanted]
+            return to_tensors(self.function.gradients_of(plan.arguments(inputs), outputs, grads, like))
 
     def _fake_forward(
         self, call: str, arrays: Sequence[Tensor], integers: Sequence[int], numbers: Sequence[float]
@@ -232,10 +248,10 @@ class Twin:
         device = next((array.device for array in arrays if array.is_meta), arrays[0].device)
         return [torch.empty(shape, dtype=dtype, device=device) for shape, dtype in outlines]
 
-    def save(self, ctx: Context, call: _Call, arrays: Sequence[Tensor], output: Sequence[Tensor]) -> None:
-        """Keep what the gradient reads: spec, integers and numbers of the call, its arrays and its results."""
+    def save(self, ctx: Context, plan: Plan, arrays: Sequence[Tensor], output: Sequence[Tensor]) -> None:
+        """Keep what the gradient reads: the plan of the call, its arrays and its results."""
         ctx.set_materialize_grads(False)
-        ctx.call, ctx.count = call, len(arrays)
+        ctx.plan, ctx.count = plan, len(arrays)
         ctx.save_for_backward(*arrays, *(output if self.function.returns_lse else ()))
 
     def differentiate(
@@ -250,7 +266,7 @@ class Twin:
         first, *rest = grads
         cotangents = [torch.zeros_like(results[0]) if first is None else first, *(g for g in rest if g is not None)]
         wanted = [number for number, is_needed in enumerate(needed) if is_needed]
-        compute = partial(self._gradients, ctx.call, arrays, results, wanted)
+        compute = partial(self._gradients, ctx.plan, arrays, results, wanted)
         level = batch_level(cotangents)
         found = _by_cotangents(compute, level, cotangents) if level else compute(cotangents)
         for number, one in zip(wanted, found, strict=True):
@@ -259,24 +275,23 @@ class Twin:
 
     def _gradients(
         self,
-        call: _Call,
+        plan: Plan,
         arrays: Sequence[Tensor],
         results: Sequence[Tensor],
         wanted: Sequence[int],
         cotangents: Sequence[Tensor],
     ) -> Sequence[Tensor]:
-        spec, *numbers = call
-        given = arrays, *numbers, results, cotangents, wanted
         inputs = *arrays, *results, *cotangents
-        if not runs_eagerly(inputs):
-            return self.gradient(encode(spec), *given)  # type: ignore[no-any-return, unused-ignore]
+        if is_recorded() or not have_numbers(inputs):
+            text, *numbers = encode(plan.spec), plan.integers, plan.numbers
+            return self.gradient(text, arrays, *numbers, results, cotangents, wanted)  # type: ignore[no-any-return, unused-ignore]
         if is_followed(inputs):
-            return _follow(self, call, (len(arrays), len(results), wanted), *inputs)
-        return self.backward(spec, *given)
+            return _follow(self, plan, (len(arrays), len(results), wanted), *inputs)
+        return self.backward(plan, arrays, results, cotangents, wanted)
 
     def _save(self, ctx: Context, inputs: tuple[Any, ...], output: Sequence[Tensor]) -> None:
         call, arrays, *numbers = inputs
-        self.save(ctx, (decode(call), *numbers), arrays, output)
+        self.save(ctx, _plan_of(call, *numbers), arrays, output)
 
     def _differentiate(self, ctx: Context, grads: Sequence[Tensor | None]) -> tuple[object, ...]:
         return None, self.differentiate(ctx, ctx.needs_input_grad[1], grads), None, None
@@ -316,7 +331,7 @@ def _by_cotangents(
 class GraphNode(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
     """A call, or the gradient of a call, in a graph of autograd. The dispatcher would take longer than a small call.
 
-    `call` is its spec, integers and numbers. `gradient` is None, or the numbers of arrays and of results, and `wanted`.
+    `gradient` is None, or the numbers of arrays and of results, and `wanted`.
     """
 
     @staticmethod
@@ -336,19 +351,18 @@ class TransformedNode(GraphNode):
     """The same for torch.func, which wants the context apart. PyTorch takes 60 us more for that form."""
 
     @staticmethod
-    def forward(twin: Twin, call: _Call, gradient: _Gradient | None, *tensors: Tensor) -> tuple[Tensor, ...]:
-        spec, integers, numbers = call
+    def forward(twin: Twin, plan: Plan, gradient: _Gradient | None, *tensors: Tensor) -> tuple[Tensor, ...]:
         if gradient is None:
-            return tuple(twin.forward(spec, tensors, integers, numbers))
+            return tuple(twin.forward(plan, tensors))
         count, results, wanted = gradient
         others = tensors[count : count + results], tensors[count + results :]
-        return tuple(twin.backward(spec, tensors[:count], integers, numbers, *others, wanted))
+        return tuple(twin.backward(plan, tensors[:count], *others, wanted))
 
     @staticmethod
     def setup_context(ctx: Context, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        ctx.twin, call, ctx.gradient, *tensors = inputs
+        ctx.twin, plan, ctx.gradient, *tensors = inputs
         if ctx.gradient is None:
-            ctx.twin.save(ctx, call, tensors, output)
+            ctx.twin.save(ctx, plan, tensors, output)
 
     @staticmethod
     def vmap(info: object, in_dims: Sequence[object], *inputs: object) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:

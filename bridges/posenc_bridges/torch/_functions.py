@@ -46,7 +46,15 @@ class Operator(_common.Operator):
         return f"<posenc_bridges.torch.{self._described()}>"
 
 
-_common.export(globals(), Operator, Twin, "tensors")
+twins: dict[str, Twin] = {}
+"""The functions by name."""
+
+
+def _make_twin(function: _common.Function) -> Twin:
+    return twins.setdefault(function.name, Twin(function))
+
+
+_common.export(globals(), Operator, _make_twin, "tensors")
 _matrix, _logits = Operator._matrix, Operator._logits
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, NoReturn
 from unittest.mock import patch
 
@@ -16,6 +16,8 @@ from torch.overrides import TorchFunctionMode  # type: ignore[import-not-found, 
 import posenc
 
 from . import _functions as pt
+from ._prepared import PreparedAttention, prepare
+from ._private import read
 from ._sequences import by_sequence
 
 if TYPE_CHECKING:
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 
 _NAME = "scaled_dot_product_attention"
 _THEIRS = functional.scaled_dot_product_attention
-_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+_DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 
 
 def _fail(error: type[Exception], argument: str, has: object, expected: str) -> NoReturn:
@@ -95,21 +97,15 @@ def scaled_dot_product_attention(
     >>> pt.scaled_dot_product_attention(q, k, v, bias=pt.alibi(posenc.alibi_slopes(8)), is_causal=True).shape
     torch.Size([2, 8, 100, 64])
     """
+    is_usual = attn_mask is None and bias is None and dropout_p == 0 and not enable_gqa and type(is_causal) is bool
+    if is_usual and (scale is None or type(scale) is float) and _are_alike(query, key, value):
+        return _prepared(is_causal, scale)(query, key, value)
     for argument, one in (("query", query), ("key", key), ("value", value), ("attn_mask", attn_mask)):
         if not isinstance(one, torch.Tensor) and (one is not None or argument != "attn_mask"):
             _fail(TypeError, argument, f"has type {type(one).__name__}", "a tensor")
         if one is not None and one.is_nested:
-            return _attend_jagged(
-                query,
-                key,
-                value,
-                attn_mask,
-                dropout_p=dropout_p,
-                is_causal=is_causal,
-                scale=scale,
-                enable_gqa=enable_gqa,
-                bias=bias,
-            )
+            jagged = partial(_attend_jagged, query, key, value, attn_mask, scale=scale, bias=bias)
+            return jagged(dropout_p=dropout_p, is_causal=is_causal, enable_gqa=enable_gqa)
         if one is not None and one.ndim < 2:
             _fail(ValueError, argument, f"has shape {tuple(one.shape)}", "at least 2 axes")
     for argument, flag in (("is_causal", is_causal), ("enable_gqa", enable_gqa)):
@@ -150,6 +146,24 @@ def scaled_dot_product_attention(
     return out
 
 
+def _are_alike(query: Tensor, key: Tensor, value: Tensor) -> bool:
+    """Return whether posenc and PyTorch read the shapes and dtypes of three tensors in the same way: of most calls."""
+    if not type(query) is type(key) is type(value) is torch.Tensor or torch.compiler.is_compiling():
+        return False
+    dtype = query.dtype
+    if dtype not in _DTYPES or key.dtype is not dtype or value.dtype is not dtype:
+        return False
+    if query.is_nested or key.is_nested or value.is_nested or torch.is_autocast_enabled("cpu"):
+        return False
+    shape, of_keys = query.shape, key.shape
+    return bool(of_keys == value.shape and shape[:-2] == of_keys[:-2] and shape[-1:] == of_keys[-1:])
+
+
+@lru_cache(maxsize=64)
+def _prepared(is_causal: bool, scale: float | None) -> PreparedAttention:
+    return prepare(causal=is_causal, align="start" if is_causal else None, scale=scale)
+
+
 def _attend_jagged(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, **options: Any) -> Tensor:
     """Return attention of jagged tensors (batch, H, ragged N, E), one sequence after the other."""
     if mask is not None:
@@ -157,7 +171,7 @@ def _attend_jagged(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | Non
     for argument, one in (("query", query), ("key", key), ("value", value)):
         if not one.is_nested or one.layout is not torch.jagged:
             _fail(TypeError, argument, "is no jagged tensor", "query, key and value of layout torch.jagged, or none")
-        if one.ndim != 4 or one._ragged_idx != 2 or one.lengths() is not None:
+        if one.ndim != 4 or read(one, "NestedTensor._ragged_idx") != 2 or one.lengths() is not None:
             _fail(
                 ValueError, argument, f"has shape {tuple(one.shape)}", "(batch, heads, ragged axis, width) without gaps"
             )

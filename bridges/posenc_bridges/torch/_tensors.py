@@ -8,14 +8,13 @@ from typing import Any, TypeAlias
 import ml_dtypes
 import numpy as np
 import torch  # type: ignore[import-not-found, unused-ignore]
-from torch._C import _len_torch_dispatch_stack  # type: ignore[import-not-found, unused-ignore]
-from torch._C._functorch import peek_interpreter_stack  # type: ignore[import-not-found, unused-ignore]
-from torch.autograd import forward_ad  # type: ignore[import-not-found, unused-ignore]
-from torch.utils._pytree import register_pytree_node  # type: ignore[import-not-found, unused-ignore]
+from torch.utils.dlpack import to_dlpack  # type: ignore[import-not-found, unused-ignore]
 
 import posenc
 from posenc_bridges import _common
 from posenc_bridges._common import Array
+
+from ._private import find, forward_level, has_batches, len_torch_dispatch_stack, peek_interpreter_stack
 
 Tensor: TypeAlias = torch.Tensor
 
@@ -28,24 +27,41 @@ DTYPES = {_BFLOAT16: torch.bfloat16} | {
     )
 }  # fmt: skip
 NUMPY_DTYPES = {of_torch: of_numpy for of_numpy, of_torch in DTYPES.items()}
-_BATCHED = torch._C._dispatch_key_parse("Batched")
+_BATCHED = torch._C._dispatch_key_parse("Batched") if has_batches else None
 _EAGER_TYPES = (torch.Tensor, torch.nn.Parameter)
+
+
+class _ByDlpack:
+    """A tensor that NumPy reads by DLPack, in a third of the time of ``Tensor.__dlpack__``."""
+
+    __slots__ = ("tensor",)
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor = tensor
+
+    def __dlpack__(self, **options: object) -> Any:
+        return to_dlpack(self.tensor)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 1, 0  # the CPU
 
 
 def to_array(tensor: Tensor) -> Array:
     """Return a view of the memory of a tensor on the CPU; bfloat16 becomes that of ml_dtypes.
 
     After `Tensor.numpy`, the memory cannot be resized. FSDP resizes the memory of parameters and of views of them, so
-    tensors that may be such are read by DLPack, which takes 2 us more.
+    tensors that may be such are read by DLPack.
     """
-    to_numpy = torch.Tensor.numpy
-    if tensor.requires_grad or type(tensor) is not torch.Tensor:
-        to_numpy, tensor = np.from_dlpack, tensor.detach()
+    is_plain = type(tensor) is torch.Tensor and not tensor.requires_grad
+    if not is_plain:
+        tensor = tensor.detach()
     if tensor.is_neg() or tensor.is_conj():
         tensor = tensor.resolve_neg().resolve_conj()
-    if tensor.dtype is not torch.bfloat16:
-        return to_numpy(tensor)  # type: ignore[no-any-return]
-    return to_numpy(tensor.view(torch.int16)).view(_BFLOAT16)  # type: ignore[no-any-return]
+    is_bfloat16 = tensor.dtype is torch.bfloat16
+    if is_bfloat16:
+        tensor = tensor.view(torch.int16)
+    array: Array = tensor.numpy() if is_plain else np.from_dlpack(_ByDlpack(tensor))
+    return array.view(_BFLOAT16) if is_bfloat16 else array
 
 
 def to_tensor(array: Array) -> Tensor:
@@ -57,48 +73,41 @@ def to_tensor(array: Array) -> Tensor:
     return torch.from_numpy(array)
 
 
-def to_tensors(results: Sequence[object], inputs: Sequence[Array]) -> list[Tensor]:
-    """Return results as contiguous tensors; a custom operator must not return views of inputs or of other results."""
-    taken = list(inputs)
-    for result in results:
-        array = np.asarray(result, order="C")
-        if array.base is not None and any(np.may_share_memory(array, other) for other in taken):
-            array = array.copy()
-        taken.append(array)
-    return [to_tensor(array) for array in taken[len(inputs) :]]
+def to_tensors(results: Iterable[object]) -> list[Tensor]:
+    """Return results of posenc, which share no memory with anything else, as contiguous tensors."""
+    return [to_tensor(np.asarray(result)) for result in results]
 
 
 _PROXY = "posenc_bridges.torch: an argument has type Proxy of torch.fx; expected a tensor, as torch.export passes it"
 
 
-def tensors_in(values: Iterable[object]) -> list[Tensor]:
-    """Return the tensors in arguments, also those in operators, sequences and frequencies."""
-    found: list[Tensor] = []
-    for value in values:
-        if isinstance(value, torch.Tensor):
-            found.append(value)
-        elif isinstance(value, _common.NESTED):
-            found += tensors_in(value.arguments.values() if isinstance(value, _common.Operator) else value)
-        elif isinstance(value, posenc.RopeFrequencies) and isinstance(value.inv_freq, torch.Tensor):
-            found.append(value.inv_freq)
-        elif isinstance(value, torch.fx.Proxy):
-            raise TypeError(_PROXY)
-    return found
+def is_recorded() -> bool:
+    """Return whether something records calls, or follows tangents of forward mode."""
+    recorded = torch.compiler.is_compiling() or torch.jit.is_tracing() or len_torch_dispatch_stack()
+    return bool(recorded) or forward_level() >= 0
 
 
-def runs_eagerly(tensors: Sequence[Tensor]) -> bool:
-    """Return whether nothing records calls, nor follows tangents, and all tensors are arrays of numbers in memory."""
-    is_recorded = torch.compiler.is_compiling() or torch.jit.is_tracing() or _len_torch_dispatch_stack()
-    return not is_recorded and forward_ad._current_level < 0 and all(map(_has_numbers, tensors))
-
-
-def is_followed(tensors: Sequence[Tensor]) -> bool:
-    """Return whether autograd or torch.func follows tensors."""
+def is_followed(arrays: Iterable[Any]) -> bool:
+    """Return whether autograd or torch.func follows tensors among arrays."""
     if torch.is_grad_enabled():
-        for tensor in tensors:
-            if tensor.requires_grad:
+        for one in arrays:
+            if isinstance(one, torch.Tensor) and one.requires_grad:
                 return True
     return peek_interpreter_stack() is not None
+
+
+def have_numbers(arrays: Iterable[Any]) -> bool:
+    """Return whether no array is a tensor of a GPU, of another class or layout, or of float8."""
+    for one in arrays:
+        if isinstance(one, torch.Tensor) and not (
+            type(one) in _EAGER_TYPES
+            and one.is_cpu
+            and one.layout is torch.strided
+            and not one.is_nested
+            and one.dtype in NUMPY_DTYPES
+        ):
+            return False
+    return True
 
 
 def batch_level(tensors: Sequence[Tensor]) -> int:
@@ -106,20 +115,17 @@ def batch_level(tensors: Sequence[Tensor]) -> int:
 
     Autograd makes it by an older `vmap`, which has no rules for Python functions, and whose tensors have no numbers.
     """
+    if not has_batches:
+        return 0
     torch._C._vmapmode_increment_nesting()
     level: int = torch._C._vmapmode_decrement_nesting()
     return level if level and any(torch._C._dispatch_keys(one).has(_BATCHED) for one in tensors) else 0
 
 
-def _has_numbers(tensor: Tensor) -> bool:
-    """Return whether a tensor is no tensor of a GPU, of another class or layout, or of float8."""
-    return (
-        type(tensor) in _EAGER_TYPES
-        and tensor.is_cpu
-        and tensor.layout is torch.strided
-        and not tensor.is_nested
-        and tensor.dtype in NUMPY_DTYPES
-    )
+def is_constant(value: object) -> bool:
+    """Return whether a call without a gradient may keep a value as it is: an object of posenc without tensors."""
+    is_bias = isinstance(value, posenc.Bias)
+    return is_bias or (isinstance(value, posenc.RopeFrequencies) and not isinstance(value.inv_freq, torch.Tensor))
 
 
 def convert(value: object) -> object:
@@ -137,6 +143,8 @@ def convert(value: object) -> object:
         return value.name
     if isinstance(value, type) and issubclass(value, np.generic):
         return value.__name__
+    if isinstance(value, torch.fx.Proxy):
+        raise TypeError(_PROXY)
     return _common.call_of(value) if isinstance(value, posenc.Bias) else value
 
 
@@ -163,7 +171,8 @@ def _unflatten_frequencies(leaves: Iterable[Any], rest: tuple[Any, ...]) -> pose
 
 
 # torch.export.register_dataclass would also make leaves of the factors and of the layout
-register_pytree_node(posenc.RopeFrequencies, _flatten_frequencies, _unflatten_frequencies)
+if _register := find("utils._pytree.register_pytree_node"):
+    _register(posenc.RopeFrequencies, _flatten_frequencies, _unflatten_frequencies)
 
 
 def _read_in_graphs(function: Callable[..., posenc.RopeFrequencies]) -> None:

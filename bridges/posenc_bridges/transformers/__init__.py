@@ -14,6 +14,7 @@ The page `bridges/docs/transformers.md` lists the models, and says what is refus
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Literal
 
 try:
@@ -27,10 +28,13 @@ except ImportError as error:
         'pip install "transformers>=5.23" "torch>=2.12" ml_dtypes'
     ) from error
 
-from ._attention import PRECISIONS, attention_forward
-from ._masks import make_mask
-from ._modules import change
-from ._private import MISSING
+from ._private import MISSING, check_names
+
+check_names()
+
+from ._attention import attention_forward  # noqa: E402 - these import what is checked
+from ._masks import make_mask  # noqa: E402
+from ._modules import change  # noqa: E402
 
 __all__ = ["register"]
 
@@ -58,10 +62,10 @@ def register(name: str = "posenc", *, precision: Literal["high", "low"] = "high"
     -----
     Masks are handed over as structure: causal, window, segments, padding. No array of queries x keys is made for them,
     nor for the biases of T5 and of models of its kind. A mask with 4 axes, or one of the user's own functions, is used
-    as it is. Attention modules that do not use transformers' interface, as in BLOOM, DeBERTa and SAM, are replaced, or
-    their steps are recorded; the manual lists them. Arguments that posenc does not know are a TypeError;
-    ``output_attentions`` and models that compute attention themselves are a NotImplementedError. Nothing falls back to
-    another implementation.
+    as it is. The attention modules of BLOOM, DeBERTa, Falcon, MPNet, MPT, SAM, Swin V2 and WavLM do not use
+    transformers' interface and are replaced. Arguments that posenc does not know are a TypeError;
+    ``output_attentions`` and other models that compute attention themselves are a NotImplementedError. Nothing falls
+    back to another implementation.
 
     Examples
     --------
@@ -74,8 +78,7 @@ def register(name: str = "posenc", *, precision: Literal["high", "low"] = "high"
     """
     if precision not in ("high", "low"):
         raise ValueError(f"register: precision is {precision!r}; expected one of 'high', 'low'")
-    PRECISIONS[name] = precision
-    AttentionInterface.register(name, attention_forward)
+    AttentionInterface.register(name, partial(attention_forward, precision=precision))
     AttentionMaskInterface.register(name, make_mask)
     change(name)
     return tuple(f"{model_type}.{name}" for model_type, names in MISSING.items() for name in names)

@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
+from functools import lru_cache
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
-from transformers.utils.output_capturing import _active_collector
 
 from posenc_bridges import torch as pt
 
 from ._lazy import LazyTensor, Module, Structure, T5Bias, structure_of
+from ._private import find
 
 _UNUSED = frozenset((
     "cache_position", "deterministic", "max_length_k", "max_length_q", "num_items_in_batch", "output_hidden_states",
-    "output_router_logits", "return_dict", "seq_idx", "use_cache",
+    "output_router_logits", "return_dict", "seq_idx", "sliding_window", "use_cache",
 ))  # fmt: skip
-"""Arguments that models pass through and that their eager attention does not read either."""
+"""Arguments that models pass through and that their eager attention does not read either; a mask has the window."""
+_COLLECTOR = find("utils.output_capturing._active_collector")
 
 
 def fail(module: torch.nn.Module, argument: str, what: str, error: type[Exception] = NotImplementedError) -> NoReturn:
     raise error(f"posenc_bridges.transformers: {argument} of {type(module).__name__} {what}")
 
 
-PRECISIONS: dict[object, str] = {}
-"""The precision of each registered name."""
+@lru_cache(maxsize=1024)
+def _prepared(width: int, scaling: float | None, **options: object) -> pt.PreparedAttention:
+    """Return the attention of layers with these options, which are those of each token that they decode."""
+    return pt.prepare(scale=None if scaling == width**-0.5 else scaling, **options)
 
 
 def attention_forward(
@@ -37,7 +41,6 @@ def attention_forward(
     dropout: float = 0.0,
     scaling: float | None = None,
     is_causal: bool | None = None,
-    sliding_window: int | None = None,
     softcap: float | None = None,
     s_aux: Tensor | None = None,
     sinks: Tensor | None = None,
@@ -48,16 +51,17 @@ def attention_forward(
     cu_seq_lens_q: Tensor | None = None,
     cu_seq_lens_k: Tensor | None = None,
     position_ids: Tensor | None = None,
+    precision: str = "high",
     **kwargs: object,
 ) -> tuple[Tensor, None]:
     """Return attention (batch, queries, heads, channels) and no weights, as transformers' attention interface asks.
 
-    `sliding_window` is not read: the mask has it. Arguments that have no meaning here are an error.
+    Arguments that have no meaning here are an error.
     """
     unknown = [name for name, given in kwargs.items() if given is not None and name not in _UNUSED]
     if unknown:
         fail(module, unknown[0], "is unknown; expected arguments of transformers 5.24's text models", TypeError)
-    collected = None if torch.compiler.is_compiling() else _active_collector.get()
+    collected = None if _COLLECTOR is None or torch.compiler.is_compiling() else _COLLECTOR.get()
     if output_attentions or any(name.endswith("attentions") for name in collected or ()):
         fail(module, "output_attentions", 'is True; expected False, because only "eager" has the weights')
 
@@ -65,18 +69,13 @@ def attention_forward(
     if block_indices is not None:
         attention_mask = _block_mask(module, query, m, attention_mask, block_indices, position_ids)
     if attention_mask is not None:
+        has = attention_mask.sizes if isinstance(attention_mask, LazyTensor) else tuple(attention_mask.shape)
         shape = (*query.shape[:3], m)
-        pairs = zip(reversed(attention_mask.shape), reversed(shape))  # noqa: B905 - torch.compile knows no strict
-        if attention_mask.ndim > len(shape) or any(length not in (1, other) for length, other in pairs):
-            what = f"has shape {tuple(attention_mask.shape)}; expected one that broadcasts to {tuple(shape)}"
-            fail(module, "attention_mask", what, ValueError)
-    implementation = getattr(getattr(module, "config", None), "_attn_implementation", None)
-    options: dict[str, object] = {
-        "scale": scaling,
-        "softcap": softcap,
-        "precision": PRECISIONS.get(implementation, "high"),
-        "dropout": dropout,
-    }
+        if has != (shape[0], 1, n, m):
+            pairs = zip(reversed(has), reversed(shape))  # noqa: B905 - torch.compile knows no strict
+            if len(has) > len(shape) or any(length not in (1, other) for length, other in pairs):
+                fail(module, "attention_mask", f"has shape {has}; expected one that broadcasts to {shape}", ValueError)
+    options: dict[str, Any] = {"softcap": softcap, "precision": precision}
     biases = []
     shift = None  # position of query 0 - position of key 0
     structure, described = structure_of(attention_mask), structure_of(position_bias)
@@ -112,10 +111,15 @@ def attention_forward(
         options |= _positions(shift, n, m)
     if s_aux is not None:
         options["sink"] = s_aux
+    has_tensors = biases or sinks is not None or any(isinstance(one, Tensor) for one in options.values())
+    if not (has_tensors or dropout or torch.compiler.is_compiling()):
+        out = _prepared(query.shape[-1], scaling, **options)(query, key, value)
+        return out.transpose(1, 2).contiguous(), None
+    options |= {"bias": biases, "scale": scaling, "dropout": dropout}
     if sinks is None:
-        out = pt.attention(query, key, value, bias=biases, **options)
+        out = pt.attention(query, key, value, **options)
     else:  # (batch, heads, queries, 1): a logit without a value for each query
-        out, lse = pt.attention(query, key, value, bias=biases, return_lse=True, **options)
+        out, lse = pt.attention(query, key, value, return_lse=True, **options)
         out = out * torch.sigmoid(lse[..., None] - sinks).to(out.dtype)
     return out.transpose(1, 2).contiguous(), None
 

@@ -6,10 +6,18 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
 import torch
-from torch.utils._pytree import tree_map_only
 
 Module: TypeAlias = Any
 """A module of transformers; torch gives its attributes the type Tensor | Module, which fits none of their uses."""
+
+
+def _dense(value: Any) -> Any:
+    """Return arguments of a function with numbers in place of each `LazyTensor`."""
+    if isinstance(value, LazyTensor):
+        return value.dense()
+    if type(value) in (tuple, list):
+        return type(value)(map(_dense, value))
+    return {name: _dense(one) for name, one in value.items()} if type(value) is dict else value
 
 
 class LazyTensor(torch.Tensor):  # type: ignore[misc, unused-ignore]
@@ -23,28 +31,19 @@ class LazyTensor(torch.Tensor):  # type: ignore[misc, unused-ignore]
         for name in ("shape", "dtype", "device", "ndim", "layout", "requires_grad", "is_cuda", "is_sparse")
     ) | {torch.Tensor.dim, torch.Tensor.size, torch.Tensor.is_floating_point}
 
+    posenc_structure: Structure | T5Bias
+    _made_from: tuple[Any, ...]
+
     @staticmethod
-    def __new__(
-        cls,
-        structure: Structure | T5Bias,
-        compute: Callable[[torch.dtype], torch.Tensor],
-        shape: tuple[int, ...],
-        dtype: torch.dtype,
-        device: Any,
-    ) -> Any:
-        return torch.Tensor._make_wrapper_subclass(cls, shape, dtype=dtype, device=device)
+    def __new__(cls, *made_from: Any) -> LazyTensor:
+        """Return the tensor of (structure, function of a dtype that computes the numbers, shape, dtype, device)."""
+        structure, _, shape, dtype, device = made_from
+        self: LazyTensor = torch.Tensor._make_wrapper_subclass(cls, shape, dtype=dtype, device=device)
+        self.posenc_structure, self._made_from, self.sizes = structure, made_from, shape
+        return self
 
-    def __init__(
-        self,
-        structure: Structure | T5Bias,
-        compute: Callable[[torch.dtype], torch.Tensor],
-        shape: tuple[int, ...],
-        dtype: torch.dtype,
-        device: Any,
-    ) -> None:
-        self.posenc_structure = structure
-        self._made_from = structure, compute, shape, dtype, device
-
+    sizes: tuple[int, ...]
+    """The shape; torch takes longer to look it up."""
     is_intact = True
     """False after an operation in place: the numbers are no longer those that the structure describes."""
 
@@ -80,8 +79,7 @@ class LazyTensor(torch.Tensor):  # type: ignore[misc, unused-ignore]
         in_place = name == "__setitem__" or name.startswith("__i") or (name.endswith("_") and not name.startswith("_"))
         if in_place and isinstance(args[0], LazyTensor):
             args[0].is_intact = False
-        args, kwargs = tree_map_only(LazyTensor, LazyTensor.dense, (args, kwargs))
-        return function(*args, **kwargs)
+        return function(*_dense(args), **_dense(kwargs))
 
     __torch_dispatch__ = __torch_function__  # for calls that do not come from Python
 
@@ -110,7 +108,9 @@ class Structure(NamedTuple):
     def options(self) -> dict[str, object]:
         """Return the options of `posenc.attention`, without positions."""
         options: dict[str, object] = {}
-        if self.window != (None, None):
+        if self.window == (None, 0):
+            options["causal"] = True
+        elif self.window != (None, None):
             options["window"] = self.window
         if self.q_segments is not None:
             options["q_segments"], options["k_segments"] = self.q_segments, self.k_segments
@@ -126,7 +126,7 @@ class T5Bias(NamedTuple):
     """(buckets, heads)."""
     shift: int
     """Position of query 0 - position of key 0."""
-    options: dict[str, object]
+    options: dict[str, Any]
     """Options of `posenc_bridges.torch.t5`."""
 
 

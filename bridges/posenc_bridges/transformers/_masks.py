@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial, wraps
-from typing import NamedTuple
+from math import inf
+from typing import Any, NamedTuple
 
 import torch
 from transformers import masking_utils
 from transformers.utils.import_utils import is_tracing
 
 from ._lazy import LazyTensor, Structure, attach
-from ._private import MISSING
+from ._private import MASKS, MISSING, find
 
 Mask = Callable[..., object]
 """A mask function of transformers: of the indices of batch row, head, query and key."""
+
+
+CONFIGS_OF_SDPA: set[type] = set()
+"""Configs of models that can do without a mask where nothing is masked, because they support SDPA."""
 
 
 class _Rule(NamedTuple):
@@ -85,11 +90,12 @@ def describe_mask_functions() -> None:
 
         setattr(masking_utils, name, make)
 
-    for name, rule in _RULES.items():
-        if hasattr(masking_utils, name):
-            describe(name, rule)
+    for path in MASKS:
+        module, _, name = path.partition(".")
+        if find(path):
+            describe(name, _RULES[name])
         else:  # masks of a function without a rule are arrays
-            MISSING.setdefault("masking_utils", []).append(name)
+            MISSING.setdefault(module, []).append(name)
 
 
 def _merge_segments(
@@ -107,51 +113,49 @@ def _merge_segments(
 
 
 def make_mask(
-    batch_size: int,
     q_length: int,
     kv_length: int,
     q_offset: int | torch.Tensor = 0,
     kv_offset: int = 0,
     mask_function: Mask = masking_utils.causal_mask_function,
     attention_mask: torch.Tensor | None = None,
-    allow_is_bidirectional_skip: bool = False,
-    dtype: torch.dtype = torch.float32,
-    device: torch.device | str = "cpu",
-    **kwargs: object,
+    **others: Any,
 ) -> torch.Tensor | None:
     """Return the mask of a call of transformers' mask interface, structured if `mask_function` has a structure."""
-    arguments = {
-        "batch_size": batch_size, "q_length": q_length, "kv_length": kv_length, "q_offset": q_offset,
-        "kv_offset": kv_offset, "mask_function": mask_function, "attention_mask": attention_mask,
-        "allow_is_bidirectional_skip": allow_is_bidirectional_skip, "dtype": dtype, "device": device, **kwargs,
-    }  # fmt: skip
+    # like SDPA's, the mask of a token that is decoded may be None
+    is_token = q_length == 1 and others.get("allow_is_causal_skip") and type(others.get("config")) in CONFIGS_OF_SDPA
+    if is_token and attention_mask is None and kv_length < (others.get("local_size") or inf):
+        return None
     is_traced = is_tracing(attention_mask)
+    eager = partial(masking_utils.eager_mask, q_length=q_length, kv_length=kv_length, kv_offset=kv_offset)
+    eager = partial(eager, mask_function=mask_function, attention_mask=attention_mask, **others)
     if is_traced and isinstance(q_offset, torch.Tensor):  # its number is not known
-        return masking_utils.eager_mask(**arguments)
+        return eager(q_offset=q_offset)
     # static caches count in a tensor, which they change in place after this call
-    first = arguments["q_offset"] = int(q_offset)
+    first = int(q_offset)
     q = torch.arange(first, first + q_length)[None]
     k = torch.arange(kv_offset, kv_offset + kv_length)[None]
     rule = _read_rule(mask_function, q, k)
     if rule is None:
-        return masking_utils.eager_mask(**arguments)
+        return eager(q_offset=first)
     padding = masking_utils.prepare_padding_mask(attention_mask, kv_length, kv_offset)
     if padding is not None:
         padding = padding[:, kv_offset : kv_offset + kv_length]
         padding = None if not is_traced and padding.all() else padding
-    is_limited = rule.left is not None and rule.left < max(first + q_length - 1 - kv_offset, 0)
-    is_limited |= rule.right is not None and rule.right < max(kv_offset + kv_length - 1 - first, 0)
-    if allow_is_bidirectional_skip and padding is None and not is_limited and not rule.segments:
+    most = max(first + q_length - 1 - kv_offset, 0)  # keys to the left of the last query
+    left = rule.left if rule.left is not None and rule.left < most else None  # as for most tokens that are decoded
+    is_limited = left is not None or (rule.right is not None and rule.right < max(kv_offset + kv_length - 1 - first, 0))
+    may_skip = is_token or others.get("allow_is_bidirectional_skip")
+    if may_skip and padding is None and not is_limited and not rule.segments:
         return None
     q_segments, k_segments = _merge_segments(rule.segments)
-    structure = Structure(first, kv_offset, (rule.left, rule.right), q_segments, k_segments, padding)
+    structure = Structure(first, kv_offset, (left, rule.right), q_segments, k_segments, padding)
     if is_traced:
-        return attach(masking_utils.eager_mask(**arguments), structure)
+        return attach(eager(q_offset=first), structure)
 
     def compute(dtype: torch.dtype) -> torch.Tensor:
-        mask = masking_utils.eager_mask(**{**arguments, "dtype": torch.float32 if dtype is torch.bool else dtype})
-        assert mask is not None  # it is None only where `make_mask` returns None
+        mask: torch.Tensor = eager(q_offset=first, dtype=torch.float32 if dtype is torch.bool else dtype)
         return mask.to(dtype)
 
-    shape = batch_size, 1, q_length, kv_length  # as eager attention adds it
-    return LazyTensor(structure, compute, shape, dtype, device)
+    shape = others["batch_size"], 1, q_length, kv_length  # as eager attention adds it
+    return LazyTensor(structure, compute, shape, others.get("dtype", torch.float32), others.get("device", "cpu"))

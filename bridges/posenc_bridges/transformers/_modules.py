@@ -14,25 +14,18 @@ from transformers import PreTrainedConfig, __version__
 from transformers.modeling_utils import PreTrainedModel
 
 from ._lazy import LazyTensor, attach, read_t5
-from ._masks import describe_mask_functions
-from ._private import has_names, look_up, missing_for
+from ._masks import CONFIGS_OF_SDPA, describe_mask_functions
+from ._private import FAMILIES, has_names, look_up, missing_for
 from ._replaced import CHANGED, NAMES, REPLACED, is_ours, replace_all
-
-T5_KIND = {
-    "longt5": "LongT5Attention", "mt5": "MT5Attention", "pix2struct": "Pix2StructTextAttention",
-    "pop2piano": "Pop2PianoAttention", "switch_transformers": "SwitchTransformersAttention", "t5": "T5Attention",
-    "udop": "UdopAttention", "umt5": "UMT5Attention",
-}  # fmt: skip
-"""Attention modules with T5's method `compute_bias`, by model type."""
 
 
 def change(name: str) -> None:
     """Change transformers' modules, once, so that they ask for the implementation at each call."""
     if not NAMES:
         describe_mask_functions()
-        for model_type, name_of_class in T5_KIND.items():
-            if has_names(model_type, [f"{name_of_class}.compute_bias"]):
-                _describe_bias(look_up(model_type, name_of_class))
+        for model_type, (name_of_method, *_) in FAMILIES.items():
+            if name_of_method.endswith(".compute_bias") and has_names(model_type):
+                _describe_bias(look_up(model_type, name_of_method.partition(".")[0]))
         replace_all()
         _refuse_other_models()
     for cls in REPLACED:
@@ -43,26 +36,26 @@ def change(name: str) -> None:
 
 def _refuse_other_models() -> None:
     """Let models that would ignore the choice of posenc raise; transformers accepts any registered name for them."""
-    for name in ("get_correct_attn_implementation", "set_attn_implementation"):
+
+    def check_first(name: str) -> None:
         method = getattr(PreTrainedModel, name)
 
-        def checked(
-            self: PreTrainedModel,
-            requested: object,
-            *args: object,
-            theirs: Callable[..., object] = method,
-            **kwargs: object,
-        ) -> object:
+        @wraps(method)
+        def checked(self: PreTrainedModel, requested: object, *args: object, **kwargs: object) -> object:
             _check(self, requested, self.config)
-            return theirs(self, requested, *args, **kwargs)
+            return method(self, requested, *args, **kwargs)
 
-        setattr(PreTrainedModel, name, wraps(method)(checked))
+        setattr(PreTrainedModel, name, checked)
+
+    check_first("get_correct_attn_implementation")
+    check_first("set_attn_implementation")
     finish = PreTrainedModel.post_init
 
     @wraps(finish)
     def post_init(self: PreTrainedModel) -> None:
         finish(self)
         _give_config(self, self.config)
+        CONFIGS_OF_SDPA.update({type(self.config)} if getattr(self, "_supports_sdpa", False) else ())
         if is_ours(self):
             _check_modules(self)
 
@@ -178,7 +171,7 @@ def _describe_bias(cls: type[torch.nn.Module]) -> None:
     @wraps(theirs)
     def forward(self: torch.nn.Module, *args: object, **kwargs: object) -> object:
         # Cross attention has no bias; without one it would make zeros for each pair.
-        if is_ours(self) and not self.has_relative_attention_bias and kwargs.get("position_bias", self) is None:
+        if not self.has_relative_attention_bias and kwargs.get("position_bias", self) is None and is_ours(self):
             kwargs["position_bias"] = torch.zeros(1, 1, 1, 1)
         return theirs(self, *args, **kwargs)
 

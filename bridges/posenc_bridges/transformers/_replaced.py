@@ -5,23 +5,22 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable
-from functools import partial, wraps
-from math import sqrt
+from functools import wraps
+from math import log, sqrt
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import dropout
+from torch.nn.functional import dropout, normalize
 from transformers import Cache
-from transformers.modeling_utils import PreTrainedModel
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, PreTrainedModel
 
 import posenc
 from posenc_bridges import torch as pt
 
-from ._attention import attention_forward, fail
+from ._attention import fail
 from ._lazy import Module, Structure, structure_of
-from ._private import has_names, look_up
-from ._recorded import record
+from ._private import FAMILIES, has_names, look_up
 
 NAMES: set[str] = set()
 """Names under which posenc is registered."""
@@ -60,11 +59,19 @@ def _replace(cls: type[torch.nn.Module], method: str, ours: Callable[..., object
 
 
 def _attend(
-    module: Module, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, drop: Module, **options: Any
+    module: Module,
+    qkv: tuple[Tensor, ...],
+    mask: Tensor | None,
+    bias: object,
+    drop: Module,
+    scaling: object = None,
+    **others: object,
 ) -> Tensor:
     """Return attention (batch, queries, heads, channels); `drop` is a probability in training, or a layer with one."""
-    dropout: Any = getattr(drop, "p", drop) if module.training else 0.0
-    return attention_forward(module, query, key, value, mask, dropout=dropout, **options)[0]
+    attend = ALL_ATTENTION_FUNCTIONS[module.config._attn_implementation]
+    options = {"dropout": getattr(drop, "p", drop) if module.training else 0.0, "scaling": scaling}
+    out: Tensor = attend(module, *qkv, mask, position_bias=bias, is_causal=False, **options, **others)[0]
+    return out
 
 
 def _split(x: Tensor, heads: int) -> Tensor:
@@ -98,17 +105,8 @@ def _bloom_forward(
     structure = structure_of(attention_mask)
     if isinstance(structure, Structure) and _is_consecutive(structure.padding):
         bias = pt.alibi(posenc.alibi_slopes(module.num_heads))
-    out = _attend(
-        module,
-        query,
-        key,
-        value,
-        attention_mask,
-        module.attention_dropout,
-        scaling=module.inv_norm_factor,
-        position_bias=bias,
-        **kwargs,
-    )
+    drop, scaling = module.attention_dropout, module.inv_norm_factor
+    out = _attend(module, (query, key, value), attention_mask, bias, drop, scaling, **kwargs)
     return residual + dropout(module.dense(out.flatten(2)), module.hidden_dropout, module.training), None
 
 
@@ -137,7 +135,7 @@ def _falcon_forward(
     query, key = (x * cos + torch.cat([-x.chunk(2, -1)[1], x.chunk(2, -1)[0]], -1) * sin for x in (query, key))
     if layer_past is not None:
         key, value = layer_past.update(key, value, module.layer_idx)
-    out = _attend(module, query, key, value, attention_mask, 0.0, **kwargs)  # nor has eager attention a dropout
+    out = _attend(module, (query, key, value), attention_mask, None, 0.0, **kwargs)  # eager attention drops none either
     return module.dense(out.flatten(2)), None
 
 
@@ -167,53 +165,9 @@ def _mpt_forward(
         bias = pt.alibi(-position_bias[:, 0, -2])
     elif attention_mask is not None:
         attention_mask = ~attention_mask.bool()
-    out = _attend(
-        module,
-        query,
-        key,
-        value,
-        attention_mask,
-        module.attn_dropout_p,
-        scaling=module.softmax_scale,
-        position_bias=bias,
-        **kwargs,
-    )
+    drop, scaling = module.attn_dropout_p, module.softmax_scale
+    out = _attend(module, (query, key, value), attention_mask, bias, drop, scaling, **kwargs)
     return module.out_proj(out.flatten(2)), None
-
-
-def _gpt_attn(
-    module: Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None
-) -> tuple[Tensor, None]:
-    """Compute the attention of GPT-J, CodeGen, GPT-NeoX Japanese and GPT-Neo, which does not scale its logits."""
-    n, m = query.shape[2], key.shape[2]
-    if getattr(module, "attention_type", None) == "local":
-        near = module.bias[:, :, m - n : m, :m]
-        hidden = torch.finfo(torch.float32).min
-        attention_mask = near if attention_mask is None else torch.where(near, attention_mask, hidden)
-    scaling = 1 / float(getattr(module, "scale_attn", getattr(module, "norm_factor", 1)))
-    drop = getattr(module, "attn_dropout", None) or module.attention_dropout
-    return _attend(module, query, key, value, attention_mask, drop, scaling=scaling).transpose(1, 2), None
-
-
-def _openai_attn(
-    module: Module, q: Tensor, k: Tensor, v: Tensor, attention_mask: Tensor | None, **unused: object
-) -> list[Tensor]:
-    """Compute the attention of GPT, whose keys are transposed and whose mask has padding alone."""
-    n = q.shape[2]
-    if attention_mask is not None:
-        hidden = torch.finfo(attention_mask.dtype).min
-        attention_mask = torch.where(module.bias[:, :, :n, :n] > 0, attention_mask, hidden)
-    out = _attend(
-        module,
-        q,
-        k.transpose(-1, -2),
-        v,
-        attention_mask,
-        module.attn_dropout,
-        scaling=None if module.scale else 1.0,
-        is_causal=True,
-    )
-    return [out.transpose(1, 2)]
 
 
 # ---- Distances ----
@@ -238,15 +192,7 @@ def _mpnet_forward(
     heads = module.num_attention_heads
     query, key, value = (_split(make(hidden_states), heads) for make in (module.q, module.k, module.v))
     out = _attend(
-        module,
-        query,
-        key,
-        value,
-        attention_mask,
-        module.dropout,
-        scaling=module.attention_head_size**-0.5,
-        position_bias=position_bias,
-        **kwargs,
+        module, (query, key, value), attention_mask, position_bias, module.dropout, module.attention_head_size ** (-0.5)
     )
     return (module.o(out.flatten(2)),)
 
@@ -301,17 +247,9 @@ def _deberta_forward(
         rel_q = _split(of_queries(rows), heads) if "p2c" in terms else None
         rel_k = _split(of_keys(rows), heads) if "c2p" in terms else None
         bias = pt.deberta(rel_q, rel_k, num_buckets=buckets, max_distance=limit, terms=terms)
-    out = _attend(
-        module,
-        query,
-        key,
-        value,
-        None if attention_mask is None else attention_mask.bool(),
-        module.dropout,
-        scaling=1 / sqrt(query.shape[-1] * (1 + len(terms))),
-        position_bias=bias,
-        is_causal=False,
-    )
+    mask = None if attention_mask is None else attention_mask.bool()
+    scaling = 1 / sqrt(query.shape[-1] * (1 + len(terms)))
+    out = _attend(module, (query, key, value), mask, bias, module.dropout, scaling)
     return out.flatten(2), None
 
 
@@ -327,9 +265,7 @@ def _wavlm_forward(
     bias = pt.gated_distance(gates, table.T[..., None], rows="buckets", max_distance=module.max_distance)
     query, key, value = (_split(make(hidden_states), heads) for make in (module.q_proj, module.k_proj, module.v_proj))
     mask = None if attention_mask is None else attention_mask[:, None, None, :].eq(1)
-    out = _attend(
-        module, query, key, value, mask, module.dropout, scaling=module.scaling, position_bias=bias, is_causal=False
-    )
+    out = _attend(module, (query, key, value), mask, bias, module.dropout, module.scaling)
     return module.out_proj(out.flatten(2)), None, table
 
 
@@ -346,128 +282,58 @@ def _sam_forward(module: Module, hidden_states: Tensor, **unused: object) -> tup
         # the model does not scale these terms, and attention scales them as q . k
         term = pt.shaw(table.flip(0) / module.scale).at(q_positions=at, k_positions=at)
         bias = term if bias is None else bias + term
-    out = _attend(
-        module, query, key, value, None, module.dropout, scaling=module.scale, position_bias=bias, is_causal=False
-    )
+    out = _attend(module, (query, key, value), None, bias, module.dropout, module.scale)
     return module.proj(out.flatten(2).unflatten(1, (height, width))), None
 
 
-# ---- XLNet ----
+def _swin_forward(
+    module: Module, hidden_states: Tensor, attention_mask: Tensor | None, **unused: object
+) -> tuple[Tensor]:
+    """Compute `Swinv2SelfAttention.forward`, whose logits are cosines times a scale for each head."""
+    heads = module.num_attention_heads
+    query, key, value = (_split(make(hidden_states), heads) for make in (module.query, module.key, module.value))
+    scale = module.logit_scale.clamp(max=log(100)).exp()
+    table = 16 * torch.sigmoid(module.continuous_position_bias_mlp(module.relative_coords_table))
+    mask = None
+    if attention_mask is not None:  # (windows, tokens, tokens), which the model adds twice
+        mask = 2 * attention_mask[:, None].repeat(query.shape[0] // attention_mask.shape[0], 1, 1, 1)
+    bias = pt.swin(table.view(-1, heads), *module.window_size)
+    qkv = scale * normalize(query, dim=-1), normalize(key, dim=-1), value
+    out = _attend(module, qkv, mask, bias, module.dropout, 1.0)
+    return (out.flatten(2),)
 
 
-def _xlnet_core(
-    module: Module,
-    q_head: Tensor,
-    k_head_h: Tensor,
-    v_head_h: Tensor,
-    k_head_r: Tensor,
-    seg_mat: Tensor | None,
-    attn_mask: Tensor | None,
-    **unused: object,
-) -> Tensor:
-    """Compute `XLNetRelativeAttention.rel_attn_core` of either stream, whose arrays begin (tokens, batch, heads).
-
-    Row p of `k_head_r` (rows, batch, heads, D) is for the key p - M places after the query. Sentences of a batch have
-    the same rows, unless half of them read backwards, or dropout has changed the rows.
-    """
-    query, key, value = (part.permute(1, 2, 0, 3) for part in (q_head, k_head_h, v_head_h))
-    n, m = query.shape[2], key.shape[2]
-    rows = k_head_r[1:].permute(1, 2, 0, 3)
-    rows = torch.nn.functional.pad(rows, (0, 0, 0, 2 * m - 1 - rows.shape[2]))  # a query has fewer keys after it
-    at = {"q_positions": torch.arange(m - n, m), "k_positions": torch.arange(m)}
-    keep = None if attn_mask is None else attn_mask.permute(2, 3, 0, 1) == 0
-    is_one = not (module.config.bi_data or (module.training and module.config.dropout))
-    parts = []
-    for part in [slice(None)] if is_one else [slice(b, b + 1) for b in range(query.shape[0])]:
-        bias: pt.Operator = pt.transformer_xl(rows[part][0], module.r_w_bias, module.r_r_bias).at(**at)
-        if seg_mat is not None:
-            bias = bias + _segment_bias(module, query[part], seg_mat[:, :, part, 0] > 0)
-        mask = keep if keep is None or keep.shape[0] == 1 else keep[part]
-        out = _attend(
-            module,
-            query[part],
-            key[part],
-            value[part],
-            mask,
-            module.dropout,
-            scaling=module.scale,
-            position_bias=bias,
-            is_causal=False,
-        )
-        parts.append(out)
-    out = torch.cat(parts)  # (batch, tokens, heads, D)
-    if keep is not None:  # like eager attention, a query that sees no key takes the mean of all
-        out = torch.where(keep.any(-1).transpose(1, 2)[..., None], out, value.mean(2)[:, None])
-    return out.transpose(0, 1)
-
-
-def _segment_bias(module: Module, query: Tensor, is_same: Tensor) -> pt.Operator:
-    """Return XLNet's bias of segments. Of a query's two logits only their difference has an effect on the softmax.
-
-    `is_same` (N, M, batch) says whether a query and a key are in one segment. The number of a key's segment is the
-    first query in it, or -1, so that a distance of 0 is one segment.
-    """
-    n, m, _ = is_same.shape
-    number = torch.where(is_same.any(0), is_same.to(torch.uint8).argmax(0), -1).T
-    of_segments = torch.einsum("bhnd,shd->sbhn", query + module.r_s_bias[:, None], module.seg_embed)
-    gates = module.scale * (of_segments[0] - of_segments[1])[..., None]
-    only_zero = torch.tensor([[0.0], [1.0], [0.0]], dtype=query.dtype)
-    bias: pt.Operator = pt.gated_distance(gates, only_zero)
-    return bias.at(q_positions=number[:, m - n :], k_positions=number)
-
-
-OWN: dict[str, dict[str, Callable[..., object] | None]] = {
-    "bloom": {"BloomAttention.forward": _bloom_forward},
-    "codegen": {"CodeGenAttention.forward": None, "CodeGenAttention._attn": _gpt_attn},
-    "deberta": {
-        "DisentangledSelfAttention.forward": _deberta_forward, "DebertaEncoder.get_attention_mask": _deberta_mask,
-        "DebertaEncoder.get_rel_pos": _deberta_positions,
-    },
-    "deberta_v2": {
-        "DisentangledSelfAttention.forward": _deberta_forward, "DebertaV2Encoder.get_attention_mask": _deberta_mask,
-        "DebertaV2Encoder.get_rel_pos": _deberta_positions,
-    },
-    "falcon": {"FalconAttention.forward": _falcon_forward},
-    "gpt_neo": {"GPTNeoSelfAttention.forward": None, "GPTNeoSelfAttention._attn": _gpt_attn},
-    "gpt_neox_japanese": {"GPTNeoXJapaneseAttention.forward": None, "GPTNeoXJapaneseAttention._attn": _gpt_attn},
-    "gptj": {"GPTJAttention.forward": None, "GPTJAttention._attn": _gpt_attn},
-    "mpnet": {"MPNetSelfAttention.forward": _mpnet_forward, "MPNetEncoder.compute_position_bias": _mpnet_bias},
-    "mpt": {"MptAttention.forward": _mpt_forward, "MptBlock.forward": None},
-    "openai": {"Attention.forward": None, "Attention._attn": _openai_attn},
-    "sam": {"SamVisionAttention.forward": _sam_forward},
-    "sam_hq": {"SamHQVisionAttention.forward": _sam_forward},
-    "wavlm": {"WavLMAttention.forward": _wavlm_forward},
-    "xlnet": {"XLNetRelativeAttention.forward": None, "XLNetRelativeAttention.rel_attn_core": _xlnet_core},
-}  # fmt: skip
-"""For each model type whose attention is replaced: its methods and what replaces them; None checks the arguments."""
-
-
-RECORDED = {
-    "cpmant": "CpmAntAttention", "flaubert": "MultiHeadAttention", "fsmt": "Attention", "git": "GitSelfAttention",
-    "layoutlmv3": "LayoutLMv3SelfAttention", "megatron_bert": "MegatronBertSelfAttention", "mvp": "MvpAttention",
-    "perceiver": "PerceiverSelfAttention", "rembert": "RemBertSelfAttention", "roformer": "RoFormerSelfAttention",
-    "squeezebert": "SqueezeBertSelfAttention", "swinv2": "Swinv2SelfAttention", "tapas": "TapasSelfAttention",
-    "trocr": "TrOCRAttention", "xglm": "XGLMAttention", "xlm": "MultiHeadAttention",
-}  # fmt: skip
-"""Classes whose forward method is recorded, by model type."""
-OWN |= {model_type: {f"{name}.forward": record} for model_type, name in RECORDED.items()}
+OWN: dict[str, tuple[Callable[..., object] | None, ...]] = {
+    "bloom": (_bloom_forward,),
+    "deberta": (_deberta_forward, _deberta_mask, _deberta_positions),
+    "deberta_v2": (_deberta_forward, _deberta_mask, _deberta_positions),
+    "falcon": (_falcon_forward,),
+    "mpnet": (_mpnet_forward, _mpnet_bias),
+    "mpt": (_mpt_forward, None),
+    "sam": (_sam_forward,),
+    "sam_hq": (_sam_forward,),
+    "swinv2": (_swin_forward,),
+    "wavlm": (_wavlm_forward,),
+}
+"""For each type of models what replaces its methods of `FAMILIES`; None checks the arguments alone."""
 
 
 REPLACED: set[type[torch.nn.Module]] = set()
-"""Classes of `OWN` that are replaced."""
+"""Classes whose methods are replaced."""
 
 
 def replace_all() -> None:
     """Replace the methods of `OWN`, once, and let their models choose an implementation."""
-    for model_type, changes in OWN.items():
-        owners = [look_up(model_type, name.partition(".")[0]) for name in changes]
+    for model_type, functions in OWN.items():
+        names = FAMILIES[model_type]
+        owners = [look_up(model_type, name.partition(".")[0]) for name in names]
         if any(one and "get_interface(" in inspect.getsource(one) for one in owners):
-            continue  # transformers after 5.23, where more of its modules use the interface
-        if not has_names(model_type, [*changes]):
+            continue  # a transformers whose module uses the interface
+        if not has_names(model_type):
             continue
-        for cls, (name, ours) in zip(owners, changes.items(), strict=True):
+        for cls, name, ours in zip(owners, names, functions, strict=True):
             REPLACED.add(cls)
-            _replace(cls, name.partition(".")[2], partial(record, theirs=cls.forward) if ours is record else ours)
+            _replace(cls, name.partition(".")[2], ours)
         for one in vars(sys.modules[owners[0].__module__]).values():
             if isinstance(one, type) and PreTrainedModel in one.__bases__:
                 one._can_set_attn_implementation_cached_value = True  # type: ignore[attr-defined, unused-ignore]
