@@ -433,8 +433,8 @@ def run_config(words: Sequence[str]) -> int:
             print(layer_table(posenc.layers(Path(parser.parse_args(words).file))))
     except (OSError, TypeError, ValueError) as error:
         parser.error(str(error))
-    for warning in caught:
-        print(f"Probably wrong: {str(warning.message).removeprefix('layers: ')}")
+    for text in dict.fromkeys(str(warning.message) for warning in caught):
+        print(f"Probably wrong: {text.removeprefix('layers: ')}")
     return 0
 
 

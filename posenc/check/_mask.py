@@ -158,7 +158,7 @@ def _placed(subject: str, c: Case, keep: Any, q_positions: Any, k_positions: Any
         if keep.dtype != bool:
             raise TypeError(f"check.{subject}: keep has dtype {keep.dtype}; expected bool, True = may be seen")
         if np.broadcast_shapes(keep.shape, (1, 1)) not in itertools.product((1, c["n"]), (1, c["m"])):
-            raise ValueError(f"check.{subject}: keep has shape {keep.shape}; expected ({c['n']}, {c['m']})")
+            raise ValueError(f"check.{subject}: keep has shape {keep.shape}; expected ({c['n']}, {c['m']}), or n and m")
         found["kept"] = np.broadcast_to(keep, (c["n"], c["m"]))
     if q_positions is None and k_positions is None:
         return found
