@@ -9,8 +9,8 @@ from typing import Any
 from torch.autograd import forward_ad  # type: ignore[import-not-found, unused-ignore]
 
 NAMES = {
-    "_C._len_torch_dispatch_stack": "every call is a custom operator, which takes longer",
-    "autograd.forward_ad._current_level": "every call is a custom operator, which takes longer",
+    "_C._len_torch_dispatch_stack": "every call is a custom operator: it takes longer, and torch.func.grad refuses it",
+    "autograd.forward_ad._current_level": "every call is a custom operator, as without the dispatch stack",
     "_C._functorch.peek_interpreter_stack": "every call makes the node that torch.func needs, which takes longer",
     "_C._vmapmode_increment_nesting": "torch refuses is_grads_batched",
     "_C._vmapmode_decrement_nesting": "torch refuses is_grads_batched",
@@ -19,7 +19,7 @@ NAMES = {
     "_remove_batch_dim": "torch refuses is_grads_batched",
     "_add_batch_dim": "torch refuses is_grads_batched",
     "autograd._profiler_enabled": "the profiler does not show calls that nothing records",
-    "utils._pytree.register_pytree_node": "torch.export refuses RopeFrequencies as an argument",
+    "utils._pytree.register_pytree_node": "torch.func.grad refuses RopeFrequencies as an argument",
     "SymInt.node": "lengths are fixed in graphs",
     "NestedTensor._ragged_idx": "scaled_dot_product_attention refuses nested tensors",
     "Tensor._make_wrapper_subclass": "posenc_bridges.transformers is not imported",

@@ -69,6 +69,8 @@ class LazyTensor(torch.Tensor):  # type: ignore[misc, unused-ignore]
         # A checkpoint detaches its inputs. The copy keeps the structure, whose parameters have gradients of their own.
         if function is torch.Tensor.detach and args[0].is_intact:
             return LazyTensor(*args[0]._made_from)
+        if function is torch.Tensor.contiguous and args[0].is_intact:  # generate asks for it before a static cache
+            return args[0]
         if function is torch.Tensor.requires_grad.__set__:
             return None
         is_bool = function is torch.Tensor.to and args[1:] == (torch.bool,)
