@@ -207,6 +207,16 @@ def mask_case(
     return case
 
 
+def with_unseen_window(report: Report, subject: str, n: int, m: int, options: Case) -> Report:
+    """Say that a window was not tried, if it hides no pair. `options` are arguments of the check."""
+    causal, window, align = (options[name] for name in ("causal", "window", "align"))
+    case = mask_case(subject, n, m, causal, window, align, options.get("segments"), options)
+    hides = (visible(case) != visible({**case, "window": None})).any()
+    if hides or window is None or (window[0] is None and (causal or window[1] is None)):
+        return report
+    return further(report, None, "the window, which hides no pair; pass a larger n")
+
+
 def mask(
     impl: object,
     n: int,
@@ -277,4 +287,6 @@ def mask(
 
     report = run(n if m is None else m)
     is_square = m is None and causal and segments is None and not is_placed
-    return further(report, lambda: run(n + 5), MORE_KEYS) if is_square else report
+    report = further(report, lambda: run(n + 5), MORE_KEYS) if is_square else report
+    options = {"causal": causal, "window": window, "align": align or "end", "segments": segments, **given}
+    return with_unseen_window(report, "mask", n, n + 5 if is_square else n if m is None else m, options)
