@@ -202,7 +202,7 @@ def mask_case(
     if n == m and not np.array_equal(q, k):
         case["row_segments"] = k
     size = max(int((k == k[0]).sum()), 1)
-    if 1 < size < m and (k == k[0] + np.arange(m) // size).all() and (q == k[-n:]).all():
+    if 1 < size < m and (k == k[0] + np.arange(m) // size).all() and np.array_equal(q, k[-n:]):
         case["chunk"] = size  # the segments are attention chunks of equal sizes
     return case
 
