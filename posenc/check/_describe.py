@@ -22,7 +22,7 @@ from ._frequencies import LENGTH
 from ._inputs import FAR, ToArray, call, choice, draw, parts, without_weights
 from ._laws import listed, near, solved
 from ._mask import HIDES, mask
-from ._read_rope import _matrix, _pairs, _rows_of, _sources
+from ._read_rope import matrix_of, pairs_in, rows_of, sources_of
 from ._report import Array, Float64, Report
 from ._rope import rope, sinusoid
 
@@ -121,12 +121,12 @@ def frequencies_of(w: Float64, size: float) -> Iterator[tuple[str, Any]]:
 def rotations(run: Callable[[Float64, Array], Float64], x: Float64, seq_axis: int) -> Candidates:
     """Yield calls of a rotation by its channels, pairs, results and angles."""
     places = [np.arange(24), np.sort(FAR)]
-    seen = [_matrix(run, x, place) for place in places]
-    sources = _sources(seen, 2e-3)
-    pairs = _pairs(sources)
+    seen = [matrix_of(run, x, place) for place in places]
+    sources = sources_of(seen, 2e-3)
+    pairs = pairs_in(sources)
     if len({b - a for a, b in pairs}) != 1:
         return
-    first, step, rows = pairs[0][0], pairs[0][1] - pairs[0][0], _rows_of(sources, pairs)
+    first, step, rows = pairs[0][0], pairs[0][1] - pairs[0][0], rows_of(sources, pairs)
     is_half = step > 1 or len(pairs) == 1
     r, z = 2 * step if is_half else 2 * len(pairs), np.concatenate([one[0, 0] for one in seen])
     real, imaginary = (z[:, [row[side] for row in rows], [a for a, _ in pairs]] for side in (0, 1))
