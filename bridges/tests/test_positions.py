@@ -118,7 +118,7 @@ def test_text_after_a_long_video():
         given = parts if style == "qwen2_5_vl" else [2, parts[1][:3], 3]
         options = {"style": style, "tokens_per_second": 1 if style == "qwen2_5_vl" else None}
         report = posenc.check.positions(expected[:, 0], given, **options)
-        assert "advance without time" in [cause.name for cause in report.causes]
+        assert report.causes[0].name == "advance without time"  # a square grid advances by its height, too
     found, (expected, _) = ours("qwen2_5_omni", parts, 1), transformers_positions("qwen2_5_omni", parts, 1)
     assert np.array_equal(found.positions, expected[:, 0].numpy())
 

@@ -14,7 +14,7 @@ from ._biases import MATRICES, PLACED, of_operator, operator_of
 from ._frequencies import angles
 from ._inputs import Precision, ToArray, call, draw, parts, without_weights
 from ._judge import Case, Kind, angle_roundoff, coarser, hypotheses, judge
-from ._mask import BY_TOKEN, MORE_KEYS, Segments, Window, mask_case, mask_options
+from ._mask import BY_TOKEN, MORE_KEYS, Segments, Window, mask_case, mask_options, with_unseen_window
 from ._read_attention import Probe, read_attention
 from ._report import Array, Cause, Float64, Report, further, with_readings
 from ._rope import layouts, rotation_error, true_rotation
@@ -243,8 +243,11 @@ def softmax(
         report = judge(SOFTMAX, found, {**case, "v": None}, precision)
         return with_parts(report, case, with_values)
 
-    report = run(n if m is None else m)
-    return further(report, lambda: run(n + 5), MORE_KEYS) if m is None and causal else report
+    keys = n if m is None else m
+    report = run(keys)
+    if m is None and causal:
+        report, keys = further(report, lambda: run(n + 5), MORE_KEYS), n + 5
+    return with_unseen_window(report, "softmax", n, keys, options)
 
 
 def attention(
@@ -353,9 +356,10 @@ def attention(
     if kv_heads is None and fewer:
         report = further(report, lambda: run(fewer, keys), GROUPED)
     is_placed = (bias is not None and bias.name in PLACED) or any(options[name] is not None for name in BY_TOKEN)
-    if m is not None or segments is not None or is_placed or not (causal or window or bias or layout or frequencies):
-        return report
-    return further(report, (lambda: run(groups, n + 5)) if causal else None, MORE_KEYS)
+    fits = m is None and segments is None and not is_placed
+    if fits and (causal or window or bias or layout or frequencies):
+        report = further(report, (lambda: run(groups, n + 5)) if causal else None, MORE_KEYS)
+    return with_unseen_window(report, "attention", n, n + 5 if fits and causal else keys, options)
 
 
 # ---- decoding with a cache ----

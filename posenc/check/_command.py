@@ -89,7 +89,7 @@ def run(kind: str, given: Namespace, command: str) -> int:
     engine = Engine(kind, given.got) if getattr(given, "got", None) else None
     if engine:  # its folder has the options
         for name, text in texts.items():
-            if literal(text) != literal(engine.options.get(name, "None")):
+            if repr(literal(text)) != repr(literal(engine.options.get(name, "None"))):  # may be arrays
                 has = engine.options.get(name, "the default")
                 raise ValueError(f"--{name.replace('_', '-')} is {text}; the inputs in {given.got} are for {has}")
         texts = {name: text for name, text in engine.options.items() if name != "config"}
@@ -112,10 +112,8 @@ def run(kind: str, given: Namespace, command: str) -> int:
         print(json.dumps({**report._asdict(), "arrays": arrays}, indent=1) if given.json else report)
         return 0 if report.call else 1
     missing = [f"{', '.join(engine.missing)}: missing."] if engine and engine.missing else []
-    if engine and engine.missing_judged:
-        raise FileNotFoundError(
-            f"{', '.join(engine.missing_judged)}: missing; expected a result for each judged number"
-        )
+    if engine and engine.needed:
+        raise FileNotFoundError(f"{', '.join(engine.needed)}: missing; expected a result for each judged number")
     report = replace(report, untried=(*report.untried, *missing))
     print(json.dumps(summary(report), indent=1) if given.json else report)
     return 0 if report else 1

@@ -19,10 +19,10 @@ import posenc
 from ._attention import attention, attention_case
 from ._biases import bias
 from ._frequencies import LENGTH
-from ._inputs import FAR, ToArray, call, choice, draw, parts
+from ._inputs import FAR, ToArray, call, choice, draw, parts, without_weights
 from ._laws import listed, near, solved
 from ._mask import HIDES, mask
-from ._read_rope import _matrix, _pairs, _rows_of, _sources
+from ._read_rope import matrix_of, pairs_in, rows_of, sources_of
 from ._report import Array, Float64, Report
 from ._rope import rope, sinusoid
 
@@ -121,12 +121,12 @@ def frequencies_of(w: Float64, size: float) -> Iterator[tuple[str, Any]]:
 def rotations(run: Callable[[Float64, Array], Float64], x: Float64, seq_axis: int) -> Candidates:
     """Yield calls of a rotation by its channels, pairs, results and angles."""
     places = [np.arange(24), np.sort(FAR)]
-    seen = [_matrix(run, x, place) for place in places]
-    sources = _sources(seen, 2e-3)
-    pairs = _pairs(sources)
+    seen = [matrix_of(run, x, place) for place in places]
+    sources = sources_of(seen, 2e-3)
+    pairs = pairs_in(sources)
     if len({b - a for a, b in pairs}) != 1:
         return
-    first, step, rows = pairs[0][0], pairs[0][1] - pairs[0][0], _rows_of(sources, pairs)
+    first, step, rows = pairs[0][0], pairs[0][1] - pairs[0][0], rows_of(sources, pairs)
     is_half = step > 1 or len(pairs) == 1
     r, z = 2 * step if is_half else 2 * len(pairs), np.concatenate([one[0, 0] for one in seen])
     real, imaginary = (z[:, [row[side] for row in rows], [a for a, _ in pairs]] for side in (0, 1))
@@ -139,8 +139,7 @@ def rotations(run: Callable[[Float64, Array], Float64], x: Float64, seq_axis: in
     part = {"rotary_dim": r if r < x.shape[-1] else None, "inverse": bool((w <= 0).all()) or None}
     sign = -1 if part["inverse"] else 1
     given = {name: value for name, value in given.items() if value is not None}
-    if seq_axis != -2:
-        part["seq_axis"] = seq_axis
+    part |= {"seq_axis": seq_axis if seq_axis != -2 else None}
     for text, frequencies in frequencies_of(sign * w, size):
         found = replace(frequencies, inv_freq=sign * frequencies.inv_freq)
         unread = "a formula of the frequencies w." * ("(w" in text)
@@ -150,17 +149,16 @@ def rotations(run: Callable[[Float64, Array], Float64], x: Float64, seq_axis: in
 
 def sinusoids(table: Float64) -> Candidates:
     """Yield calls of a table of sines and cosines at the positions 0, 1, 2, ..."""
-    pairs = table.shape[-1] // 2
-    halves, channels = (table[:, :pairs], table[:, pairs:]), (table[:, ::2], table[:, 1::2])
-    for (layout, sides), order in itertools.product(
-        (("interleaved", channels), ("half", halves)), ("sincos", "cossin")
-    ):
+    dim, pairs = table.shape[-1], table.shape[-1] // 2  # the last sine of an odd width has no cosine
+    halves, channels = (table[:, :pairs], table[:, dim - pairs :]), (table[:, : 2 * pairs : 2], table[:, 1::2])
+    layouts = (("interleaved", channels), ("half", halves))
+    for (layout, sides), order in itertools.product(layouts, ("sincos", "cossin")):
         sine, cosine = sides[:: 1 if order == "sincos" else -1]
         w = solved(np.arctan2(sine, cosine).T, np.arange(float(len(table))))
-        lengths = {"dim": pairs, "half-1": pairs - 1}
+        lengths = {"dim": dim / 2, "half-1": pairs - 1}
         bases = [(base, name) for name in lengths for base in constants(np.exp(-series(w)[1] * lengths[name]))]
         for base, denominator in sorted(bases, key=lambda one: len(f"{one[0]:g}".strip("0."))):
-            given = {"dim": 2 * pairs, "layout": layout, "order": order, "base": base, "denominator": denominator}
+            given = {"dim": dim, "layout": layout, "order": order, "base": base, "denominator": denominator}
             yield Candidate(f"posenc.sinusoidal(positions{words(**given)})", given)
 
 
@@ -172,17 +170,17 @@ def masks(seen: npt.NDArray[np.bool_]) -> Candidates:
     n, m = seen.shape
     if seen.all():
         yield Candidate("posenc.attention(q, k, v)", {})
-    for align, shift in (("end", m - n), ("start", 0)):
+    for has_window, (align, shift) in itertools.product((False, True), (("end", m - n), ("start", 0))):
         rel = np.arange(m) - (np.arange(n)[:, None] + shift)
         back, ahead = (int((side * rel)[seen].max(initial=0)) for side in (-1, 1))
-        for window in (None, (back, ahead)):
-            given = {"causal": not ahead or None, "align": align, "window": window}
-            given = {name: value for name, value in given.items() if value is not None}
+        left, right = (back, ahead) if has_window else (n + m, 0 if not ahead else n + m)
+        if (seen == ((rel >= -left) & (rel <= right))).all():
+            given = {"causal": not ahead or None, "align": align, "window": (back, ahead) if has_window else None}
             yield Candidate(f"posenc.attention(q, k, v{words(**given)})", given)
 
 
 def biases(matrix: Float64, is_causal: bool) -> Candidates:
-    """Yield operators with this matrix (H, N, N), if it is a function of the distance."""
+    """Yield operators with this matrix (H, N, N), if it is a function of the distance. N is at least 2."""
     heads, n, _ = matrix.shape
     far = np.arange(n) if is_causal else np.arange(1 - n, n)  # query minus key
     values = np.array([matrix[:, max(d, 0), max(-d, 0)] for d in far])
@@ -203,7 +201,7 @@ def biases(matrix: Float64, is_causal: bool) -> Candidates:
 
 def attentions(run: Callable[..., Float64], q: Float64, k: Float64) -> Candidates:
     """Yield calls of attention by its mask, its sink, its bias, its scale and its cap, which are read in this order."""
-    m = k.shape[-2]
+    n, m = q.shape[-2], k.shape[-2]
     values = np.broadcast_to(np.eye(m, max(m, k.shape[-1])), (len(k), m, max(m, k.shape[-1])))
     products = q @ np.repeat(k, len(q) // len(k), 0).swapaxes(-1, -2)
     still, small, large = (run(one, k, values)[..., :m] for one in (0 * q, 1e-2 * q, LOUD * q))
@@ -213,15 +211,17 @@ def attentions(run: Callable[..., Float64], q: Float64, k: Float64) -> Candidate
         return np.where(seen, np.log(np.maximum(weights, LEAST)), 0.0)
 
     def centred(x: Float64) -> Float64:
-        return np.where(seen, x - np.where(seen, x, 0).sum(-1, keepdims=True) / seen.sum(-1)[:, None], 0.0)
+        mean = np.where(seen, x, 0).sum(-1, keepdims=True) / np.maximum(seen.sum(-1), 1)[:, None]
+        return np.where(seen, x - mean, 0.0)
 
-    own = np.diagonal(logits(still), m - len(seen), -2, -1)[..., None]
-    matrix, total = np.where(seen, logits(still) - own, 0.0), still.sum(-1)
-    found = [Candidate("", {})] if near(matrix, 0 * matrix, 1e-3) else list(biases(matrix, not seen.all()))
-    sink = np.log((seen.sum(-1) * (1 / total - 1)).mean(-1)) if (total < 0.999).all() and not found[0].call else None
-    scale = float(
-        100 * (centred(logits(small) - logits(still)) * centred(products)).sum() / (centred(products) ** 2).sum()
-    )
+    square = logits(still)[..., -m:, -n:]  # of positions with a query and a key
+    square = np.where(seen[-m:, -n:], square - np.diagonal(square, 0, -2, -1)[..., None], 0.0)
+    is_zero, rows = near(centred(logits(still)), 0 * still, 1e-3), seen.any(-1)
+    found = [Candidate("", {})] if is_zero else list(biases(square, not seen.all()))
+    count, total = seen.sum(-1)[rows], still.sum(-1)[:, rows]
+    sink = np.log((count * (1 / total - 1)).mean(-1)) if (total < 0.999).all() and is_zero else None
+    steps = centred(products)
+    scale = float(100 * (centred(logits(small) - logits(still)) * steps).sum() / (steps**2).sum())
     capped, products = centred(logits(large) - logits(still)), LOUD * products
     errors = [abs(capped - centred(cap * np.tanh(scale * products / cap))).max() for cap in CAPS]
     cap = constants(float(CAPS[int(np.argmin(errors))]))
@@ -232,9 +232,8 @@ def attentions(run: Callable[..., Float64], q: Float64, k: Float64) -> Candidate
     ):
         given = {"scale": s, "softcap": cap}
         of_sink = {} if sink is None else {"sink": sink}
-        text = (
-            seeing[:-1] + f", bias={operator}" * bool(operator) + ", sink=sink" * bool(of_sink) + words(**given) + ")"
-        )
+        more = f", bias={operator}" * bool(operator) + ", sink=sink" * bool(of_sink) + words(**given)
+        text = f"{seeing[:-1]}{more})"
         yield Candidate(text, {**of_mask, **of_bias, **given, **of_sink}, {**arrays, **of_sink}, unread)
 
 
@@ -258,7 +257,8 @@ def describe(
 
     Its parts are read without knowing the right ones. A call is returned only if the check of its kind calls the
     implementation right. What it does not know are coordinates, xPos and positions with an offset; biases but ALiBi and
-    T5; segments and kept keys; and in attention a rotation, a scale by head and operators that read q and k.
+    T5; segments and kept keys; and in attention a rotation, a scale by head, a sink beside a bias, and operators that
+    read q and k.
 
     Parameters
     ----------
@@ -267,8 +267,8 @@ def describe(
     kind : {"rope", "sinusoid", "bias", "mask", "attention"}
         The check. A rotation by several coordinates is not described.
     dim, heads, kv_heads, n, m : int
-        Sizes, as in the checks. By default dim is 64, or 16 in attention, and n is 160, or 16 in attention: a longer
-        window does not show.
+        Sizes, as in the checks; at least 2 tokens. By default dim is 64, or 16 in attention, and n is 160, or 16 in
+        attention: a longer window does not show. A bias has as many keys as queries.
     seq_axis, batch, array
         As in the checks.
 
@@ -280,7 +280,7 @@ def describe(
     Raises
     ------
     ValueError
-        An unknown kind.
+        An unknown kind, or fewer than 2 tokens.
 
     Examples
     --------
@@ -295,19 +295,22 @@ def describe(
     choice("describe", "kind", kind, "rope", "sinusoid", "bias", "mask", "attention")
     n, dim = n or (16 if kind == "attention" else LARGE), dim or (16 if kind == "attention" else 64)
     count = n if m is None else m
+    if min(n, count) < 2:
+        raise ValueError(f"check.describe: n or m is {min(n, count)}; expected at least 2")
 
-    def result(*given: Any) -> Float64:
-        (found,), _ = parts(kind, call(kind, impl, *given), 1)
-        return found
+    def result(*given: Any, ndim: int) -> Float64:
+        """The result with this number of axes: leading axes of length 1 may be more or fewer."""
+        called = call(kind, impl, *given)
+        (found,), _ = parts(kind, without_weights(called, n, count) if kind == "attention" else called, 1)
+        is_more = found.ndim > ndim and set(found.shape[:-ndim]) == {1}
+        return found.reshape(found.shape[-ndim:]) if is_more else found[(None,) * (ndim - found.ndim)]
 
     def rotated(x: Float64, positions: Array) -> Float64:
         given = array(np.ascontiguousarray(np.moveaxis(x, -2, seq_axis), np.float32))
-        return np.moveaxis(result(given, array(positions.copy())), seq_axis, -2)
+        return np.moveaxis(result(given, array(positions.copy()), ndim=4), seq_axis, -2)
 
     def attended(*given: Float64) -> Float64:
-        passed = [(x[None] if batch else x).astype(np.float32) for x in given]
-        out = result(*map(array, passed))
-        return out[0] if batch else out
+        return result(*(array((x[None] if batch else x).astype(np.float32)) for x in given), ndim=3)
 
     of_call: dict[str, Any] = {"array": array}
     if kind == "rope":
@@ -315,22 +318,19 @@ def describe(
         candidates = rotations(rotated, draw(2, 3, 24, dim, dtype="float64"), seq_axis)
         of_call |= {"dim": dim, "seq_axis": seq_axis}
     elif kind == "sinusoid":
-        check, candidates = sinusoid, sinusoids(result(array(np.arange(256))))
+        check, candidates = sinusoid, sinusoids(result(array(np.arange(256)), ndim=2))
     elif kind == "bias":
-        matrix = result(n, n)
         check, of_call = bias, {"n": n, "m": n}
-        candidates = biases(matrix, False)
+        candidates = biases(result(n, n, ndim=3), False)
     elif kind == "mask":
-        seen = result(n, count)
+        seen = result(n, count, ndim=2)
         check, of_call = mask, {"n": n, "m": count}
         candidates = masks(seen > (HIDES if seen.min() < 0 else 0))
     else:
         check, sizes = attention, {"heads": heads, "kv_heads": kv_heads, "n": n, "m": count, "batch": batch}
         of_call |= sizes | {"dim": dim}
-        q, k, _ = attention_case("attention", heads, kv_heads or heads, n, count, dim, "float32", {"align": "end"})[
-            "given"
-        ]
-        candidates = attentions(attended, q.astype(np.float64), k.astype(np.float64))
+        case = attention_case("attention", heads, kv_heads or heads, n, count, dim, "float32", {"align": "end"})
+        candidates = attentions(attended, case["q"], case["k"])
     for one in itertools.islice(candidates, MOST):
         if check(impl, **one.given, **of_call):
             hidden = kind in ("mask", "attention") and "causal=True" in one.call and "window" not in one.call

@@ -121,13 +121,6 @@ def grouped(names: Sequence[str], probes: Sequence[Call]) -> list[list[Call]]:
     return list(groups.values())
 
 
-def turning(kind: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The fields of the frequencies of a check."""
-    return angles(
-        kind, options.get("frequencies"), options.get("dim", 2), options.get("seq_len"), options.get("layer_type")
-    )
-
-
 def write(kind: str, options: Mapping[str, Any], texts: Mapping[str, str], command: str, folder: Path) -> str:
     """Write the inputs of a check, and return a sentence about them. `texts` are the options as they were given."""
     names = (*options.get("inputs", ("x",)), "positions") if kind == "rope" else ARGUMENTS[kind]
@@ -158,7 +151,8 @@ def write(kind: str, options: Mapping[str, Any], texts: Mapping[str, str], comma
     (folder / "calls.json").write_text(json.dumps(stored, indent=1) + "\n", encoding="utf-8")
     axes = "(batch, tokens, heads, channels)" if options.get("seq_axis") == -3 else "(batch, heads, tokens, channels)"
     rotates = kind == "rope" or (kind in CHANGES and "frequencies" in options)
-    of = turning(kind, options) if rotates else {}
+    w, dim = options.get("frequencies"), options.get("dim", 2)
+    of = angles(kind, w, dim, options.get("seq_len"), options.get("layer_type")) if rotates else {}
     told = {*options, *texts, options.get("layout") or of.get("layout")} - {*ARGUMENTS}
     lines = [
         f"These are the inputs of: {command}",
@@ -195,7 +189,7 @@ class Engine:
     def __init__(self, kind: str, folder: Path) -> None:
         stored = json.loads((folder / "calls.json").read_text(encoding="utf-8"))
         if stored["kind"] != kind:
-            raise ValueError(f"{folder} has the inputs of check {stored['kind']}")
+            raise ValueError(f"{folder} has the inputs of check {stored['kind']}; expected of check {kind}")
         self.kind, self.folder, self.names, self.results = kind, folder, stored["arguments"], stored["results"]
         self.options: dict[str, str] = stored["options"]
         """The options with which the inputs were written, as texts."""
@@ -229,7 +223,8 @@ class Engine:
         return found[0] if len(found) == 1 else tuple(found)
 
     @property
-    def missing_judged(self) -> list[str]:
+    def needed(self) -> list[str]:
+        """The missing results that are judged."""
         return [name for name in self.missing if int(name.partition("-")[0]) < self.judged]
 
     def result(self, name: str) -> Array:

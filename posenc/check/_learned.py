@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import reference
-from ._inputs import SEED, ToArray, call, converted
+from ._inputs import SEED, ToArray, call, converted, places
 from ._judge import Case, Kind, as_numbers, hypotheses, judge
 from ._laws import law, named, near, number, runs
 from ._report import Array, Float64, Reading, Report, further
@@ -145,8 +145,7 @@ def learned(
     case |= {"antialias": antialias, "other": {"linear": "cubic", "cubic": "linear"}.get(method)}
     case["corners"] = np.ndim(n or 0) == 0 and method == "linear" and not antialias if corners is None else corners
     rows = int(np.prod(weights.shape[:-1])) if n is None else prefix * (weights.ndim == 2) + int(np.prod(n))
-    given = np.array(rows - offset if positions is None else positions)
-    given = given if given.ndim else np.arange(int(given))
+    given = places("learned", rows - offset if positions is None else positions, range(32))
 
     def run(at: Array) -> Report:
         if (at + offset < 0).any() or (at + offset >= rows).any():

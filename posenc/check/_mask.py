@@ -202,9 +202,19 @@ def mask_case(
     if n == m and not np.array_equal(q, k):
         case["row_segments"] = k
     size = max(int((k == k[0]).sum()), 1)
-    if 1 < size < m and (k == k[0] + np.arange(m) // size).all() and (q == k[-n:]).all():
+    if 1 < size < m and (k == k[0] + np.arange(m) // size).all() and np.array_equal(q, k[-n:]):
         case["chunk"] = size  # the segments are attention chunks of equal sizes
     return case
+
+
+def with_unseen_window(report: Report, subject: str, n: int, m: int, options: Case) -> Report:
+    """Say that a window was not tried, if it hides no pair. `options` are arguments of the check."""
+    causal, window, align = (options[name] for name in ("causal", "window", "align"))
+    case = mask_case(subject, n, m, causal, window, align, options.get("segments"), options)
+    hides = (visible(case) != visible({**case, "window": None})).any()
+    if hides or window is None or (window[0] is None and (causal or window[1] is None)):
+        return report
+    return further(report, None, "the window, which hides no pair; pass a larger n")
 
 
 def mask(
@@ -277,4 +287,6 @@ def mask(
 
     report = run(n if m is None else m)
     is_square = m is None and causal and segments is None and not is_placed
-    return further(report, lambda: run(n + 5), MORE_KEYS) if is_square else report
+    report = further(report, lambda: run(n + 5), MORE_KEYS) if is_square else report
+    options = {"causal": causal, "window": window, "align": align or "end", "segments": segments, **given}
+    return with_unseen_window(report, "mask", n, n + 5 if is_square else n if m is None else m, options)

@@ -60,7 +60,7 @@ def read_merge(c: Case, merge: Merge) -> Iterator[Reading]:
     out, *more = merge(c["outs"], lses)
     is_finite = all(np.isfinite(one).all() for one in more)
     is_cause = {
-        HUGE: not (is_finite and near(w.sum(0), 1 + 0 * w[0], 1e-2)),
+        HUGE: not (is_finite and near(w.sum(0), np.ones(w.shape[1:]), 1e-2)),
         EMPTY: not is_finite or (w[np.isinf(lses)] != 0).any(),
     }
     why = WHY[c["inputs"]] if is_cause.get(c["inputs"]) else ""

@@ -89,7 +89,8 @@ def positions(
     Parameters
     ----------
     impl : callable or array
-        ``impl(begin, end)`` returns the positions of the tokens begin .. end - 1, (3, end - begin). It is called for
+        ``impl(begin, end)`` returns the positions of the tokens begin .. end - 1, (3, end - begin), or
+        (3, 1, end - begin). It is called for
         all tokens of the parts, for a chunk inside of them, and for tokens behind them, as they are decoded. Or the
         positions themselves, (3, N) or more: columns from N on are decoded tokens.
     parts, style, merge, tokens_per_second
@@ -120,15 +121,21 @@ def positions(
         "counts": lambda first: False, "videos": [part for part in given if np.ndim(part) and part[0] > 1],
     }  # fmt: skip
 
+    def numbers(value: object) -> Array:
+        """The positions without an axis for the batch."""
+        got, _ = as_numbers(value, "positions")
+        return got[:, 0] if got.ndim == 3 and got.shape[1] == 1 else got
+
     def result(first: int, end: int) -> Array:
-        got, _ = as_numbers(call("positions", impl, first, end), "positions")
+        got = numbers(call("positions", impl, first, end))
         return got[:, : end - first] if got.shape == (3, n) else got  # a chunk that is not cut
 
     def run(calls: list[tuple[int, int]]) -> Report:
-        return judge(POSITIONS, np.concatenate([result(*one) for one in calls], 1), {**case, "calls": calls}, "float64")
+        got = np.concatenate([result(*one) for one in calls], -1)
+        return judge(POSITIONS, got, {**case, "calls": calls}, "float64")
 
     if not callable(impl):
-        got, _ = as_numbers(impl, "positions")
+        got = numbers(impl)
         calls = [(0, n), (n, got.shape[1])] if got.ndim == 2 and got.shape[1] > n else [(0, n)]
         return further(judge(POSITIONS, got, {**case, "calls": calls}, "float64"), None, LATER)
     later = [(n // 3, max(2 * n // 3, min(n // 3 + 1, n))), (n, n + DECODED)]

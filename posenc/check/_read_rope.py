@@ -60,6 +60,10 @@ def read_rope(probe: Probe) -> Iterator[Reading]:
         text = "The same call gives other numbers the second time: something is kept between calls."
         yield Reading("repetition", text, True)
         return
+    lost = np.flatnonzero(np.isnan(probe.impl(probe.x, probe.places[0])).any((0, 1, 3)))
+    if len(lost):
+        yield Reading("numbers", f"The result is NaN for the tokens {runs(lost)}.")
+        return
     rows = list(_state(probe) or _rows(probe))
     yield from rows
     if not rows:
@@ -85,7 +89,7 @@ def _state(probe: Probe) -> list[Reading]:
 
 def _roundings(probe: Probe) -> list[tuple[str, str]]:
     """Read whether the numbers are numbers of 16 bits: all results, or those of x = 1 only, which show the tables."""
-    result, tables = probe.impl(probe.x, probe.places[0]), _matrix(probe.impl, probe.x, probe.places[0])
+    result, tables = probe.impl(probe.x, probe.places[0]), matrix_of(probe.impl, probe.x, probe.places[0])
     for dtype in ("bfloat16", "float16"):
         if ROUNDOFF[probe.precision] < ROUNDOFF[dtype]:
             if near(result, rounded(result, dtype), 1e-7) and result.any():
@@ -119,7 +123,7 @@ def _rows(probe: Probe) -> Iterator[Reading]:
         yield Reading("rows", f"The result at {here} is the rotated {there} of x; {share}", True)
 
 
-def _matrix(rotation: Rotation, x: Float64, place: Array) -> Float64:
+def matrix_of(rotation: Rotation, x: Float64, place: Array) -> Float64:
     """Return the matrices (batch, heads, N, width of the result, width of x) that a rotation multiplies with."""
     columns = []
     for channel in range(x.shape[-1]):
@@ -129,7 +133,7 @@ def _matrix(rotation: Rotation, x: Float64, place: Array) -> Float64:
     return np.stack(columns, -1)
 
 
-def _sources(matrices: Sequence[Float64], tolerance: float) -> list[tuple[int, ...]]:
+def sources_of(matrices: Sequence[Float64], tolerance: float) -> list[tuple[int, ...]]:
     """Return the channels of x that each channel of the result reads. Pairs that turn slowly read small parts."""
     largest = np.max([abs(one).max((0, 1, 2)) for one in matrices], 0)
     used = largest > (SLOWEST if (largest > SLOWEST).sum(-1).max() <= 2 else tolerance)
@@ -142,7 +146,7 @@ def _turned(matrices: Sequence[Float64], sources: Sequence[tuple[int, ...]], tol
     return {i for i, one in enumerate(sources) if off[i] > tolerance or one != (i,)}
 
 
-def _pairs(sources: Sequence[tuple[int, ...]]) -> Pairs:
+def pairs_in(sources: Sequence[tuple[int, ...]]) -> Pairs:
     return sorted({(one[0], one[1]) for one in sources if len(one) == 2})
 
 
@@ -191,7 +195,7 @@ def _read_channels(sources: Sequence[tuple[int, ...]], matrix: Float64) -> Float
 def _inner(probe: Probe) -> Iterator[Reading]:
     """Read channels and pairs, then the formula; then, of a rotation, lengths and angles."""
     tolerance, place, width = probe.tolerance, probe.places[0], probe.x.shape[-1]
-    got = _matrix(probe.impl, probe.x, place)
+    got = matrix_of(probe.impl, probe.x, place)
     if not near(probe.impl(probe.x, place), (got @ probe.x[..., None])[..., 0], 10 * tolerance):
         zero = float(abs(probe.impl(0 * probe.x, place)).max())
         more = f" Of x = 0 it makes numbers up to {number(zero)}." if zero > tolerance else ""
@@ -199,11 +203,11 @@ def _inner(probe: Probe) -> Iterator[Reading]:
         return
     seen = [got]
     with contextlib.suppress(Exception):  # it may not take the last positions
-        seen.append(_matrix(probe.impl, probe.x, probe.places[-1]))
+        seen.append(matrix_of(probe.impl, probe.x, probe.places[-1]))
     far = np.broadcast_to(977 * np.arange(place.shape[-1]), place.shape)  # slow pairs turn, too
-    wanted, of_far = (_matrix(probe.right, probe.x, one) for one in (place, far))
-    sources, right_sources = _sources(seen, tolerance), _sources([wanted, of_far], tolerance)
-    pairs, right_pairs = _pairs(sources), _pairs(right_sources)
+    wanted, of_far = (matrix_of(probe.right, probe.x, one) for one in (place, far))
+    sources, right_sources = sources_of(seen, tolerance), sources_of([wanted, of_far], tolerance)
+    pairs, right_pairs = pairs_in(sources), pairs_in(right_sources)
     turned, right_turned = _turned(seen, sources, tolerance), _turned([wanted, of_far], right_sources, tolerance)
     if not turned:
         yield Reading("channels", "No channel is rotated: the result is x.", True)
@@ -231,7 +235,7 @@ def _inner(probe: Probe) -> Iterator[Reading]:
         yield Reading("order of results", f"{text} Products q.k do not notice it; a cache of keys does.", True)
     if not pairs or not right_pairs:
         return
-    rows, right_rows = _rows_of(sources, pairs), _rows_of(right_sources, right_pairs)
+    rows, right_rows = rows_of(sources, pairs), rows_of(right_sources, right_pairs)
     entries = _entries(got, pairs, rows)
     right_entries = _entries(wanted, right_pairs, right_rows)
     inner = list(_formula(entries, right_entries, probe))
@@ -259,14 +263,14 @@ def _by_channel(probe: Probe, pair: tuple[int, int], causes: tuple[Cause, ...]) 
         words = []
         for one in range(len(place)):
             moved = 977 * np.arange(place.shape[1]) * (np.arange(len(place)) == one)[:, None]
-            own = np.ptp(np.einsum("...cc->...c", _matrix(rotation, probe.x, moved))[0, 0], 0)
+            own = np.ptp(np.einsum("...cc->...c", matrix_of(rotation, probe.x, moved))[0, 0], 0)
             words.append(f"coordinate {one} turns {runs(own > probe.tolerance)}")
         found.append(", ".join(words))
     text = f"{text} Of the channels, {found[0]}; expected: {found[1]}."
     return Reading("coordinates", text, found[0] != found[1])
 
 
-def _rows_of(sources: Sequence[tuple[int, ...]], pairs: Pairs) -> Pairs:
+def rows_of(sources: Sequence[tuple[int, ...]], pairs: Pairs) -> Pairs:
     """Return the channels of the result that hold each pair."""
     found = [[i for i, one in enumerate(sources) if one == pair] for pair in pairs]
     return [(one[0], one[1]) if len(one) == 2 else pair for one, pair in zip(found, pairs, strict=True)]

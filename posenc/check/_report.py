@@ -178,15 +178,17 @@ def further(
     """Judge an implementation that is right with other inputs, too.
 
     It need not take them. If it raises an exception or returns another shape, the report says that they were not tried.
-    It says so, too, if `accepts` does not take the other report, or `run` is None.
+    It says so, too, if `run` is None. If `accepts` is false for the other report, the length may be the reason.
     """
     if not report:
         return report
-    other, text = None, f"{what}: the implementation does not take them."
+    other = None
     with contextlib.suppress(Exception, SystemExit):
         other = run() if run else None
     if other is None or (not other and (other.got is None or not accepts(other))):
-        return replace(report, untried=(*report.untried, text if run else f"{what}."))
+        why = "the implementation does not take them"
+        why = why if other is None or other.got is None else "the result may depend on the length of the sequence"
+        return replace(report, untried=(*report.untried, f"{what}: {why}." if run else f"{what}."))
     return report if other else replace(other, where=f"The implementation is wrong with {what} only.\n{other.where}")
 
 

@@ -368,7 +368,8 @@ def _fits(called: Callable[[int], tuple[list[Float64], str]], shapes: list[tuple
 
 def _sine_bound(c: Case, wanted: Float64, u: float) -> Float64:
     error = np.repeat(rotation_error(c, c["positions"], u), 2, -1)[:, : c["dim"]]
-    return np.concatenate([error[:, 0::2], error[:, 1::2]], -1) if c["sine_layout"] == "half" else error
+    error = np.concatenate([error[:, 0::2], error[:, 1::2]], -1) if c["sine_layout"] == "half" else error
+    return np.pad(error, ((0, 0), (0, c["dim"] - error.shape[-1])))  # the last column of tensor2tensor may be 0
 
 
 def _true_table(c: Case) -> Float64:

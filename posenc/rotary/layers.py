@@ -152,7 +152,7 @@ def _types(config: Config, rotations_differ: bool, facts: Attention) -> list[str
         fail(ValueError, "layer_types", "no value", "the type of each layer, because their rotations differ")
     if size(config, CHUNK):
         return [CHUNKED if _rotates(config, facts, i, CHUNKED) else FULL for i in range(count)]
-    slides = _windows(config) and config.get("use_sliding_window") is not False
+    slides = _windows(config) and _uses_windows(config)
     first = read.index("max_window_layers", config.get("max_window_layers") or 0, 0)
     return [SLIDING if slides and i >= first else FULL for i in range(count)]
 
@@ -160,6 +160,11 @@ def _types(config: Config, rotations_differ: bool, facts: Attention) -> list[str
 def _windows(config: Config) -> Config:
     """Return the keys of a config that state a window; 0 states none."""
     return {key: size for key, size in present(config, WINDOWS).items() if size}
+
+
+def _uses_windows(config: Config) -> bool:
+    """Return whether the windows of a config are used. Models with max_window_layers (Qwen 2 and 3) must say so."""
+    return config.get("use_sliding_window", "max_window_layers" not in config) is not False
 
 
 def _rotates(config: Config, facts: Attention, index: int, kind: str) -> bool:
@@ -249,7 +254,7 @@ def _doubts(config: Config, types: list[str], rotations: list[Rotation]) -> Iter
         factor = rope.get("factor")
         if rotation.rope_type in ("yarn", "longrope") and factor and trained and most and factor * trained != most:
             yield f"factor {factor:g} x {TRAINED} {trained} = {factor * trained:g}; {EXTENDED} is {most}."
-    if SLIDING not in types and {*types} <= {*READ} and config.get("use_sliding_window") is not False:
+    if SLIDING not in types and {*types} <= {*READ} and _uses_windows(config):
         yield from (f"{key} is ignored, because no layer slides." for key in _windows(config))
     if CHUNKED not in types and size(config, CHUNK):
         yield f"{CHUNK} is ignored, because no layer has chunks."

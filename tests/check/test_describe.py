@@ -37,11 +37,13 @@ def test_a_rotation(keys, options):
     assert found.unread == ""
 
 
-@pytest.mark.parametrize("options", [{}, {"layout": "half", "order": "cossin", "base": 500.0, "denominator": "half-1"}])
-def test_a_sinusoid(options):
-    found = check.describe(lambda p: posenc.sinusoidal(p, 64, **options), "sinusoid")
+@pytest.mark.parametrize("dim", [63, 64])
+@pytest.mark.parametrize("options", [{}, {"order": "cossin", "base": 500.0, "denominator": "half-1"}])
+def test_a_sinusoid(options, dim):
+    options |= {"layout": "half"} if dim == 64 else {}
+    found = check.describe(lambda p: posenc.sinusoidal(p, dim, **options), "sinusoid")
     again = eval(found.call, {"posenc": posenc, "positions": 50})
-    np.testing.assert_array_equal(again, posenc.sinusoidal(50, 64, **options))
+    np.testing.assert_array_equal(again, posenc.sinusoidal(50, dim, **options))
 
 
 @pytest.mark.parametrize(
@@ -87,6 +89,7 @@ def test_a_mask(options):
         ({}, None),
         ({"causal": True, "align": "end", "scale": 0.1, "softcap": 30.0}, 2),
         ({"causal": True, "align": "end", "window": (3, 0), "sink": SINK}, 3),
+        ({"align": "end", "window": (3, 1), "scale": 1 / 13, "softcap": 50.0}, None),
         ({"causal": True, "align": "end", "bias": posenc.alibi(6)}, None),
     ],
 )
@@ -114,6 +117,29 @@ def test_a_window_that_does_not_show_is_said():
         lambda *x: posenc.attention(*x, causal=True, align="end", window=(20, 0)), "attention", n=30, dim=32
     )
     assert "window=(20, 0)" in found.call
+
+
+@pytest.mark.parametrize(("n", "m"), [(9, 12), (12, 9)])
+def test_attention_in_the_form_that_its_check_takes(n, m):
+    """A tuple with the weights, a mask from the start, and more queries than keys."""
+    options = {"causal": True, "align": "start"}
+    found = check.describe(lambda *x: (posenc.attention(*x, **options), None), "attention", n=n, m=m)
+    assert found.call == "posenc.attention(q, k, v, causal=True, align='start')"
+    found = check.describe(lambda *x: posenc.attention(*x, bias=posenc.alibi(6), align="end"), "attention", n=n, m=m)
+    assert found.call == "posenc.attention(q, k, v, bias=posenc.alibi(6))"
+
+
+def test_axes_of_length_one():
+    alibi = posenc.alibi(1)
+    assert check.describe(lambda n, m: alibi.matrix(n, m, align="end")[0], "bias").call == "posenc.alibi(1)"
+    assert check.describe(lambda n, m: alibi.matrix(n, m, align="end")[None], "bias").call == "posenc.alibi(1)"
+    found = check.describe(lambda n, m: np.where(np.tri(n, m, m - n), 0, -np.inf)[None, None], "mask")
+    assert found.call == "posenc.attention(q, k, v, causal=True, align='end')"
+
+
+def test_a_single_token_shows_nothing():
+    with pytest.raises(ValueError, match=r"check.describe: n or m is 1; expected at least 2"):
+        check.describe(posenc.attention, "attention", n=1)
 
 
 def test_a_weak_cap_is_found():

@@ -218,7 +218,7 @@ def test_json_of_a_failure(tmp_path, monkeypatch, capsys):
     [
         (["sinusoid", "--dim", "32", "--got", "inputs"], "FileNotFoundError: "),
         (["sinusoid", "--dim", "64", "--got", "inputs"], "--dim is 64; the inputs in inputs are for 32"),
-        (["cache", "--got", "inputs"], "inputs has the inputs of check sinusoid"),
+        (["cache", "--got", "inputs"], "inputs has the inputs of check sinusoid; expected of check cache"),
         (["sinusoid", "--dim", "32", "--inputs", "inputs"], "inputs is not empty"),
         (["rope", "mine:rope"], "ModuleNotFoundError"),
     ],
@@ -252,6 +252,18 @@ def test_an_operator_is_written_beside_the_inputs(tmp_path, monkeypatch):
     assert main(["check", "attention", "--bias", "of_test:ALIBI", "--inputs", "inputs"]) == 0
     assert np.array_equal(np.load("inputs/bias-slopes.npy"), posenc.alibi_slopes(6))
     assert "--bias is posenc.alibi" in Path("inputs/README.txt").read_text()
+
+
+def test_an_array_is_the_same_option_again(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    Path("scales_of_test.py").write_text("import numpy as np\nSCALE = np.linspace(0.1, 0.6, 6)\n")
+    words = ["attention", "--scale", "scales_of_test:SCALE"]
+    assert main(["check", *words, "--inputs", "inputs"]) == 0
+    capsys.readouterr()
+    status, found = answer([*words, "--got", "inputs"], capsys)
+    assert status == 2
+    assert "0000-out.npy" in found["error"]
 
 
 def test_the_folder_has_the_options_and_the_config(tmp_path, monkeypatch):

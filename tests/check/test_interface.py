@@ -208,8 +208,24 @@ def test_a_report_names_what_was_not_tried():
     assert "the positions 4073-4096 in another order" in str(report)
 
 
+@pytest.mark.parametrize("left", [3, 20])
+def test_a_window_that_hides_no_pair_is_not_tried(left):
+    options = {"causal": True, "window": (left, None)}
+    reports = [
+        check.attention(lambda *x: posenc.attention(*x, **options, align="end"), **options),
+        check.softmax(lambda *x: posenc.attention_weights(*x, **options, align="end"), **options),
+        check.mask(lambda n, m: np.tri(n, m, m - n) - np.tri(n, m, m - n - left - 1) > 0, 9, **options),
+    ]
+    for report in reports:
+        assert report
+        assert report.untried == ("the window, which hides no pair; pass a larger n.",) * (left == 20)
+
+
 @pytest.mark.parametrize("dim", [7, 8])
 def test_an_odd_sinusoid_that_is_wrong(dim):
+    for layout in ("interleaved", "half"):
+        options = {"layout": layout, "denominator": "half-1"}
+        assert check.sinusoid(posenc.sinusoidal(24, dim, **options), dim, **options)
     right = np.asarray(posenc.sinusoidal(24, dim, dtype=np.float64))
     assert check.sinusoid(right, dim)
     (cause,) = check.sinusoid(1.5 * right, dim).causes

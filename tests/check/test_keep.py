@@ -119,3 +119,8 @@ def test_keep_and_positions_that_do_not_fit(options, error, message):
         MASK(REL <= 0, **options)
     with pytest.raises(error, match=f"check.attention: {message}"):
         ATTENTION(attends(REL <= 0), **options)
+
+
+def test_more_queries_than_keys_in_segments():
+    q, k = np.repeat([0, 1], 4), np.repeat([0, 1], 3)
+    assert check.mask(lambda n, m: q[:, None] == k, 8, 6, segments=(q, k))

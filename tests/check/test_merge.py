@@ -66,6 +66,7 @@ LSE = partial(partial, merged)
 WRONG = {  # sentence: implementation
     "The weights of the parts are powers of 2, but lse is a natural": partial(merged, power=np.exp2),
     "exp(lse) overflows, or its sum is 0: subtract the maximum": partial(merged, shift=False),
+    "Cause: weights. exp(lse) overflows": lambda outs, lses: merged(outs, lses, shift=False)[0],
     "the result is the plain mean": lambda outs, lses: outs.mean(0),
     "the result is the plain sum": lambda outs, lses: outs.sum(0),
     "They are exchanged: those of the parts (1, 0, 2).": partial(merged, order=[1, 0, 2]),

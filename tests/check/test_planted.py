@@ -608,6 +608,8 @@ RIGHT = [
     partial(check.positions, plain.mrope_model(PARTS, 3), PARTS, style="qwen2_5_omni", tokens_per_second=3),
     partial(check.positions, plain.mrope([3, (1, 4, 6), 2])[0], [3, (1, 4, 6), 2], style="qwen3_vl"),
     partial(check.positions, np.tile(np.arange(5), (3, 1)), [3], style="qwen2_vl"),
+    partial(check.positions, np.tile(np.arange(5), (3, 1, 1)), [3], style="qwen2_vl"),
+    partial(check.positions, lambda i, j: np.tile(np.arange(i, j), (3, 1, 1)), [9], style="qwen2_vl"),
     partial(check.softmax, lambda q, k: plain.softmax(q @ k.swapaxes(-1, -2) / 4)),
     partial(check.attention, attention(bias=BIAS6, cap=2.0, mask=plain.causal(9, 9)), bias=SLOPES6, softcap=2.0,
             **CAUSAL),

@@ -167,7 +167,9 @@ def test_frequencies_by_the_length_are_no_error_at_other_positions():
         stretch = max(2.0 * (max(p) + 1) / 64 - 1, 1.0)
         return plain.rope(x, p, plain.frequencies(32, 1e4 * stretch ** (32 / 30)))
 
-    assert check.rope(right, config, layout="half")
+    report = check.rope(right, config, layout="half")
+    assert report
+    assert report.untried[0].endswith("in another order: the result may depend on the length of the sequence.")
 
 
 def test_an_implementation_that_takes_no_other_inputs_is_still_judged():
@@ -394,6 +396,11 @@ def test_a_few_pairs_of_another_coordinate_are_listed():
     right[0, 8] = np.array(wrong)[1, 8]
     report = check.rope(lambda x, p: posenc.rope_nd(x, p, wrong, layout="half"), right, layout="half")
     assert report.causes[0].sentence == "The pairs 8 read the coordinates (1); expected (0)."
+
+
+def test_tokens_of_nan_are_named():
+    report = check.rope(lambda x, p: np.where(p[:, None] == 3, np.nan, plain.rope(x, p, W)), **HALF)
+    assert [one.sentence for one in report.readings] == ["The result is NaN for the tokens 3."]
 
 
 def test_rows_that_are_zero_are_named():

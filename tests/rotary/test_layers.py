@@ -150,7 +150,9 @@ def test_formats_of_one_model_agree():
     [
         ({"sliding_window": 4096}, [(SLIDING, 4096)] * 4),
         ({"sliding_window": 4096, "use_sliding_window": False}, [(FULL, None)] * 4),
-        ({"sliding_window": 4096, "max_window_layers": 3}, [(FULL, None)] * 3 + [(SLIDING, 4096)]),
+        ({"sliding_window": 4096, "max_window_layers": 3, "use_sliding_window": True},
+         [(FULL, None)] * 3 + [(SLIDING, 4096)]),
+        ({"max_window_layers": 3, "sliding_window": None}, [(FULL, None)] * 4),
         ({"sliding_window": None, "max_position_embeddings": math.nan}, [(FULL, None)] * 4),
         ({"layer_types": ["mamba", "attention", "conv", "moe"]},
          [(LINEAR, None), (FULL, None), ("conv", None), ("moe", None)]),
