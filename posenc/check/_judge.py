@@ -8,6 +8,7 @@ read. Arguments that are functions of the case stand in the module of the check.
 from __future__ import annotations
 
 import itertools
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -89,7 +90,9 @@ def as_numbers(value: Any, subject: str = "") -> tuple[Array, str]:
     if is_bfloat16 and hasattr(value, "float"):  # NumPy refuses such a tensor, too
         value = value.float()
     try:
-        x = np.asarray(value)
+        with warnings.catch_warnings():  # before NumPy 1.24 lists of different lengths are no ValueError
+            warnings.simplefilter("ignore")
+            x = np.asarray(value)
     except (TypeError, RuntimeError, BufferError):
         x = np.from_dlpack(value)
     except ValueError:  # lists of different lengths

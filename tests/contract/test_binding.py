@@ -63,9 +63,21 @@ READERS = {
 }
 
 
+def numpy_keeps_exceptions():
+    """Return whether np.dtype passes on what the attribute dtype of an object raises; NumPy 1.23 does not."""
+    try:
+        np.dtype(Dtype(partial(stop, RuntimeError)))
+    except RuntimeError:
+        return True
+    except TypeError:
+        return False
+
+
 @pytest.mark.parametrize("name", READERS)
 def test_exceptions_of_the_user_are_kept(name):
     """Only those that say what a value is not become a message of posenc."""
+    if name == "dtype" and not numpy_keeps_exceptions():
+        pytest.skip("this NumPy replaces exceptions of an attribute dtype")
     READERS[name](lambda: None)
     for kind in (KeyboardInterrupt, MemoryError, RuntimeError):
         with pytest.raises(kind, match="of the user"):
