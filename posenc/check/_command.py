@@ -136,4 +136,5 @@ def run_command(parser: ArgumentParser, words: Sequence[str]) -> int:
         if given.json:
             print(json.dumps({"verdict": "could not run", "error": f"{type(error).__name__}: {text}"}))
             return 2
-        return parser.error(f"{type(error).__name__}: {text}")
+        notes = "".join(f"\n{note}" for note in getattr(error, "__notes__", ()))
+        return parser.error(f"{type(error).__name__}: {text}{notes}")

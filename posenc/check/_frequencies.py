@@ -318,6 +318,7 @@ def frequencies(
     got = impl if hasattr(impl, "inv_freq") else call("frequencies", impl)
     if hasattr(got, "inv_freq"):
         got = (got.inv_freq, getattr(got, "attention_factor", 1.0))
+    got = got[0] if isinstance(got, tuple) and got[1:] == (None,) else got
     with_factor = isinstance(got, tuple | list) and len(got) == 2 and np.ndim(got[0]) == 1
     case = {**angles("frequencies", frequencies, dim, seq_len, layer_type), "with_factor": with_factor}
     numbers = as_numbers(got[0] if with_factor else got, "frequencies")[0].astype(np.float64)  # 16 bits are an error

@@ -286,3 +286,13 @@ def test_an_implementation_is_described_from_the_command_line(tmp_path, monkeypa
     assert capsys.readouterr().out == "posenc.alibi(4)\n"
     assert main(["check", "describe", "mine:slopes", "--kind", "bias", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["call"] == "posenc.alibi(4)"
+
+
+def test_an_exception_of_an_implementation_says_what_it_was_called_with(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("broken.py").write_text("def rope(x, positions):\n    raise RuntimeError('boom')\n")
+    with pytest.raises(SystemExit):
+        main(["check", "rope", "broken:rope", "--dim", "32", "--layout", "half"])
+    message = capsys.readouterr().err
+    assert "RuntimeError: boom" in message
+    assert sys.version_info < (3, 11) or "check.rope called it with ndarray (2, 3, 24, 32)" in message
