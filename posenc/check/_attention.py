@@ -161,6 +161,8 @@ def with_parts(report: Report, case: Case, applied: Callable[..., tuple[Float64,
 
 GROUPED = "grouped heads (kv_heads=2)"
 SECOND_ROW = "a second batch row"
+LONGEST = 512
+"""The largest window of a cache for which longer chunks are tried."""
 
 
 def batched(x: Array, row: int | None, seed: int) -> Array:
@@ -393,7 +395,8 @@ def cache(
         values of earlier chunks. A chunk with start 0 begins a new sequence; two are tried. Of a tuple (output,
         weights) or (output, None) the output is checked.
     chunks : sequence of int
-        The lengths of the chunks. If none is longer than the window, (left + 3, 1, 1, 3) are tried, too.
+        The lengths of the chunks. If none is longer than the window, (left + 3, 1, 1, 3, 3, ...) are tried, too, for
+        two rounds of a ring buffer.
     window, bias, frequencies, layout, scale, softcap, sink, heads, kv_heads, dim, batch, dtype, array
         As in `attention`.
 
@@ -452,9 +455,9 @@ def cache(
     if batch:
         report = further(report, lambda: run(kv_heads or heads, row=1), SECOND_ROW)
     if window is not None and window[0] is not None and window[0] + 1 >= max(chunks):
-        longer = (int(window[0]) + 3, 1, 1, 3)
-        report = further(
-            report, lambda: run(kv_heads or heads, chunks=longer), f"a chunk longer than the window, {longer}"
-        )
+        longer = (int(window[0]) + 3, 1, 1, *[3] * (int(window[0]) // 3 + 1))
+        fits = window[0] <= LONGEST  # the weights of a longer sequence take gigabytes
+        what = f"a chunk longer than the window, {window[0] + 3}, and two rounds of a ring buffer"
+        report = further(report, (lambda: run(kv_heads or heads, chunks=longer)) if fits else None, what)
     fewer = grouped(heads)
     return further(report, lambda: run(fewer), GROUPED) if kv_heads is None and fewer else report

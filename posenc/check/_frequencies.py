@@ -234,10 +234,29 @@ def _laws(got: Float64, wanted: Float64, case: Case, error: Float64) -> Iterator
     if other is not None and in_bounds(got, other, error + 1e-4 * other).max() <= 1:
         text = f"The factor of the scaling is {versus(factor, keys['factor'])}."
         yield Reading("factor of the scaling", text, True)
+    if case["rope_type"] == "yarn" and len(got) == len(case["plain"]):
+        yield from _ramp(got, wanted, case)
     falls = not case["scales"] and len(got) > 3 and (np.diff(ratio) <= 1e-3).all() and abs(ratio[0] - 1) < 1e-3
     if falls and ratio[-1] < 0.99 and abs(ratio[-2] - ratio[-1]) < 0.02 * ratio[-1]:
         text = f"Slow pairs are divided by {1 / ratio[-1]:.3g} and fast ones are not, as YaRN and Llama 3 do"
         yield Reading("scaling where none belongs", f"{text}; expected no scaling.", True)
+
+
+def _ramp(got: Float64, wanted: Float64, case: Case) -> Iterator[Reading]:
+    """Read between which pairs the ramp of YaRN rises, if it is a line from 0 to 1."""
+    plain, pair, found = case["plain"], np.arange(len(got)), []
+    for w in (got, wanted):
+        share = (plain - w) / (plain * (1 - 1 / case["keys"].get("factor", 1.0)))
+        inside = (share > 0.01) & (share < 0.99)
+        if inside.sum() < 2:
+            return
+        slope, start = np.polyfit(pair[inside], share[inside], 1)
+        if not near(share, np.clip(start + slope * pair, 0, 1), 1e-3):
+            return
+        found.append((-start / slope, (1 - start) / slope))
+    if abs(np.subtract(found[0], found[1])).max() > 1e-2:
+        ends = [f"from pair {number(round(one[0], 2))} to {number(round(one[1], 2))}" for one in found]
+        yield Reading("ramp", f"The ramp of YaRN goes {'; expected '.join(ends)}.", True)
 
 
 def _divided(got: Float64, wanted: Float64, case: Case, off: Array, first: str) -> Reading:

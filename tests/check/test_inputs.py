@@ -124,3 +124,17 @@ def test_axes_are_named_in_a_result_with_a_batch_axis():
 def test_a_place_has_its_token_and_its_position():
     report = check.rope(lambda x, p: rope(x, np.minimum(p, 2047)), W, **LAYOUT)
     assert "position 4079 (token 0)" in report.where
+
+
+def test_a_ring_that_counts_one_round_alone():
+    """Rows are those of the last 8 positions until the second round is over."""
+    stored = {}
+
+    def mine(q, k, v, start):
+        for name, new in (("k", k), ("v", v)):
+            stored[name] = new if start == 0 else np.concatenate([stored[name], new], -2)
+        at, every = start + np.arange(q.shape[-2]), np.arange(stored["k"].shape[-2])
+        places = {"q_positions": at, "k_positions": np.where(every < 16, every, every - 8)}
+        return posenc.attention(q, stored["k"], stored["v"], causal=True, window=(7, 0), **places)
+
+    assert not check.cache(mine, window=(7, 0))

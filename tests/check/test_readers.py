@@ -504,3 +504,13 @@ def test_a_cache_of_one_batch_row():
         return posenc.attention(q, *one, causal=True, align="end")
 
     assert "a second batch row only" in check.cache(mine, batch=True).where
+
+
+def test_the_ends_of_a_ramp_are_read():
+    keys = {"base": 10000.0, "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 4096}
+    config = {"head_dim": 64, "rope_theta": 10000.0, "max_position_embeddings": 16384}
+    config["rope_parameters"] = {name: x for name, x in keys.items() if name != "base"}
+    plain_w, pair = 10000.0 ** (-np.arange(32) / 32), np.arange(32)
+    share = np.clip((pair - 12) / 9, 0, 1)
+    (cause,) = check.frequencies(plain_w * (1 - share * 0.75), config).causes
+    assert cause.sentence.startswith("The ramp of YaRN goes from pair 12 to 21; expected from pair ")
