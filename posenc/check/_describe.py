@@ -18,7 +18,7 @@ import posenc
 
 from ._attention import attention, attention_case
 from ._biases import bias
-from ._frequencies import LENGTH
+from ._frequencies import LENGTH, base_of
 from ._inputs import FAR, ToArray, call, choice, draw, parts, without_weights
 from ._laws import listed, near, solved
 from ._mask import HIDES, mask
@@ -43,6 +43,8 @@ CAPS = np.geomspace(1.0, 1e3, 4000)
 LEAST = 1e-300
 LOUD = 6.0
 """A factor of queries by which caps show."""
+NOISE = 1e-3
+"""Error of frequencies that are read off tables of 16 bits."""
 MOST = 40
 """Most calls that are compared with an implementation."""
 
@@ -88,20 +90,17 @@ def constants(x: float) -> list[float]:
 # ---- rotations and sinusoids ----
 
 
-def series(w: Float64) -> tuple[float, float]:
-    """Return the first number and the step of the logarithms of a geometric series that is near w."""
-    if len(w) < 2 or not (w > 0).all():
-        return 1.0, 0.0
-    step, start = np.polyfit(np.arange(len(w)), np.log(w), 1, w=w)
-    return float(np.exp(start)), float(step)
+def base_near(w: Float64) -> float:
+    """Return the base of a geometric series that is near w; 1 if there is none."""
+    return base_of(w, np.full(len(w), NOISE))[0] if len(w) > 1 and (w > 0).all() else 1.0
 
 
 def frequencies_of(w: Float64, size: float) -> Iterator[tuple[str, Any]]:
     """Yield calls that give frequencies and their attention factor, the simplest ones first."""
-    r, (first, step) = 2 * len(w), series(w)
-    tried: list[dict[str, Any]] = [{"base": base} for base in constants(np.exp(-step * len(w)))]
-    if first < 0.9:
-        factor = float(f"{1 / first:.4g}")
+    r = 2 * len(w)
+    tried: list[dict[str, Any]] = [{"base": base} for base in constants(base_near(w))]
+    if 0 < w[0] < 0.9:
+        factor = float(f"{1 / w[0]:.4g}")
         tried += [{**keys, "rope_type": "linear", "factor": factor} for keys in tried]
     if len(w) > 3 and (w > 0).all():  # fast pairs are not scaled, and the slowest is divided by the factor
         for base, more, length in itertools.product(constants((w[0] / w[1]) ** (r / 2)), SCALINGS, LENGTHS):
@@ -156,7 +155,7 @@ def sinusoids(table: Float64) -> Candidates:
         sine, cosine = sides[:: 1 if order == "sincos" else -1]
         w = solved(np.arctan2(sine, cosine).T, np.arange(float(len(table))))
         lengths = {"dim": dim / 2, "half-1": pairs - 1}
-        bases = [(base, name) for name in lengths for base in constants(np.exp(-series(w)[1] * lengths[name]))]
+        bases = [(base, name) for name in lengths for base in constants(base_near(w) ** (lengths[name] / pairs))]
         for base, denominator in sorted(bases, key=lambda one: len(f"{one[0]:g}".strip("0."))):
             given = {"dim": dim, "layout": layout, "order": order, "base": base, "denominator": denominator}
             yield Candidate(f"posenc.sinusoidal(positions{words(**given)})", given)
@@ -333,7 +332,7 @@ def describe(
         candidates = attentions(attended, case["q"], case["k"])
     for one in itertools.islice(candidates, MOST):
         if check(impl, **one.given, **of_call):
-            hidden = kind in ("mask", "attention") and "causal=True" in one.call and "window" not in one.call
+            hidden = one.given.get("causal") and one.given.get("window") is None
             window = f"a window of {count} keys or more; a larger n shows it." if hidden else ""
             return Description(one.call, one.arrays, one.unread or window)
     return Description("", {}, "its parts, as a call that describe knows; check it against a right one to read them")

@@ -162,7 +162,7 @@ def read_frequencies(got: Float64, case: Case, error: Float64, whole: bool = Fal
         yield Reading("frequencies", first, True, causes)
         return
     if (abs(got - wanted) <= 1e-4 * abs(wanted)).all():  # laws are not read as finely
-        (base, is_series), (right, has_base) = _base(got, error), _base(wanted, 1e-9 * abs(wanted))
+        (base, is_series), (right, has_base) = base_of(got, error), base_of(wanted, 1e-9 * abs(wanted))
         if (
             is_series
             and has_base
@@ -195,7 +195,7 @@ def read_frequencies(got: Float64, case: Case, error: Float64, whole: bool = Fal
     yield next(_laws(got, wanted, case, error), None) or _divided(got, wanted, case, off, first)
 
 
-def _base(w: Float64, error: Float64) -> tuple[float, bool]:
+def base_of(w: Float64, error: Float64) -> tuple[float, bool]:
     """Return the base of a geometric series, and whether w is one."""
     pair = np.arange(len(w))
     with np.errstate(all="ignore"):
@@ -211,7 +211,7 @@ def _laws(got: Float64, wanted: Float64, case: Case, error: Float64) -> Iterator
     if times > 1e-6 and in_bounds(got, times * wanted, error + 1e-4 * abs(got)).max() <= 1:
         text = f"The frequencies (or the positions) are {number(times)} times the right ones{named(times)}."
         yield Reading("factor of the frequencies", text, True)
-    (base, is_series), (right, has_base) = _base(got, error), _base(wanted, 1e-9 * abs(wanted))
+    (base, is_series), (right, has_base) = base_of(got, error), base_of(wanted, 1e-9 * abs(wanted))
     r, keys = case["rotary_dim"], case["keys"]
     if is_series and case["rope_type"] in ("ntk", "dynamic") and r > 2 and case["base"] > 0:
         factor = (base / case["base"]) ** ((r - 2) / r)  # the base is multiplied by this power of the factor
