@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
@@ -122,7 +122,7 @@ def mrope_positions(
             fail_value(ValueError, "tokens_per_second", tokens_per_second, f"None: {style!r} does not count seconds")
         tokens_per_second = read.positive("tokens_per_second", tokens_per_second)
     end = read.number("start", start) if rules.is_fractional else read.index("start", start, -LARGEST_POSITION)
-    if not isinstance(parts, Iterable) or isinstance(parts, str | bytes):
+    if not _has_items(parts):
         fail(TypeError, "parts", f"type {type(parts).__name__}", "a sequence of numbers of tokens and of grids")
     dtype, total = (F64 if rules.is_fractional else I64), 0
     blocks: list[npt.NDArray[Any]] = [np.zeros((3, 0), dtype)]
@@ -143,12 +143,17 @@ def mrope_positions(
     return MropePositions(positions, end - positions.shape[1], end)
 
 
+def _has_items(value: object) -> TypeGuard[Iterable[Any]]:
+    """Return whether a value is a sequence. Text is none, and neither is an array without axes."""
+    return isinstance(value, Iterable) and not isinstance(value, str | bytes) and getattr(value, "ndim", 1) > 0
+
+
 def _read_part(
     name: str, part: object, style: str, merge: int, tokens_per_second: float | None
 ) -> tuple[int, int, int, Sequence[np.float32]]:
     """Return the steps, rows and columns of a part, and the two factors of its time. Text has 0 steps and a row."""
     rules, one = STYLES[style], np.float32(1)
-    if not isinstance(part, Iterable) or isinstance(part, str | bytes) or getattr(part, "ndim", 1) == 0:
+    if not _has_items(part):
         return 0, 1, read.index(name, part, 0), (one, one)
     given: list[Any] = list(part)
     if len(given) not in (3, 4):
@@ -254,7 +259,7 @@ def grid_positions(
 
 
 def _three(name: str, values: Sequence[Any]) -> list[Any]:
-    if not isinstance(values, Iterable) or isinstance(values, str | bytes) or getattr(values, "ndim", 1) == 0:
+    if not _has_items(values):
         fail(TypeError, name, f"type {type(values).__name__}", "three numbers, of time, height and width")
     found = list(values)
     if len(found) != 3:
