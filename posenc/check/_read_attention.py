@@ -411,7 +411,7 @@ def _proportions(probe: Probe) -> Iterator[Reading]:
     if words:
         yield Reading("scale", words, True)
         return
-    words = _rounded_products(x, probe) or _cap(x, y, probe) or _rotated(probe)
+    words = _products(x, y, probe)
     if words:
         yield Reading("products", words, True)
         return
@@ -422,39 +422,41 @@ def _proportions(probe: Probe) -> Iterator[Reading]:
     yield Reading("products", f"{text}: the products of queries and keys are, or what is done to them.")
 
 
-def _rounded_products(x: Float64, probe: Probe) -> str:
-    """Say which of queries, keys and their products are rounded to 16 bits."""
-    case, seen = probe.case, x != 0
-    if case["w"] is not None or case["operator"] is not None or np.ndim(case["scale"]) or case["softcap"]:
+def _products(x: Float64, y: Float64, probe: Probe) -> str:
+    """Say what is done to the products of queries and keys, if neither a rotation nor an operator is."""
+    if probe.case["w"] is not None or probe.case["operator"] is not None:
         return ""
     k = np.repeat(probe.k, len(probe.q) // len(probe.k), 0)
+    has_one_scale = np.ndim(probe.case["scale"]) == 0
+    return (has_one_scale and (_rounded_products(x, k, probe) or _cap(x, y, k, probe))) or _rotated(probe)
+
+
+def _rounded_products(x: Float64, k: Float64, probe: Probe) -> str:
+    """Say which of queries, keys and their products are rounded to 16 bits. k has the heads of q."""
+    q, scale = probe.q, probe.case["scale"]
+    if probe.case["softcap"]:
+        return ""
     for dtype in ("bfloat16", "float16"):
-        q16, k16 = (rounded(one, dtype) for one in (probe.q, k))
-        plain = probe.q @ k.swapaxes(-1, -2)
+        q16, k16 = (rounded(one, dtype) for one in (q, k))
         forms = {
-            "Queries and keys are": q16 @ k16.swapaxes(-1, -2) * case["scale"],
-            "Queries are": q16 @ k.swapaxes(-1, -2) * case["scale"],
-            "Keys are": probe.q @ k16.swapaxes(-1, -2) * case["scale"],
-            "Products of queries and keys are": rounded(plain, dtype) * case["scale"],
-            "Scaled products are": rounded(plain * case["scale"], dtype),
+            "Queries and keys are": q16 @ k16.swapaxes(-1, -2) * scale,
+            "Queries are": q16 @ k.swapaxes(-1, -2) * scale,
+            "Keys are": q @ k16.swapaxes(-1, -2) * scale,
+            "Products of queries and keys are": rounded(q @ k.swapaxes(-1, -2), dtype) * scale,
+            "Scaled products are": rounded(q @ k.swapaxes(-1, -2) * scale, dtype),
         }
         for words, logits in forms.items():
-            if near(x, _centred(np.where(seen, logits, np.nan)), probe.tolerance):
+            if near(x, _centred(np.where(x != 0, logits, np.nan)), probe.tolerance):
                 return f"{words} rounded to {dtype}; expected {probe.precision}."
     return ""
 
 
-def _cap(x: Float64, y: Float64, probe: Probe) -> str:
+def _cap(x: Float64, y: Float64, k: Float64, probe: Probe) -> str:
     """Say which cap centred logits have, if they are a tanh(s / b) or a s tanh(s / b) of the right products s."""
-    case = probe.case
-    if case["operator"] is not None or case["w"] is not None or np.ndim(case["scale"]):
-        return ""
-    k = np.repeat(probe.k, len(probe.q) // len(probe.k), 0)
-    products, seen = case["scale"] * probe.q @ k.swapaxes(-1, -2), x != 0
-    cap = number(case["softcap"] or 0)
-    expected = f"{cap} tanh(s / {cap})" if case["softcap"] else "s, without a cap"
+    products, cap = probe.case["scale"] * probe.q @ k.swapaxes(-1, -2), number(probe.case["softcap"] or 0)
+    expected = f"{cap} tanh(s / {cap})" if probe.case["softcap"] else "s, without a cap"
     for times, more in ((np.ones(1), ""), (products, " s")):
-        forms = [_centred(np.where(seen, times * np.tanh(products / b), np.nan)) for b in CAPS]
+        forms = [_centred(np.where(x != 0, times * np.tanh(products / b), np.nan)) for b in CAPS]
         sizes = [float((x * one).sum() / (one * one).sum()) for one in forms]
         errors = [abs(x - size * one).max() for size, one in zip(sizes, forms, strict=True)]
         best = int(np.argmin(errors))
@@ -465,17 +467,13 @@ def _cap(x: Float64, y: Float64, probe: Probe) -> str:
 
 
 def _rotated(probe: Probe) -> str:
-    """Say that products of equal queries and equal keys depend on their distance, if nothing rotates them."""
-    if probe.case["w"] is not None or probe.case["operator"] is not None:
-        return ""
+    """Say that products of equal queries and equal keys depend on their distance."""
     q, k = (x[:, :1] + 0 * x for x in (probe.q, probe.k))
-    got, expected = _logarithms(probe, q, k)
-    x = _centred(got)
-    if not near(_centred(expected), 0 * x, probe.tolerance) or near(x, 0 * x, 0.1):
+    got, expected = (_centred(one) for one in _logarithms(probe, q, k))
+    if not near(expected, 0 * got, probe.tolerance) or near(got, 0 * got, 0.1):
         return ""
-    return (
-        "Products of equal queries with equal keys depend on their positions: they are rotated; expected as they are."
-    )
+    text = "Products of equal queries with equal keys depend on their positions"
+    return f"{text}: they are rotated; expected as they are."
 
 
 def _scales(probe: Probe) -> str:
