@@ -1,15 +1,11 @@
-"""Let each allocation of a call fail in turn, or repeat failing calls, and look for memory that is not freed.
+"""Let each allocation of a call fail in turn, and look for memory that is not freed.
 
     python benchmarks/tools/allocations.py
-    python benchmarks/tools/allocations.py --failing-calls 1000000
 
-The first form calls the rows of tests/cases and their gradients. The n-th allocation of the extension fails, for n = 1,
-2, ... until a call has fewer allocations. Each call must raise MemoryError, or return the bits that it returns
-otherwise. All of it is done several times, and the memory in use must not grow between the last two. It needs glibc
-and a C compiler. Allocations of NumPy and Python do not fail: NumPy 2.4 ends with SystemError or SIGSEGV in some.
-
-The second form repeats random calls of tests/draws.py with wrong arguments, and prints by how much the memory in use
-grows in the second half.
+The calls are the rows of tests/cases and their gradients. The n-th allocation of the extension fails, for n = 1, 2, ...
+until a call has fewer allocations. Each call must raise MemoryError, or return the bits that it returns otherwise. All
+of it is done several times, and the memory in use must not grow between the last two. It needs glibc and a C compiler.
+Allocations of NumPy and Python do not fail: NumPy 2.4 ends with SystemError or SIGSEGV in some.
 """
 
 from __future__ import annotations
@@ -21,7 +17,6 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -43,20 +38,10 @@ MOST_ROUNDS = 30
 
 class Mallinfo(ctypes.Structure):
     _fields_ = [
-        (name, ctypes.c_size_t)
-        for name in (
-            "arena",
-            "ordblks",
-            "smblks",
-            "hblks",
-            "hblkhd",
-            "usmblks",
-            "fsmblks",
-            "uordblks",
-            "fordblks",
-            "keepcost",
+        (name, ctypes.c_size_t) for name in (
+            "arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost",
         )
-    ]
+    ]  # fmt: skip
 
 
 def in_use() -> int:
@@ -154,57 +139,13 @@ def fail_each(options: argparse.Namespace) -> int:
     return bool(findings) or grown > 0
 
 
-def fail_often(options: argparse.Namespace) -> int:
-    from draws import draw, spoil
-    from runner import Runner
-
-    names = frozenset((*posenc.__all__, *posenc.analysis.__all__))
-    runner, failing, index = Runner(posenc.runtime.isas(), names), [], 0
-    while len(failing) < options.distinct:
-        call = draw(options.seed, index, 1, names)
-        index += 1
-        if call.spoiled or call.method or not call.arguments:
-            continue
-        rng = np.random.default_rng([options.seed, index])
-        arguments: dict[str, Any] = {}
-        function = getattr(sys.modules[call.module], call.function)
-        try:
-            arguments = runner.made(spoil(rng, call.arguments))
-            function(**arguments)
-        except (TypeError, ValueError, IndexError):
-            if arguments:  # it is the function itself that refuses them
-                failing.append((function, arguments))
-    used, begun = [], time.monotonic()
-    for half in range(3):  # the first part fills caches
-        for i in range(options.failing_calls // 2 if half else 20 * len(failing)):
-            function, arguments = failing[i % len(failing)]
-            try:
-                function(**arguments)
-            except (TypeError, ValueError, IndexError):
-                continue
-            raise AssertionError("a call that failed has succeeded")
-        used.append((in_use(), sys.getallocatedblocks()))
-    passed = time.monotonic() - begun
-    grown = [after - before for before, after in zip(used[1], used[2], strict=True)]
-    print(
-        f"{options.failing_calls} failing calls ({len(failing)} distinct, seed {options.seed}) in {passed:.0f} s: "
-        f"{grown[0]} bytes and {grown[1]} blocks more after the second half"
-    )
-    return grown[0] > options.failing_calls or grown[1] > options.failing_calls // 100
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", type=int, nargs="+", default=[9, 129], help="sizes of the cases")
     parser.add_argument("--every", type=int, default=1, help="use only every n-th case")
     parser.add_argument("--threads", type=int, default=3)
     parser.add_argument("--most", type=int, default=2000, help="allocations of a call that fail at most")
-    parser.add_argument("--failing-calls", type=int, help="repeat failing calls this many times instead")
-    parser.add_argument("--distinct", type=int, default=300, help="number of failing calls to repeat")
-    parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    if options.failing_calls:
-        return fail_often(options)
     return fail_each(options) if os.environ.get(PRELOADED) else restart_preloaded()
 
 
