@@ -1,7 +1,7 @@
 """Measure the memory of attention at a length at which one array of scores would take gigabytes.
 
-Each figure comes from a process of its own: the growth of its peak beyond inputs and output. With each operator only
-the last 129 keys are visible, which takes seconds instead of minutes and needs the same memory.
+Figures are the growth of the peak of a process, beyond inputs and output. With each operator only the last 129 keys are
+visible, which takes seconds instead of minutes and needs the same memory. Only Linux can reset a peak.
 """
 
 from __future__ import annotations
@@ -16,31 +16,6 @@ import tools  # noqa: F401  # isort: skip
 from tools.measure import Report, main
 
 import posenc
-
-CHILD = """
-import resource, sys
-sys.path.insert(0, {root!r})
-import numpy as np, posenc
-H, N, D = {shape}
-rng = np.random.default_rng(0)
-q, k, v = (rng.standard_normal((H, N, D), np.float32) for _ in range(3))
-out = np.ones((H, N, D), np.float32)
-bias = posenc.alibi(posenc.alibi_slopes(H))
-options = dict({options})
-posenc.set_num_threads({threads})
-small = np.ones((H, 256, D), np.float32)
-posenc.attention(small, small, small, bias=bias, causal=True)
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-if {backward}:
-    lse = np.ones((H, N), np.float32)
-    gradients = posenc.attention_vjp(out, q, k, v, out=out, lse=lse, bias=bias, **options)
-    before += 3 * out.nbytes // 1024
-else:
-    posenc.attention(q, k, v, bias=bias, out=out, **options)
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
-assert np.isfinite(out).all() and {backward} or not (out == 1).all()
-"""
-
 
 OPERATORS = {
     "ALiBi": "posenc.alibi(posenc.alibi_slopes(H))",
@@ -62,7 +37,8 @@ OPERATORS = {
     "gated distance, R=16": "posenc.gated_distance(R(H, N, 16), R(1024, 16), rows='past')",
     "CoPE P=64": "posenc.cope(R(H, 64, D))",
 }
-OPERATOR = """
+SHAPE = 32, 8192, 64
+CHILD = """
 import sys
 sys.path.insert(0, {root!r})
 import numpy as np, posenc
@@ -78,53 +54,46 @@ H, N, D = {shape}
 rng = np.random.default_rng(0)
 R = lambda *shape: rng.standard_normal(shape, np.float32)
 q, k, v = R(H, N, D), R(H, N, D), R(H, N, D)
-out, lse, window = np.ones((H, N, D), np.float32), np.ones((H, N), np.float32), (128, 0)
+out, lse, options = np.ones((H, N, D), np.float32), np.ones((H, N), np.float32), dict({options})
 bias = {bias}
-posenc.set_num_threads(2)
+posenc.set_num_threads({threads})
 small = posenc.alibi(np.ones(H))
 posenc.attention(q[:, :256], k[:, :256], v[:, :256], bias=small)
-for backward in False, True:
+for backward in {backward}:
     with open("/proc/self/clear_refs", "w") as peak:
         peak.write("5")
     before = status("VmRSS")
     made = out[:0]
     if backward:
-        made = tuple(posenc.attention_vjp(out, q, k, v, out=out, lse=lse, bias=bias, window=window))
+        made = tuple(posenc.attention_vjp(out, q, k, v, out=out, lse=lse, bias=bias, **options))
     else:
-        posenc.attention(q, k, v, out=out.copy(), bias=bias, window=window)
+        posenc.attention(q, k, v, out=out.copy(), bias=bias, **options)
     print(status("VmHWM") - before - (size(made) if backward else out.nbytes) / 2**20)
 """
 
 
-def with_operator(shape: tuple[int, int, int], bias: str) -> list[float]:
-    """The growth in MiB of forward and backward, without their results."""
+def grown(bias: str, options: str, threads: int, backward: tuple[bool, ...]) -> list[float]:
+    """The growth in MiB of attention, or of its gradient, without the results."""
     root = str(posenc.__path__[0]).rsplit("/", 1)[0]
-    code = OPERATOR.format(root=root, shape=shape, bias=bias)
-    result = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    given = {"shape": SHAPE, "bias": bias, "options": options, "threads": threads, "backward": backward}
+    command = [sys.executable, "-c", CHILD.format(root=root, **given)]
+    result = subprocess.run(command, check=True, capture_output=True, text=True)
     return [float(line) for line in result.stdout.split()]
 
 
-def grown(shape: tuple[int, int, int], options: str, threads: int, backward: bool = False) -> float:
-    """The growth in MiB of attention or its gradient, without its results."""
-    root = str(posenc.__path__[0]).rsplit("/", 1)[0]
-    code = CHILD.format(root=root, shape=shape, options=options, threads=threads, backward=backward)
-    result = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    return int(result.stdout) / 1024
-
-
 def run(report: Report) -> None:
-    shape = (32, 8192, 64)
+    if sys.platform != "linux":
+        return
     print("growth of the process; one array of the scores would be 8192 MiB")
+    alibi = OPERATORS["ALiBi"]
     for options, threads in (("causal=True", 1), ("", 1), ("causal=True", 2)):
         what = ", ".join(filter(None, ("ALiBi", options, f"{threads} thread" + "s" * (threads > 1))))
-        name = f"attention H=32 N=8192 D=64, {what}"
-        report.figure(name, grown(shape, options, threads), "MiB", most=64)
+        report.figure(f"attention H=32 N=8192 D=64, {what}", *grown(alibi, options, threads, (False,)), "MiB", most=64)
     name = "attention_vjp H=32 N=8192 D=64, ALiBi, causal, 1 thread"
-    report.figure(name, grown(shape, "causal=True", 1, backward=True), "MiB", most=64)
-    if sys.platform != "linux":  # only Linux can reset a peak
-        return
+    report.figure(name, *grown(alibi, "causal=True", 1, (True,)), "MiB", most=64)
     for name, bias in OPERATORS.items():
-        for what, growth in zip(("attention", "attention_vjp"), with_operator(shape, bias), strict=True):
+        growths = grown(bias, "window=(128, 0)", 2, (False, True))
+        for what, growth in zip(("attention", "attention_vjp"), growths, strict=True):
             report.figure(f"{what}, window 128, 2 threads, {name}", growth, "MiB", most=64)
 
 
