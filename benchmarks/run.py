@@ -31,7 +31,7 @@ from tools.results import DIRECTORY, Run, file_name, load
 HERE = Path(__file__).resolve().parent
 SCRIPTS = (
     "speed/attention", "speed/attention_vjp", "speed/attention_peers", "speed/decode", "speed/bias",
-    "speed/transformers_models", "speed/rope", "speed/sinusoid", "speed/alibi", "speed/convolution", "speed/lookup",
+    "speed/transformers_models", "speed/rope", "speed/sinusoid", "speed/convolution", "speed/lookup",
     "speed/recurrence", "speed/floater", "speed/call", "speed/memory", "speed/sweep",
     "accuracy/accuracy", "accuracy/quantized",
 )  # fmt: skip

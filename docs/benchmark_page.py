@@ -28,7 +28,7 @@ SUBJECTS: dict[str, tuple[str, ...]] = {
     "Attention": ("speed/attention", "speed/attention_vjp", "speed/attention_peers"),
     "Decoding": ("speed/decode",),
     "Whole models": ("speed/transformers_models",),
-    "Biases as matrices": ("speed/alibi", "speed/bias"),
+    "Biases as matrices": ("speed/bias",),
     "Rotary embeddings": ("speed/rope",),
     "Encodings": ("speed/sinusoid", "speed/convolution", "speed/lookup", "speed/recurrence", "speed/floater"),
     "Small calls": ("speed/call",),
