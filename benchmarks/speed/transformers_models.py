@@ -21,67 +21,26 @@ from tools.measure import Report, check, main, peer
 TOKENS = 2048
 CLOSE = 1e-4  # of the largest logit; float32 through four layers. BLOOM's eager bias alone is rounded by 6e-5
 SIZES = {"vocab_size": 512, "hidden_size": 512, "num_hidden_layers": 4, "num_attention_heads": 8}
+LLAMA = {**SIZES, "intermediate_size": 1408, "num_key_value_heads": 4, "max_position_embeddings": TOKENS}
 MODELS: dict[str, tuple[str, dict[str, Any], dict[str, float]]] = {
-    "Llama": (
-        "LlamaForCausalLM",
-        {**SIZES, "intermediate_size": 1408, "num_key_value_heads": 4, "max_position_embeddings": TOKENS},
-        {"sdpa": 1.1},
-    ),
-    "Gemma 3": (
-        "Gemma3ForCausalLM",
-        {
-            **SIZES,
-            "intermediate_size": 1408,
-            "num_key_value_heads": 4,
-            "head_dim": 64,
-            "sliding_window": 512,
-            "layer_types": ["sliding_attention"] * 3 + ["full_attention"],
-            "max_position_embeddings": TOKENS,
-        },
-        {"sdpa": 1.1},
-    ),
-    "gpt-oss": (
-        "GptOssForCausalLM",
-        {
-            **SIZES,
-            "intermediate_size": 512,
-            "num_key_value_heads": 2,
-            "head_dim": 64,
-            "num_local_experts": 4,
-            "num_experts_per_tok": 2,
-            "sliding_window": 128,
-            "max_position_embeddings": TOKENS,
-        },
-        {"eager": 3.0},
-    ),
-    "T5": (
-        "T5ForConditionalGeneration",
-        {
-            "vocab_size": 512,
-            "d_model": 512,
-            "d_kv": 64,
-            "d_ff": 1024,
-            "num_layers": 2,
-            "num_decoder_layers": 2,
-            "num_heads": 8,
-            "dropout_rate": 0.0,
-            "decoder_start_token_id": 0,
-        },
-        {"sdpa": 1.1},
-    ),
-    "BLOOM": (
-        "BloomForCausalLM",
-        {
-            "vocab_size": 512,
-            "hidden_size": 512,
-            "n_layer": 4,
-            "n_head": 8,
-            "hidden_dropout": 0.0,
-            "attention_dropout": 0.0,
-        },
-        {"eager": 3.0},
-    ),
-}
+    "Llama": ("LlamaForCausalLM", LLAMA, {"sdpa": 1.1}),
+    "Gemma 3": ("Gemma3ForCausalLM", {
+        **LLAMA, "head_dim": 64, "sliding_window": 512,
+        "layer_types": ["sliding_attention"] * 3 + ["full_attention"],
+    }, {"sdpa": 1.1}),
+    "gpt-oss": ("GptOssForCausalLM", {
+        **SIZES, "intermediate_size": 512, "num_key_value_heads": 2, "max_position_embeddings": TOKENS, "head_dim": 64,
+        "sliding_window": 128, "num_local_experts": 4, "num_experts_per_tok": 2,
+    }, {"eager": 3.0}),
+    "T5": ("T5ForConditionalGeneration", {
+        "vocab_size": 512, "d_model": 512, "d_kv": 64, "d_ff": 1024, "num_layers": 2, "num_decoder_layers": 2,
+        "num_heads": 8, "dropout_rate": 0.0, "decoder_start_token_id": 0,
+    }, {"sdpa": 1.1}),
+    "BLOOM": ("BloomForCausalLM", {
+        "vocab_size": 512, "hidden_size": 512, "n_layer": 4, "n_head": 8, "hidden_dropout": 0.0,
+        "attention_dropout": 0.0,
+    }, {"eager": 3.0}),
+}  # fmt: skip
 """Classes, sizes and goals."""
 
 
