@@ -114,8 +114,7 @@ def fail_each(options: argparse.Namespace) -> int:
     library.fail_after.argtypes = [ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
     span = code_of(posenc._core.__file__)
     posenc.set_num_threads(options.threads)
-    cases = CASES[:: options.every]
-    calls = [call for case in cases for n in options.sizes for call in calls_of(case, max(n, case.least))]
+    calls = [call for case in CASES for n in options.sizes for call in calls_of(case, max(n, case.least))]
     findings: set[str] = set()
     counted = 0
     used = [in_use()]
@@ -142,7 +141,6 @@ def fail_each(options: argparse.Namespace) -> int:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", type=int, nargs="+", default=[9, 129], help="sizes of the cases")
-    parser.add_argument("--every", type=int, default=1, help="use only every n-th case")
     parser.add_argument("--threads", type=int, default=3)
     parser.add_argument("--most", type=int, default=2000, help="allocations of a call that fail at most")
     options = parser.parse_args()

@@ -3,9 +3,9 @@
     python benchmarks/tools/threads.py --seconds 600
 
 The calls are the rows of tests/cases at several sizes, with their gradients. Meanwhile one thread more changes the
-number of threads of the pool and, in every second phase of a second, the instruction set. A call that overlaps such a
-change must have the bits of one instruction set, whichever it is. Gradients are called in the other phases only,
-because a test's gradient of attention is two calls.
+number of threads of the pool and, in every second phase of a second, the instruction set. A function that overlaps
+such a change may run its kernels on different ones: its results must be within the bounds of the case. Gradients are
+called in the other phases only, because they have no such bounds.
 
 `--race` is the positive control of `.ci/sanitizers`: two threads write the same `out`, and ThreadSanitizer must say so.
 """
@@ -16,6 +16,7 @@ import argparse
 import sys
 import threading
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -25,34 +26,44 @@ import tools  # noqa: F401  first: it makes posenc and tests/cases importable
 
 import numpy as np  # isort: skip
 from cases import CASES, Case
+from cases.deviation import share_of_bound
 
 import posenc
 
 PHASE_SECONDS = 1.0
 
 
+def bits(results: Iterable[Any]) -> list[bytes]:
+    return [np.asarray(one).tobytes() for one in results]
+
+
 class Work:
-    """One call and its gradient, with the bytes of their results on each instruction set."""
+    """One call and its gradient, with the bytes of their results, those of the call on each instruction set."""
 
     def __init__(self, case: Case, n: int, dtype: Any) -> None:
         self.case, self.arguments, self.options = case, case.arguments(n, dtype), case.options(dtype)
+        self.dtype = np.dtype(dtype)
         self.name = f"{case.name} n={n} {np.dtype(dtype).name}"
         rng = np.random.default_rng(0)
         self.grads: tuple[np.ndarray, ...] = ()
         if case.gradients:
             self.grads = tuple(rng.standard_normal(np.shape(r)) for r in case.call(self.arguments, **self.options))
-        self.forward: dict[str, list[bytes]] = {}
-        self.backward: dict[str, list[bytes]] = {}
+        self.backward, self.forward = self.gradients(), [bits(self.results())]
         for isa in posenc.runtime.isas():
             with posenc.runtime.use_isa(isa):
-                self.forward[isa], self.backward[isa] = self.results(), self.gradients()
+                self.forward.append(bits(self.results()))
 
-    def results(self) -> list[bytes]:
-        return [np.asarray(r).tobytes() for r in self.case.call(self.arguments, **self.options)]
+    def results(self) -> Any:
+        return self.case.call(self.arguments, **self.options)
+
+    def is_near(self, results: Any) -> bool:
+        if bits(results) in self.forward:
+            return True
+        return share_of_bound(self.case, results, self.arguments, self.dtype) <= 1
 
     def gradients(self) -> list[bytes]:
         found = self.case.vjp(self.grads, self.arguments) if self.grads else {}
-        return [np.asarray(found[name]).tobytes() for name in self.case.gradients if name in found]
+        return bits(found[name] for name in self.case.gradients if name in found)
 
 
 class Stress:
@@ -60,7 +71,6 @@ class Stress:
 
     def __init__(self, work: list[Work], threads: int, seconds: float, seed: int) -> None:
         self.work, self.seed, self.until = work, seed, time.monotonic() + seconds
-        self.isa = posenc.runtime.isa()
         self.changing = threading.Event()
         self.over = False
         self.barrier = threading.Barrier(threads + 1, action=self.look_at_clock)
@@ -82,14 +92,16 @@ class Stress:
                 work = self.work[int(rng.integers(len(self.work)))]
                 changing = self.changing.is_set()
                 try:
-                    if changing or not work.grads or rng.random() < 0.5:
-                        found, wanted = work.results(), work.forward
+                    if changing:
+                        same = work.is_near(work.results())
+                    elif not work.grads or rng.random() < 0.5:
+                        same = bits(work.results()) == work.forward[0]
                     else:
-                        found, wanted = work.gradients(), work.backward
+                        same = work.gradients() == work.backward
                 except Exception as error:
                     self.wrong.append(f"{work.name}: {error!r}")
                     continue
-                if not any(found == one for one in (wanted.values() if changing else [wanted[self.isa]])):
+                if not same:
                     self.wrong.append(work.name)
                 self.counts[number] += 1
             self.barrier.wait()
@@ -144,7 +156,6 @@ def main() -> int:
     parser.add_argument("--threads", type=int, default=8)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--sizes", type=int, nargs="+", default=[9, 65, 257], help="sizes of the cases")
-    parser.add_argument("--every", type=int, default=1, help="use only every n-th case")
     parser.add_argument("--race", action="store_true", help="write one array from two threads instead")
     options = parser.parse_args()
     if options.race:
@@ -152,10 +163,9 @@ def main() -> int:
         return 0
     begun = time.monotonic()
     posenc.set_num_threads(1)
-    cases = CASES[options.seed % options.every :: options.every]
     work = [
         Work(case, max(n, case.least), kind)
-        for case in cases
+        for case in CASES
         for n, kind in zip(options.sizes, [np.float32, np.float64] * len(options.sizes), strict=False)
     ]
     gil = getattr(sys, "_is_gil_enabled", lambda: True)()
