@@ -161,7 +161,7 @@ def build_flags() -> str:
     Examples
     --------
     >>> import posenc
-    >>> "-ffp-contract=fast" in posenc.runtime.build_flags()
+    >>> "-std=c11" in posenc.runtime.build_flags()
     True
     """
     best = _core.cpu_best()

@@ -72,13 +72,7 @@ INLINE vec vec_set(real x) { return x - (vec){0}; }
 INLINE vec vec_mul(vec a, vec b) { return a * b; }
 INLINE vec vec_add(vec a, vec b) { return a + b; }
 INLINE vec vec_div(vec a, vec b) { return a / b; }
-INLINE vec vec_fma(vec a, vec b, vec c)
-{
-#ifdef __clang__ /* with -ffp-contract=fast it does not fuse a product and a sum that it has put into different blocks */
-#pragma clang fp contract(on)
-#endif
-    return a * b + c; /* one rounding, where there is FMA */
-}
+INLINE vec vec_fma(vec a, vec b, vec c) { return a * b + c; } /* one rounding with FMA: -ffp-contract */
 /* C has no ?: on vectors. */
 INLINE vec vec_select(vec_mask m, vec a, vec b) { return (vec)(((vec_mask)a & m) | ((vec_mask)b & ~m)); }
 INLINE vec vec_bias(vec x, vec b) { return vec_select(b == vec_set(MASKED), b, x + b); }
