@@ -243,6 +243,7 @@ typedef struct {
 LAYOUT(recurrent_vjp)
 {
     s->m = carve_map(c, call, STATES);
+    s->cols = 0; /* until a block is read */
     const idx row = s->m.row;
     for (idx k = 0; k < s->m.gates; k++) {
         s->transposed[k] = carve_reals(c, row * s->m.c);

@@ -335,9 +335,9 @@ static void add_gates_to_ds(attention_vjp_state *s, const pe_query_block *querie
 }
 
 /* Compute p and dS of all panels, and the gradients that need no other panel. seen[i]: the keys that panel i sees */
-static void panels_vjp(attention_vjp_state *s, pe_view *v, pe_key_tile *keys, int (*seen)[2])
+static void panels_vjp(attention_vjp_state *s, pe_view v, pe_key_tile *keys, int (*seen)[2])
 {
-    const pe_query_block *queries = v->queries;
+    const pe_query_block *queries = v.queries;
     const int is_logits = queries->call->plan.mode == PE_LOGITS_VJP, is_real_product = !is_logits && !bf16_of(queries);
     pe_lines values = {NULL, 0};
     if (is_real_product)
@@ -346,14 +346,14 @@ static void panels_vjp(attention_vjp_state *s, pe_view *v, pe_key_tile *keys, in
         const pe_panel *p = &queries->panel[i];
         const pe_panel_bias all = {0, keys->n, p->width, NULL},
                             bias = is_logits ? all : FN(panel_bias)(keys, queries, p);
-        v->panel = p;
-        v->bias = &bias;
+        v.panel = p;
+        v.bias = &bias;
         seen[i][0] = bias.from;
         seen[i][1] = bias.to;
         if (is_logits)
-            logits_panel_vjp(s, v);
+            logits_panel_vjp(s, &v);
         else if (bias.from < bias.to)
-            panel_vjp(s, v, values);
+            panel_vjp(s, &v, values);
     }
 }
 
@@ -370,7 +370,7 @@ static void tile_vjp(attention_vjp_state *s, const pe_query_block *queries, pe_k
         v = FN(view_of_keys)(queries, keys, 2, s->k_copy);
     if (!is_logits)
         FN(content_tile)(c, v);
-    panels_vjp(s, &v, keys, seen);
+    panels_vjp(s, v, keys, seen);
     for (int i = 0; i < queries->panels; i++) {
         if (seen[i][0] < seen[i][1]) {
             from = (int)min_(from, seen[i][0]);
