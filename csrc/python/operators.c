@@ -212,7 +212,7 @@ static int positions_of(pe_binding *b, const pe_call *call, const pe_operator *o
 static int place_operator(pe_binding *b, pe_call *call, int t)
 {
     pe_operator *o = &call->operators[t];
-    pe_array at[2];
+    pe_array at[2] = {{.data = NULL}};
     const int has_own = o->positions[0].data || o->positions[1].data, kind = b->table->entry[o->entry].kind;
     const int64_t end = kind == PE_PAIR ? o->D(T) : -1;
     double shift = call->par[A_SHIFT];
