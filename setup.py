@@ -142,7 +142,7 @@ class build_core(build_ext):
             self.use_clang_cl()
         variants = self.variants()
         debug = any(flag.startswith("-g") for flag in [*words("CFLAGS"), *words("POSENC_CFLAGS")])
-        # Fuse a b + c everywhere. With "fast" clang does so if it puts both into one block; gcc 13 leaves chains of AVX2.
+        # Fuse a b + c everywhere: with "fast" clang does so only in one block, and gcc 13 leaves chains of AVX2 apart.
         fused = "-ffp-contract=on" if "clang" in self.compiler_and_flags()[-1] else "--param=avoid-fma-max-bits=0"
         flags, last = [*([] if debug else ["-g0"]), *GNU_FLAGS, fused], words("POSENC_CFLAGS")
         include = list(map(str, INCLUDE))
