@@ -161,7 +161,7 @@ def build_flags() -> str:
     Examples
     --------
     >>> import posenc
-    >>> "-std=c11" in posenc.runtime.build_flags()
+    >>> "-ffp-contract=fast" in posenc.runtime.build_flags()
     True
     """
     best = _core.cpu_best()
