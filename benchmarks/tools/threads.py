@@ -48,8 +48,8 @@ class Work:
         self.grads: tuple[np.ndarray, ...] = ()
         if case.gradients:
             self.grads = tuple(rng.standard_normal(np.shape(r)) for r in case.call(self.arguments, **self.options))
-        self.backward, self.forward = self.gradients(), [bits(self.results())]
-        for isa in posenc.runtime.isas():
+        self.backward, self.forward = self.gradients(), list[list[bytes]]()
+        for isa in dict.fromkeys((posenc.runtime.isa(), *posenc.runtime.isas())):  # the one in use is the first
             with posenc.runtime.use_isa(isa):
                 self.forward.append(bits(self.results()))
 
