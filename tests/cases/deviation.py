@@ -1,6 +1,6 @@
 """Errors of results against the oracle of their Case, and of gradients against central differences of the oracle.
 
-Tests compare the errors with bounds; benchmarks/accuracy prints them.
+Tests compare the errors with bounds, and so do the benchmarks that call every Case.
 """
 
 import numpy as np
